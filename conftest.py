@@ -17,8 +17,14 @@ os.environ.setdefault("SPECDEC_CACHE", str(Path(__file__).parent / ".pytest_cach
 import pytest
 import torch
 
+from specdec.config import SpeculativeConfig
+
 # In a fresh clone the first test that needs compiled code says that it is being compiled, whichever that is.
 logging.getLogger("specdec.compiled").setLevel(logging.ERROR)
+
+# Tests count drafts, so k stays k unless a test asks for more: with `"adaptive": None` it gets the default of users.
+SpeculativeConfig.model_fields["adaptive"].default = False
+SpeculativeConfig.model_rebuild(force=True)
 
 pytest_plugins = ["speccheck.site"]
 

@@ -39,14 +39,16 @@ def contenders_of(configs: Iterable[object], target: TargetFacts) -> list[Conten
         config = read_mapping(value)
         resolved = parse_speculative_config(config, target=target)
         assert resolved is not None
-        found.append(Contender(_unique(_name(resolved), config, found), resolved.config.method, config))
+        found.append(
+            Contender(_unique(_name(resolved, config), config, found), resolved.config.method, config)
+        )
     return found
 
 
-def _name(resolved: ResolvedSpeculation) -> str:
+def _name(resolved: ResolvedSpeculation, config: Mapping[str, Any]) -> str:
     parts = [resolved.config.method or "", f"k={resolved.config.num_speculative_tokens}"]
-    if resolved.config.adaptive:
-        parts.append("adaptive")
+    if config.get("adaptive") is not None:
+        parts.append("adaptive" if resolved.config.adaptive else "fixed")
     if not resolved.sampler_class.is_lossless:
         parts.append(f"{resolved.sampler_class.name}, lossy")
     return " ".join(parts)

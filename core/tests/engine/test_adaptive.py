@@ -76,11 +76,15 @@ def test_text_is_that_without_speculation(subject, temperature) -> None:
         assert tokens_of(llm, subject.prompts, params) == expected
 
 
-def test_it_is_off_unless_asked_for(subject) -> None:
-    assert engine_of(make_llm(subject.model, scripted()))._speculation.adaptive_depth is None
-    assert isinstance(
-        engine_of(make_llm(subject.model, scripted(adaptive=True)))._speculation.adaptive_depth, AdaptiveDepth
-    )
+@pytest.mark.parametrize("sampler", ["strict", "probabilistic"])
+@pytest.mark.parametrize("given", [None, True, False])
+def test_it_is_on_by_default_where_verdicts_do_not_depend_on_drafts(subject, sampler, given) -> None:
+    llm = make_llm(subject.model, scripted(adaptive=given, rejection_sample_method=sampler))
+    is_on = engine_of(llm)._speculation.adaptive_depth is not None
+    assert is_on == (sampler == "strict" if given is None else given)
+
+
+def test_any_other_value_is_refused(subject) -> None:
     with pytest.raises(ConfigError, match="adaptive"):
         make_llm(subject.model, scripted(adaptive="sometimes"))
 

@@ -78,10 +78,11 @@ class SpeculativeConfig(BaseModel):
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = Field(
         None, description="Rows of [first batch size, last batch size, k]; other batch sizes keep the full k."
     )
-    adaptive: bool = Field(
-        False,
-        description="Shorten drafts, or leave them out for a while, where by measurement they do not pay. What samplers other "
-        "than `strict` draw then depends on how fast the machine is; its distribution does not.",
+    adaptive: bool | None = Field(
+        None,
+        description="Shorten drafts, or leave them out for a while, where by measurement they do not pay; false: always draft k "
+        "tokens. What samplers other than `strict` draw then depends on how fast the machine is; its distribution does not. "
+        "Default: true with `strict`, false with others and in other engines.",
     )
     on_proposer_error: Literal["fallback", "raise"] = Field(
         "fallback", description="After an error in a proposer go on without drafts, or raise it."

@@ -103,6 +103,7 @@ def assemble(
             sampler,
             load,
             is_strict=options.strict_drafts,
+            is_adaptive=sampler.is_coupled,
             draft_slots=scorer.draft_slots,
         )
         if speculation.delivery.needs_hidden:

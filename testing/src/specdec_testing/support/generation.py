@@ -41,7 +41,9 @@ def generate(
         temperature: of all requests.
         num_rounds: how often the engine generates the same; the tokens are those of the last time.
     """
-    config: Any = None if speculation is None else {**speculation, "on_proposer_error": "raise"}
+    config: Any = None
+    if speculation is not None:  # every draft that may be made is made
+        config = {"adaptive": False, **speculation, "on_proposer_error": "raise"}
     llm = LLM(
         target.loaded,
         speculative_config=config,

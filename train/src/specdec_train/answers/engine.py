@@ -54,7 +54,7 @@ class AnswerEngine:
         speculation = None
         if recorder is not None:  # there are no states of cached prefixes
             arguments["enable_prefix_caching"] = False
-            speculation = {"method": CLASS_PATH, "num_speculative_tokens": 1, **recorder}
+            speculation = {"method": CLASS_PATH, "num_speculative_tokens": 1, "adaptive": False, **recorder}
         self._built, self._intake = build(target, speculation, arguments)
         self.num_tokens = 0
         """Tokens generated so far."""

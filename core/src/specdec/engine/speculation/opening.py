@@ -32,6 +32,7 @@ def open_speculation(
     load: Callable[[Proposer], None],
     *,
     is_strict: bool = False,
+    is_adaptive: bool = False,
     draft_slots: DraftSlots | None = None,
 ) -> Speculation:
     """Make the configured proposer, check it and load it.
@@ -44,6 +45,7 @@ def open_speculation(
         sampler: verifies its drafts.
         load: calls `Proposer.load` with the target.
         is_strict: see `ProposerGuard`.
+        is_adaptive: the value of `adaptive` where the configuration has none.
         draft_slots: of the target's cache, if that is lent.
 
     Raises:
@@ -76,7 +78,7 @@ def open_speculation(
     k = config.num_speculative_tokens
     assert k is not None
     adaptive_depth = None
-    if config.adaptive:
+    if is_adaptive if config.adaptive is None else config.adaptive:
         adaptive_depth = AdaptiveDepth(
             k, can_shorten=Capability.TREE not in proposer.capabilities, metrics=metrics
         )
