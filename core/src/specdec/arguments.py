@@ -108,9 +108,9 @@ class SpeculativeOptions(TypedDict, total=False):
     num_speculative_tokens_per_batch_size: Sequence[Sequence[int]] | None
     """Rows of [first batch size, last batch size, k]; other batch sizes keep the full k."""
     adaptive: bool | None
-    """Shorten drafts, or leave them out for a while, where by measurement they do not pay; false: always draft k
-    tokens. What samplers other than `strict` draw then depends on how fast the machine is; its distribution does not.
-    Default: true with `strict`, false with others and in other engines."""
+    """Shorten drafts, or leave them out for a while, where by measurement they do not pay; false: always k tokens. What
+    samplers other than `strict` draw then depends on how fast the machine is; its distribution does not. Default: true
+    with `strict`, false with others and in other engines."""
     on_proposer_error: Literal["fallback", "raise"]
     """After an error in a proposer go on without drafts, or raise it."""
     aux_layer_ids: Sequence[int] | None

@@ -80,7 +80,7 @@ class SpeculativeConfig(BaseModel):
     )
     adaptive: bool | None = Field(
         None,
-        description="Shorten drafts, or leave them out for a while, where by measurement they do not pay; false: always draft k "
+        description="Shorten drafts, or leave them out for a while, where by measurement they do not pay; false: always k "
         "tokens. What samplers other than `strict` draw then depends on how fast the machine is; its distribution does not. "
         "Default: true with `strict`, false with others and in other engines.",
     )
