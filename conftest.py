@@ -17,14 +17,14 @@ os.environ.setdefault("SPECDEC_CACHE", str(Path(__file__).parent / ".pytest_cach
 import pytest
 import torch
 
-from specdec.config import SpeculativeConfig
+from specdec.engine import build
 
 # In a fresh clone the first test that needs compiled code says that it is being compiled, whichever that is.
 logging.getLogger("specdec.compiled").setLevel(logging.ERROR)
 
-# Tests count drafts, so k stays k unless a test asks for more: with `"adaptive": None` it gets the default of users.
-SpeculativeConfig.model_fields["adaptive"].default = False
-SpeculativeConfig.model_rebuild(force=True)
+adapts_by_default = build.adapts_by_default
+# Tests count drafts, so k stays k unless a test sets `adaptive`, or asks for the fixture `defaults_of_users`.
+build.adapts_by_default = lambda sampler: False
 
 pytest_plugins = ["speccheck.site"]
 
@@ -50,6 +50,12 @@ def patient_guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Let no busy machine make a proposer too slow, which would pause it: tests of that are marked `time_budget`."""
     if request.node.get_closest_marker("time_budget") is None:
         monkeypatch.setattr("specdec.engine.speculation.guard._MIN_BUDGET_S", 600.0)
+
+
+@pytest.fixture
+def defaults_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `adaptive` have its default."""
+    monkeypatch.setattr(build, "adapts_by_default", adapts_by_default)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,8 +18,8 @@ DEFAULT_TOKENS = 5
 TRIED_TOKENS = 24
 """The most tokens of each answer in a trial."""
 TRIED_TEMPERATURE = 0.8
-PAYING = ("ngram", "suffix", "eagle3")
-"""The official methods that are faster than plain decoding on the demo's models, the only ones tried by default."""
+PAYING = ("auto", "suffix", "self", "eagle3")
+"""The official methods that the demo tries by default, in its order: those that are faster than plain decoding on its models."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,13 @@ class LeftOut:
 def installed_methods(*, has_all: bool = True) -> list[str]:
     """Return the names of the installed methods, without aliases; unless `has_all`, of the official ones those in `PAYING`.
 
+    Those in `PAYING` come first.
+
     Aliases are known only for a method that loads; one that does not load is listed under each of its names.
     """
     names = [info.name for info in registry.installed(Group.PROPOSERS) if not _is_alias(info.name)]
-    return [name for name in names if has_all or name in PAYING or name not in known_methods()]
+    chosen = [name for name in names if has_all or name in PAYING or name not in known_methods()]
+    return sorted(chosen, key=lambda name: PAYING.index(name) if name in PAYING else len(PAYING))
 
 
 def missing_distributions() -> list[str]:

@@ -78,7 +78,9 @@ def test_text_is_that_without_speculation(subject, temperature) -> None:
 
 @pytest.mark.parametrize("sampler", ["strict", "probabilistic"])
 @pytest.mark.parametrize("given", [None, True, False])
-def test_it_is_on_by_default_where_verdicts_do_not_depend_on_drafts(subject, sampler, given) -> None:
+def test_it_is_on_by_default_where_verdicts_do_not_depend_on_drafts(
+    subject, sampler, given, defaults_of_users
+) -> None:
     llm = make_llm(subject.model, scripted(adaptive=given, rejection_sample_method=sampler))
     is_on = engine_of(llm)._speculation.adaptive_depth is not None
     assert is_on == (sampler == "strict" if given is None else given)

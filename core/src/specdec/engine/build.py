@@ -56,6 +56,11 @@ class BuiltEngine:
         return [*self.engine.metrics.snapshot(), *counted, *held, *now]
 
 
+def adapts_by_default(sampler: Sampler) -> bool:
+    """Return whether `adaptive` is on by default: where verdicts do not depend on drafts, and so not on measured times."""
+    return sampler.is_coupled
+
+
 def resolve_speculation(options: EngineOptions, speculative_config: object) -> ResolvedSpeculation | None:
     """Resolve a `speculative_config` against what is known of the target before its weights are loaded.
 
@@ -103,7 +108,7 @@ def assemble(
             sampler,
             load,
             is_strict=options.strict_drafts,
-            is_adaptive=sampler.is_coupled,
+            is_adaptive=adapts_by_default(sampler),
             draft_slots=scorer.draft_slots,
         )
         if speculation.delivery.needs_hidden:

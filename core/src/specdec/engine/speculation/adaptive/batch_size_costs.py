@@ -10,7 +10,9 @@ from specdec.engine.speculation.adaptive.position_acceptance import PositionAcce
 from specdec.engine.speculation.adaptive.step_costs import StepCosts
 
 _FIRST_STEPS, _PLAIN_STEPS = 4, 3
-"""Number of steps with drafts, and without nodes, before the first decision."""
+"""Number of steps with nodes, and without drafts, before the first decision."""
+_FIRST_TRIES = 32
+"""Number of steps in which drafts are wanted before it, if hardly any has nodes: many proposers seldom find something."""
 _PLAIN_EVERY, _DEEP_EVERY = 256, 32
 """Number of steps with nodes between two pairs of steps without drafts, and of drafting steps between two of twice the best
 depth: both are measured again."""
@@ -46,14 +48,14 @@ class BatchSizeCosts:
         self.positions = PositionAcceptance()
         self.backoff = Backoff()
         self._tries_left = 2 * _PLAIN_STEPS
-        self._num_drafted = self._since_plain = self._since_deep = 0
+        self._num_drafted = self._num_with_nodes = self._since_plain = self._since_deep = 0
         self._speedup = 0.0
         self._table: tuple[int, list[float], list[float]] | None = None
 
     @property
     def is_new(self) -> bool:
         """Whether drafts are to be measured first."""
-        return self._num_drafted < _FIRST_STEPS
+        return self._num_with_nodes < _FIRST_STEPS and self._num_drafted < _FIRST_TRIES
 
     @property
     def wants_plain(self) -> bool:
@@ -102,6 +104,7 @@ class BatchSizeCosts:
         """Count a step in which drafts were wanted."""
         self.backoff.count_drafted_step(has_nodes=num_nodes > 0)
         self._num_drafted += 1
+        self._num_with_nodes += num_nodes > 0
         self._since_plain = self._since_plain + 1 if num_nodes else 0
         self._since_deep = 0 if is_deep else self._since_deep + 1
         if self._num_drafted % _ANEW_EVERY == 0 or self.backoff.is_trying:
