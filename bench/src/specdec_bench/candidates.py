@@ -19,7 +19,7 @@ TRIED_TOKENS = 24
 """The most tokens of each answer in a trial."""
 TRIED_TEMPERATURE = 0.8
 PAYING = ("auto", "suffix", "self", "eagle3")
-"""The official methods that the demo tries by default, in its order: those that are faster than plain decoding on its models."""
+"""The official methods that the demo tries by default, in its order: those that pay on its models."""
 
 
 @dataclass(frozen=True)
