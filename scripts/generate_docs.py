@@ -17,8 +17,7 @@ from packages import ROOT, Package, packages
 from readme_table import engines_table, gains_table, markdown_table, results_table
 
 from specdec import ProposerConfig
-from specdec.cli.lazy import OFFICIAL
-from specdec.registry.catalogue import known_methods
+from specdec.registry.catalogue import known_commands, known_methods
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: (\S+))? -->\n)(.*?)(<!-- end -->)", re.S)
 
@@ -41,7 +40,8 @@ def commands(_: str) -> str:
 
 def _line(command: str, package: Package) -> str:
     """The line shown in the list of commands: core's own, else the package's description."""
-    return OFFICIAL[command][1] if command in OFFICIAL else str(package.pyproject["project"]["description"])
+    official = known_commands()
+    return official[command][1] if command in official else str(package.pyproject["project"]["description"])
 
 
 def methods(_: str) -> str:

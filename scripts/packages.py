@@ -69,6 +69,7 @@ def packages() -> list[Package]:
         "core",
         "bench",
         "drafting",
+        "grammar",
         "kernels",
         "server",
         "testing",

@@ -18,7 +18,7 @@ CORE = ROOT / "core/src/specdec"
 LAYERS = (
     {"arguments", "engine_options", "errors", "faces", "folders", "messages", "outputs", "ranks", "sampling_params", "structured_outputs", "unicode"},  # noqa: E501  one layer, one line
     {"interfaces"},
-    {"config", "gguf", "grammar", "hooks", "inputs", "logits", "noise", "registry", "runner", "samplers"},
+    {"config", "gguf", "hooks", "inputs", "logits", "noise", "registry", "runner", "samplers"},
     {"loading", "scorers"},
     {"engine"},
     {"hosting", "parallel"},

@@ -21,6 +21,7 @@ FOLDERS = (
     "bench",
     "core",
     "drafting",
+    "grammar",
     "kernels",
     "plugins",
     "server",

@@ -142,7 +142,9 @@ def test_the_server_comes_and_goes(environment: Environment, built: dict[str, Pa
     refused = environment.specdec("serve")
     assert refused.returncode == 2
     assert "pip install specdec-server" in refused.stderr
-    environment.install(built["specdec-kernels"], built["specdec-server"])
+    (server,) = (package for package in packages() if package.name == "specdec-server")
+    needed = [package.name for package in server.siblings() if package.name != "specdec-core"]
+    environment.install(*(built[name] for name in needed))
     environment.pip("check")
     assert "--speculative-config" in environment.specdec("serve", "--help").stdout
     environment.run(

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from specdec import EngineError
-from specdec.grammar.trial import deadline
+from specdec_grammar.trial import deadline
 from specdec_server.preparation import Preparation
 from specdec_server.threads import DaemonThreads, in_thread
 

@@ -13,7 +13,7 @@ import pluggy
 if TYPE_CHECKING:
     import typer
 
-    from specdec.interfaces import Backend, Proposer, RequestStats, Sampler, Scorer, StepStats
+    from specdec.interfaces import Backend, Part, Proposer, RequestStats, Sampler, Scorer, StepStats
 
 PROJECT = "specdec"
 """The pluggy project name of all hooks and markers."""
@@ -56,6 +56,14 @@ def specdec_register_backends() -> type[Backend] | list[type[Backend]]:  # type:
 
     Called once, when a model is loaded, for every installed backend (group `specdec.backends`) or those that
     `SPECDEC_BACKENDS` names.
+    """
+
+
+@hookspec
+def specdec_register_parts() -> type[Part] | list[type[Part]]:  # type: ignore[empty-body]
+    """Return the classes of this module that do a part of core's work.
+
+    Called once, when a part whose entry point (group `specdec.parts`) names the module is first needed.
     """
 
 

@@ -168,13 +168,13 @@ def _list_of(text: str, option: str) -> tuple[str, ...]:
 
 def tool_parser_named(name: str | None) -> type[ToolParser] | None:
     """Return the parser for a name or class path; None for None."""
-    base: type[ToolParser] = ToolParser  # type: ignore[type-abstract]  # to compare with, not to make
+    base: type[ToolParser] = ToolParser
     return None if name is None else parser_class(TOOL_PARSERS, name, base, "--tool-call-parser")
 
 
 def reasoning_parser_named(name: str | None) -> type[ReasoningParser] | None:
     """Return the parser for a name or class path; None for None."""
-    base: type[ReasoningParser] = ReasoningParser  # type: ignore[type-abstract]  # to compare with, not to make
+    base: type[ReasoningParser] = ReasoningParser
     return None if name is None else parser_class(REASONING_PARSERS, name, base, "--reasoning-parser")
 
 

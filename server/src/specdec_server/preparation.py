@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
-from specdec.grammar import deadline
+from specdec_grammar import deadline
 from specdec_server.errors import ApiError
 from specdec_server.threads import DaemonThreads
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from specdec.grammar.compiler import compiled as compile_grammar
-from specdec.grammar.source import grammar_of
-from specdec.grammar.state import GrammarState
-from specdec.grammar.vocabulary import Vocabulary
 from specdec.structured_outputs import StructuredOutputsParams
+from specdec_grammar.compiler import compiled as compile_grammar
+from specdec_grammar.source import grammar_of
+from specdec_grammar.state import MatcherState
+from specdec_grammar.vocabulary import Vocabulary
 
 CHARACTERS = [*map(chr, range(128)), *"é٣²日😀\u2028\uff5c\u2581", "<end>"]
 END = len(CHARACTERS) - 1
@@ -34,14 +34,14 @@ def compiled(keys: Mapping[str, Any], tokens: LLTokenizer = TOKENS) -> LLMatcher
     return compile_grammar(tokens, grammar_of(params), params.kind)
 
 
-def state_of(keys: Mapping[str, Any], words: Sequence[str] = CHARACTERS) -> GrammarState:
+def state_of(keys: Mapping[str, Any], words: Sequence[str] = CHARACTERS) -> MatcherState:
     """The state of a text that has not begun, over these words."""
     tokens = tokens_of_words(words)
 
     def make() -> LLMatcher:
         return compiled(keys, tokens)
 
-    return GrammarState(make(), len(words), frozenset({len(words) - 1}), make)
+    return MatcherState(make(), len(words), frozenset({len(words) - 1}), make)
 
 
 def accepts(grammar: LLMatcher, text: str) -> bool:

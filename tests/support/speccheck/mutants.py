@@ -13,12 +13,12 @@ from specdec import SamplingParams
 from specdec.engine import engine as engine_module
 from specdec.engine.sequence import Sequence as Sample
 from specdec.engine.stop_checker import StopChecker
-from specdec.grammar.state import GrammarState
 from specdec.interfaces import VerifyBatch
 from specdec.interfaces.finish import FinishReason
 from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
+from specdec_grammar.state import MatcherState
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 SCORER = "specdec.scorers.transformers.p_logits"
@@ -52,13 +52,13 @@ def drafted_path_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def grammar_stands_still(patch: pytest.MonkeyPatch) -> None:
-    whole = GrammarState.mask
+    whole = MatcherState.mask
 
-    def mutant(self: GrammarState, logits: torch.Tensor, nodes: Any, parents: Any) -> torch.Tensor:
+    def mutant(self: MatcherState, logits: torch.Tensor, nodes: Any, parents: Any) -> torch.Tensor:
         at_root = whole(self, logits, nodes, parents)[:1]
         return logits.masked_fill(at_root == -torch.inf, -torch.inf)
 
-    patch.setattr(GrammarState, "mask", mutant)
+    patch.setattr(MatcherState, "mask", mutant)
 
 
 def no_stops(patch: pytest.MonkeyPatch) -> None:

@@ -11,31 +11,12 @@ from typer.core import TyperCommand, TyperGroup
 from specdec import registry
 from specdec.errors import ConfigError, PluginError
 from specdec.registry import Group, PluginInfo
-from specdec.registry.catalogue import packages_of_commands
+from specdec.registry.catalogue import known_commands
 
 if TYPE_CHECKING:
     # Newer versions of typer bundle their own copy of click, so the type depends on the version.
     Context = Any
     Command = Any
-
-OFFICIAL = {
-    "audit": ("specdec-bench", "Ask a server with and without speculation, and compare."),
-    "bench": ("specdec-bench", "Measure methods against plain decoding on your own prompts."),
-    "chat": ("specdec-core", "Talk to a model, accepted drafts in colour."),
-    "check": ("specdec-testing", "Run the conformance tests on an installed method."),
-    "check-head": (packages_of_commands()["check-head"], "Find out how a draft head was trained."),
-    "config": ("specdec-core", "Print the schema of speculative_config, or check one."),
-    "convert": (packages_of_commands()["convert"], "Convert draft checkpoints between formats."),
-    "demo": ("specdec-bench", "See speculative decoding at work on the built-in models."),
-    "doctor": ("specdec-core", "Show versions, devices, backends, plugins and memory."),
-    "generate": ("specdec-core", "Generate text from a prompt."),
-    "new": ("specdec-testing", "Write the skeleton of a plugin package."),
-    "plugins": ("specdec-core", "List the installed plugins."),
-    "serve": ("specdec-server", "Serve a model over HTTP, with the OpenAI interface."),
-    "train": ("specdec-train", "Train a draft head for a model."),
-    "warmup": ("specdec-kernels", "Compile for this machine what the first start would compile."),
-}
-"""Official commands: the package of each, and its line in the list of commands."""
 
 
 class PluginCommands(TyperGroup):
@@ -86,12 +67,13 @@ def load_command(name: str) -> Command:
 
 
 def _line_of_help(info: PluginInfo) -> str:
-    return OFFICIAL[info.name][1] if info.name in OFFICIAL else info.summary
+    official = known_commands()
+    return official[info.name][1] if info.name in official else info.summary
 
 
 def _unknown_command(name: str, commands: list[str]) -> str:
-    if name in OFFICIAL and OFFICIAL[name][0] != "specdec-core":
-        return f"command {name!r} is not installed: pip install {OFFICIAL[name][0]}"
+    if name in known_commands():
+        return f"command {name!r} is not installed: pip install {known_commands()[name][0]}"
     nearest = get_close_matches(name, commands, n=1, cutoff=0.6)
     hint = f": did you mean {nearest[0]!r}?" if nearest else "."
     return f"there is no command {name!r}{hint} Commands: {', '.join(commands)}"

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from specdec import registry
 from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.expected.expected import expected_tokens
 from specdec.engine.expected.prediction import Prediction
@@ -22,12 +24,12 @@ from specdec.engine.process import check_process
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.engine.stop_checker import StopChecker
-from specdec.errors import ConfigError, ContextLengthError
-from specdec.grammar.compiler import GrammarFactory
+from specdec.errors import ConfigError, ContextLengthError, PluginError
 from specdec.inputs.conversation import conversation_prompt
 from specdec.inputs.prompt_length import PromptLength
 from specdec.inputs.prompts import Prompt, text_and_ids
 from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.grammar import Grammars
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import end_ids, make_rules
@@ -66,7 +68,6 @@ class Intake:
     ) -> None:
         self._info = info
         self._tokenizer = tokenizer
-        self._grammars = GrammarFactory(info, tokenizer)
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
@@ -75,6 +76,13 @@ class Intake:
         # Fast tokenizers (the Rust library) are thread-safe.
         is_shared = getattr(tokenizer, "is_fast", False)
         self._turn: AbstractContextManager[object] = nullcontext() if is_shared else threading.Lock()
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        try:
+            return registry.part("structured_outputs", Grammars)()
+        except PluginError as error:
+            raise ConfigError(f"SamplingParams: {error}") from error
 
     def next_id(self) -> str:
         """Return a unique request id."""
@@ -153,7 +161,10 @@ class Intake:
         name = request_id if params.n == 1 else f"{request_id}#{index}"
         sequence = Sequence(name, ids, params, seed=seed, sample_index=index, max_num_tokens=end)
         wanted = params.structured_outputs
-        grammar = None if wanted is None else self._grammars.make(wanted)
+        grammar = None
+        if wanted is not None:
+            assert self._tokenizer is not None, "checked before"
+            grammar = self._grammars.compile(wanted, self._info, self._tokenizer)
         sequence.rules = make_rules(params, self._info, self._tokenizer, grammar)
         ends = end_ids(params, self._info)
         sequence.expected = expected_tokens(params, grammar, prediction, ends)
@@ -222,7 +233,11 @@ class Intake:
                 f"sampling_params must be a SamplingParams, not {type(params).__name__}: {params!r}"
             )
         if self._tokenizer is None:
-            for name, remedy in (("stop", " or use stop_token_ids"), ("bad_words", "")):
+            for name, remedy in (
+                ("stop", " or use stop_token_ids"),
+                ("bad_words", ""),
+                ("structured_outputs", ""),
+            ):
                 if getattr(params, name):
                     raise ConfigError(f"SamplingParams: {name} needs a tokenizer; pass tokenizer={remedy}")
         for name in ("allowed_token_ids", "logit_bias", "prediction"):

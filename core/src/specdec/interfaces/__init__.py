@@ -3,7 +3,8 @@
 Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that passes between them is in `batch` (input
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
-`head`, `quantized` and `row_operations` (also for backends). `SPECDEC_API` is the version of all these interfaces.
+`head`, `quantized` and `row_operations` (also for backends). What core leaves to packages of
+their own is in `part` and `grammar`. `SPECDEC_API` is the version of all these interfaces.
 """
 
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
@@ -17,10 +18,12 @@ from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
+from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE, done_once
+from specdec.interfaces.part import Part
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, Resolve
 from specdec.interfaces.quantized import QuantizedLinear
 from specdec.interfaces.row_operations import RowOperations
@@ -58,6 +61,8 @@ __all__ = [
     "FinishReason",
     "Form",
     "ForwardOutput",
+    "GrammarState",
+    "Grammars",
     "HeadParts",
     "KVCache",
     "KeptStates",
@@ -67,6 +72,7 @@ __all__ = [
     "NewRows",
     "NoiseKeys",
     "PackedBatch",
+    "Part",
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from specdec.errors import described, is_interrupt
-from specdec.grammar.state import GrammarState
+from specdec.interfaces.grammar import GrammarState
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.bans import AllowedIdsRule, MinTokensRule, bad_words_rule
 from specdec.logits.bias import BiasRule

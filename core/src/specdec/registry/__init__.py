@@ -39,6 +39,7 @@ __all__ = [
     "load_class",
     "may_load",
     "observers",
+    "part",
     "proposer",
     "reset",
     "sampler",
@@ -53,6 +54,7 @@ sampler = _registry.sampler
 scorer = _registry.scorer
 backend = _registry.backend
 backends = _registry.backends
+part = _registry.part
 why_no_backend = _registry.why_no_backend
 commands = _registry.commands
 add_command = _registry.add_command

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from specdec.registry.catalogue import known_method, known_methods
+from specdec.registry.catalogue import known_method, known_methods, packages_of_parts
 from specdec.registry.discovery import BrokenPackage
 from specdec.registry.plugin_info import Group, PluginInfo
 
@@ -21,6 +21,9 @@ def _without(group: Group, name: str, installed: Sequence[PluginInfo]) -> str:
     names = sorted({info.name for info in installed})
     listed = f"Installed {group.noun}s: {', '.join(names) or 'none'}"
     known = known_method(name) if group is Group.PROPOSERS else None
+    package = packages_of_parts().get(name) if group is Group.PARTS else None
+    if package is not None:
+        return f"{name} is in a package that is not installed: pip install {package}"
     if known is not None:
         return f"method {name!r} is not installed: {_remedy(known.name)}. {listed}"
     guesses = {*names, *(known_methods() if group is Group.PROPOSERS else ())}

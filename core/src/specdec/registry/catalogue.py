@@ -1,4 +1,4 @@
-"""Facts about published methods that core knows without their plugins: names, packages, how to recognise checkpoints.
+"""Facts that core knows without the packages they are about: published methods, official commands and parts.
 
 All of it is data in `methods.json`; adding a method needs no change to the code.
 """
@@ -72,9 +72,21 @@ def known_methods() -> Mapping[str, KnownMethod]:
 
 
 @cache
-def packages_of_commands() -> Mapping[str, str]:
-    """Return the packages of methods that provide official commands, by the command's name."""
-    return MappingProxyType(_data()["commands"])
+def known_commands() -> Mapping[str, tuple[str, str]]:
+    """Return the official commands by name: the package of each, and its line in the list of commands."""
+    return MappingProxyType({name: (package, line) for name, (package, line) in _data()["commands"].items()})
+
+
+@cache
+def packages_of_parts() -> Mapping[str, str]:
+    """Return the official package of each part that core asks for."""
+    return MappingProxyType(_data()["parts"])
+
+
+@cache
+def always_allowed() -> frozenset[str]:
+    """Return the distributions whose plugins may always load."""
+    return frozenset(_data()["always_allowed"])
 
 
 def known_method(name: str) -> KnownMethod | None:

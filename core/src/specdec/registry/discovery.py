@@ -11,8 +11,6 @@ from operator import itemgetter
 
 from specdec.registry.plugin_info import Group, PluginInfo
 
-OFFICIAL = ("specdec-core", "specdec-kernels")
-"""Distributions whose plugins may always load."""
 ALLOW_VARIABLE = "SPECDEC_PLUGINS"
 
 

@@ -7,12 +7,13 @@ from enum import StrEnum
 
 
 class Group(StrEnum):
-    """The six kinds of plugin, each an entry-point group."""
+    """The seven kinds of plugin, each an entry-point group."""
 
     PROPOSERS = "specdec.proposers"
     SAMPLERS = "specdec.samplers"
     SCORERS = "specdec.scorers"
     BACKENDS = "specdec.backends"
+    PARTS = "specdec.parts"
     COMMANDS = "specdec.commands"
     OBSERVERS = "specdec.observers"
 
@@ -24,6 +25,7 @@ class Group(StrEnum):
             Group.SAMPLERS: "sampler",
             Group.SCORERS: "scorer",
             Group.BACKENDS: "backend",
+            Group.PARTS: "part",
             Group.COMMANDS: "command",
             Group.OBSERVERS: "observer",
         }[self]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from specdec import registry
@@ -76,11 +77,14 @@ def _load(group: Group, name: str) -> dict[str, Any]:
     if group is Group.OBSERVERS:
         registry.load(registry.find(group, name))
         return {}
-    load = {
+    from specdec.interfaces import Part
+
+    load: dict[Group, Callable[[str], type[Any]]] = {
         Group.PROPOSERS: registry.proposer,
         Group.SAMPLERS: registry.sampler,
         Group.SCORERS: registry.scorer,
         Group.BACKENDS: registry.backend,
+        Group.PARTS: partial(registry.part, kind=Part),
     }
     plugin = load[group](name)
     return {

@@ -6,7 +6,7 @@ import importlib
 import os
 from difflib import get_close_matches
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pluggy
 
@@ -14,11 +14,10 @@ from specdec import hooks
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.registry import advice
 from specdec.registry.backend_list import VARIABLE, make_backends, why_none
-from specdec.registry.catalogue import known_method
+from specdec.registry.catalogue import always_allowed, known_method
 from specdec.registry.class_path import is_class_path, load_class
 from specdec.registry.discovery import (
     ALLOW_VARIABLE,
-    OFFICIAL,
     BrokenPackage,
     discover,
     is_allowed,
@@ -30,8 +29,9 @@ from specdec.registry.role import ROLES
 if TYPE_CHECKING:
     import typer
 
-    from specdec.interfaces import Backend, Proposer, Sampler, Scorer
+    from specdec.interfaces import Backend, Part, Proposer, Sampler, Scorer
 
+PartType = TypeVar("PartType", bound="Part")
 OBSERVER_HOOKS = ("specdec_step_finished", "specdec_request_finished")
 
 
@@ -62,8 +62,8 @@ class Registry:
         return self._discovered()[1]
 
     def may_load(self, info: PluginInfo) -> bool:
-        """Return whether a plugin may load: see `is_allowed`; those of core and of specdec-kernels always may."""
-        return normalized(info.distribution) in OFFICIAL or is_allowed(info.distribution, info.name)
+        """Return whether a plugin may load: see `is_allowed`; core and its parts always may."""
+        return normalized(info.distribution) in always_allowed() or is_allowed(info.distribution, info.name)
 
     def proposer(self, name: str) -> type[Proposer]:
         """Return the class behind a method name, a `./file.py:Class` or a `package.module.Class`.
@@ -99,6 +99,21 @@ class Registry:
     def why_no_backend(self) -> str:
         """Return a clause that says why no backend serves, and the remedy."""
         return why_none(self)
+
+    def part(self, name: str, kind: type[PartType]) -> type[PartType]:
+        """Return the class behind the name of a part of specdec; see `proposer`.
+
+        Args:
+            name: of the part.
+            kind: the class that it must derive from.
+        """
+        found = self._class(Group.PARTS, name)
+        if not issubclass(found, kind):
+            info = self.find(Group.PARTS, name)
+            raise PluginError(
+                f"{info}: {found.__qualname__} must be a subclass of {kind.__module__}.{kind.__qualname__}"
+            )
+        return found
 
     def observers(self) -> tuple[pluggy.HookRelay | None, list[PluginError]]:
         """Load every observer that may load; called when an engine starts.
@@ -143,7 +158,8 @@ class Registry:
         if not found:
             raise PluginError(advice.not_installed(group, name, installed, self.broken()))
         if len(found) > 1:  # the environment may have chosen among them
-            found = [info for info in found if self.may_load(info)] or found
+            chosen = [info for info in found if is_allowed(info.distribution, info.name)]
+            found = chosen or [info for info in found if self.may_load(info)] or found
         if len(found) > 1:
             claims = " and ".join(f"{info.distribution} {info.version}" for info in found)
             raise PluginError(

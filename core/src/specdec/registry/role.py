@@ -116,5 +116,6 @@ ROLES: Mapping[Group, Role] = MappingProxyType(
         ),
         Group.SCORERS: Role("specdec_register_scorers", "Scorer"),
         Group.BACKENDS: Role("specdec_register_backends", "Backend"),
+        Group.PARTS: Role("specdec_register_parts", "Part"),
     }
 )

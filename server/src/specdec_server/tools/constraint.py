@@ -9,7 +9,7 @@ from typing import Any
 
 from specdec import ConfigError, StructuredOutputsParams
 from specdec.config import notice
-from specdec.grammar import check_schema, supported_part
+from specdec_grammar import check_schema, supported_part
 from specdec_server.tools.choice import ToolChoice
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool

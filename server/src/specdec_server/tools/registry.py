@@ -18,7 +18,7 @@ logger = logging.getLogger("specdec")
 TOOL_PARSERS = "specdec.tool_parsers"
 REASONING_PARSERS = "specdec.reasoning_parsers"
 Parser = TypeVar("Parser", bound=OutputParser)
-_BASE: type[ToolParser] = ToolParser  # type: ignore[type-abstract]  # as a base to check, not to make
+_BASE: type[ToolParser] = ToolParser
 _OWN = "specdec-server"
 
 

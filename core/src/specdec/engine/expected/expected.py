@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from specdec.engine.expected.prediction import MOST_DRAFTED, Prediction, PredictionCursor
-from specdec.grammar.state import GrammarState
+from specdec.interfaces.grammar import GrammarState
 
 if TYPE_CHECKING:
     from specdec.sampling_params import SamplingParams

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from pydantic import BaseModel
 
-from specdec.grammar.state import GrammarState
 from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.grammar import GrammarState
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specdec.errors import ConfigError
-from specdec.grammar.trial import warnings_of
+from specdec import ConfigError
+from specdec_grammar.trial import warnings_of
 
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _VALUES = ("enum", "const", "default", "examples", "required", "x-guidance")

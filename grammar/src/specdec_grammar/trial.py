@@ -13,12 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 
 MAX_SECONDS = 30.0
 """The longest that a grammar is tried, if the caller sets no deadline."""
 MEMORY_BYTES = 256 * 2**20
-INSTALL = 'structured_outputs needs llguidance: pip install "specdec-core[grammar]"'
 deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 """When, by `time.monotonic`, the caller gives up. A grammar is tried for half of the time until then, since compiling it for
 use takes as long again."""
@@ -71,8 +70,7 @@ def warnings_of(grammar: str) -> tuple[str, ...]:
 @lru_cache(256)
 def _tried(grammar: str) -> tuple[str, tuple[str, ...]]:
     found = find_spec("llguidance")
-    if found is None or found.origin is None:
-        raise ConfigError(INSTALL)
+    assert found is not None and found.origin is not None, "a dependency of this package"
     end = deadline.get()
     seconds = MAX_SECONDS if end is None else max(0.1, (end - monotonic()) / 2)
     place = str(Path(found.origin).parents[1])

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from specdec.errors import ConfigError
-from specdec.grammar.schema import json_grammar, lark_grammar, portable
-from specdec.grammar.tag import tag_grammar
-from specdec.structured_outputs import StructuredOutputsParams
+from specdec import ConfigError, StructuredOutputsParams
+from specdec_grammar.schema import json_grammar, lark_grammar, portable
+from specdec_grammar.tag import tag_grammar
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import specdec_zoo
 from specdec import ConfigError
-from specdec.grammar.vocabulary import vocabulary_of
+from specdec_grammar.vocabulary import vocabulary_of
 
 OBJECT: dict[str, Any] = {
     "type": "object",

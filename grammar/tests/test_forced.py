@@ -11,7 +11,7 @@ from speccheck.grammars import state_of
 from speccheck.models import prompts, tiny
 
 from specdec import LLM, SamplingParams
-from specdec.grammar.vocabulary import Vocabulary
+from specdec_grammar.vocabulary import Vocabulary
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

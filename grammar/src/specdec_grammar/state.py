@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
+from specdec.interfaces import GrammarState
 
 logger = logging.getLogger("specdec")
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 _BITS = 32
 
 
-class GrammarState:
-    """Tracks a sample's committed tokens, and looks ahead along drafts without changing its state.
+class MatcherState(GrammarState):
+    """The state of one sample on a matcher of llguidance.
 
     Args:
         matcher: a matcher at the start of the grammar.
@@ -49,9 +50,9 @@ class GrammarState:
         self._is_left = False
         self._is_allowed: list[bool] = []
 
-    def begin(self) -> GrammarState:
+    def begin(self) -> MatcherState:
         """Return the state of another text that has not begun. Copies of a matcher would share an error; this has none."""
-        return GrammarState(
+        return MatcherState(
             self._compile_again(), self._vocab_size, self._end_ids, self._compile_again, self._spell
         )
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from specdec.errors import ConfigError
-from specdec.grammar.schema import guided, lark_grammar, portable
+from specdec import ConfigError
+from specdec_grammar.schema import guided, lark_grammar, portable
 
 _KEYS = {
     "const_string": ("value",), "regex": ("pattern", "excludes"), "any_text": ("excludes",), "grammar": ("grammar",),

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from speccheck.grammars import accepts, accepts_value, compiled, sampled
 
 from specdec import ConfigError
-from specdec.grammar import check_schema, supported_part
+from specdec_grammar import check_schema, supported_part
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 5, 9, 10, 11, 12, 99, -5, 0.5, 1.5, -0.5, 2.9, 13, "", "a", "b", "ab", "abc", "abcd",
@@ -268,7 +268,7 @@ def compiled_or_refused(schema: Any) -> Any:
 def test_values_of_any_type(keyword: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A keyword with a value that makes no sense is refused or ignored; with one that does, nothing else is allowed."""
     monkeypatch.setattr(
-        "specdec.grammar.compiler.warnings_of", lambda grammar: ()
+        "specdec_grammar.compiler.warnings_of", lambda grammar: ()
     )  # without a process for each
     for value in (
         None,
