@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+__all__ = ["CACHE_VARIABLE", "COMPILED_VARIABLE", "cache_folder", "compiled_folder"]
+
 CACHE_VARIABLE = "SPECDEC_CACHE"
 """Environment variable that moves the cache folder; its default is `~/.cache/specdec`."""
 COMPILED_VARIABLE = "NUMBA_CACHE_DIR"

@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+__all__ = ["did_you_mean", "explain", "lacking", "unfilled", "unknown_key"]
+
 
 def explain(error: ValidationError, what: str, model: type[BaseModel]) -> str:
     """Return a validation error with one line per problem, naming the key, its value and the remedy.

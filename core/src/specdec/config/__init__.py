@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from specdec.config.checkpoint import Checkpoint, find_number
+from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number
 from specdec.config.draft_rules import CONTEXT_KEYS
 from specdec.config.early import check_first
 from specdec.config.fit import target_facts
+from specdec.config.hub import is_hub_reachable
 from specdec.config.legacy import translate_llm_arguments
 from specdec.config.model_name import check_name, resolve_name
 from specdec.config.notices import notice
@@ -26,6 +27,7 @@ from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_draft, zoo_pat
 __all__ = [
     "CONTEXT_KEYS",
     "DEFAULT_SAMPLER",
+    "HUB_ID",
     "PACKAGED",
     "ZOO",
     "Checkpoint",
@@ -37,6 +39,7 @@ __all__ = [
     "default_sampler",
     "find_number",
     "first_differences",
+    "is_hub_reachable",
     "json_schema",
     "notice",
     "packaged_model",

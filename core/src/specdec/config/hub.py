@@ -1,4 +1,4 @@
-"""The model hub: whether it can be reached, and the GGUF files of a repository."""
+"""The model hub: whether it can be reached."""
 
 from __future__ import annotations
 
@@ -42,45 +42,3 @@ def offline_arguments(model: str) -> dict[str, bool]:
         model: a directory, for which no arguments are needed, or a hub id.
     """
     return {} if Path(model).exists() or is_hub_reachable() else {"local_files_only": True}
-
-
-def hub_ggufs(repository: str, revision: str | None) -> list[str]:
-    """Return the names of the GGUF files of a repository; only cached ones if the hub cannot be reached.
-
-    Raises:
-        OSError: if neither the hub nor its cache has the repository.
-    """
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        if is_hub_reachable():
-            names = HfApi().list_repo_files(repository, revision=revision)
-        else:
-            folder = Path(snapshot_download(repository, revision=revision, local_files_only=True))
-            names = [str(file.relative_to(folder)) for file in folder.rglob("*.gguf")]
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
-        raise OSError(_reason(error)) from error
-    return sorted(name for name in names if name.endswith(".gguf"))
-
-
-def hub_file(repository: str, name: str, revision: str | None) -> Path:
-    """Return a file of a repository, downloaded into the hub's cache unless it is cached.
-
-    Raises:
-        OSError: if neither the hub nor its cache has it.
-    """
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(
-            hf_hub_download(repository, name, revision=revision, local_files_only=not is_hub_reachable())
-        )
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
-        raise OSError(_reason(error)) from error
-
-
-def _reason(error: Exception) -> str:
-    """Return in one line why something is not available."""
-    return str(error).strip().split("\n")[0] if is_hub_reachable() else "the hub cannot be reached"

@@ -1,17 +1,17 @@
-"""Resolves the name of a model: the only module that looks up named models, GGUF files and their cache."""
+"""Resolves the name of a model: the only module that looks up named models and GGUF files."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specdec import registry
 from specdec.config.checkpoint import Checkpoint
-from specdec.config.gguf_name import hub_gguf, local_gguf
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_path
 from specdec.errors import ConfigError
 
-_STORED = {
-    "auto": "bfloat16", "bfloat16": "bfloat16", "float16": "float16", "half": "float16",
-    "float32": "float32", "float": "float32", "float64": "float32", "double": "float32",
-}  # fmt: skip
-"""The dtype a GGUF file is dequantised to, by the `dtype` of the run."""
+if TYPE_CHECKING:
+    from specdec.interfaces.model_files import ModelFiles
 
 
 def resolve_name(
@@ -30,23 +30,24 @@ def resolve_name(
         dtype: dtype of the run, which decides what a GGUF file is dequantised to; `auto` means bfloat16.
 
     Raises:
-        ConfigError: for a name that matches no file or several files, or a package that is missing.
+        ConfigError: for a name that matches no file or several files.
+        PluginError: for a GGUF file if what reads it is not installed.
         ModelError: for a GGUF file that cannot be read or stored.
     """
     if name in (ZOO, *PACKAGED):
         if gguf_file is not None:
             raise ConfigError(f"LLM: gguf_file={gguf_file!r} does nothing with model={name!r}: leave it out")
-        if name == ZOO:
-            return zoo_path("target")
-        file = packaged_model(name)
-    else:
-        found = local_gguf(name, gguf_file) or hub_gguf(name, revision, gguf_file)
-        if found is None:
-            return name
-        file = found
-    from specdec.gguf.store import stored
+        return zoo_path("target") if name == ZOO else str(_gguf().stored(packaged_model(name), dtype))
+    if gguf_file is None and not _may_be_gguf(name):
+        return name
+    files = _gguf()
+    found = files.local(name, gguf_file) or files.on_hub(name, revision, gguf_file)
+    return name if found is None else str(files.stored(found, dtype))
 
-    return str(stored(file, stored_dtype(dtype)))
+
+def local_gguf(name: str) -> Path | None:
+    """Return the GGUF file that a path names; None for any other name. See `ModelFiles.local`."""
+    return _gguf().local(name) if _may_be_gguf(name) else None
 
 
 def check_name(name: str, option: str) -> None:
@@ -68,13 +69,15 @@ def check_name(name: str, option: str) -> None:
         raise ConfigError(f"{option}: {checkpoint.problem}")
 
 
-def stored_dtype(dtype: object) -> str:
-    """Return the dtype a GGUF file is dequantised to for a run in `dtype`, which is a name or a `torch.dtype`.
+def _may_be_gguf(name: str) -> bool:
+    """Return whether a name may lead to a GGUF file; all others are resolved without what reads them."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return any(path.glob("*.gguf")) and not any(path.glob("*.safetensors"))
+    return path.is_file() or "gguf" in name.lower()
 
-    Raises:
-        ConfigError: if there is no such dtype.
-    """
-    name = str(dtype).removeprefix("torch.")
-    if name not in _STORED:
-        raise ConfigError(f"LLM: dtype={dtype!r} is not one of {', '.join(_STORED)}")
-    return _STORED[name]
+
+def _gguf() -> ModelFiles:
+    from specdec.interfaces.model_files import ModelFiles  # imports torch
+
+    return registry.part("gguf", ModelFiles)()

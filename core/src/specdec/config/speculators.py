@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.config.checkpoint import Checkpoint
-from specdec.config.gguf_name import local_gguf
+from specdec.config.model_name import local_gguf
 from specdec.config.zoo import PACKAGED, ZOO
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import known_methods

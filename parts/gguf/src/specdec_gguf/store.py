@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
 
-from specdec.errors import ModelError
+from specdec import ModelError
 from specdec.folders import CACHE_VARIABLE, cache_folder
 
 logger = logging.getLogger("specdec")
@@ -59,7 +59,7 @@ def stored(file: Path, dtype: str) -> Path:
 
 def _make(file: Path, dtype: str, folder: Path) -> None:
     """Write the directory under a temporary name, then rename it."""
-    from specdec.gguf.convert import convert
+    from specdec_gguf.convert import convert
 
     for left_behind in folder.parent.glob(f".{folder.name}.*.part"):  # from a process that was killed
         shutil.rmtree(left_behind)

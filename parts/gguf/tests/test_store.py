@@ -12,13 +12,13 @@ from tiny_gguf import tiny_llama, write_gguf
 
 from specdec.errors import ModelError
 from specdec.folders import cache_folder
-from specdec.gguf import convert as converting
-from specdec.gguf.store import _digest, stored
+from specdec_gguf import convert as converting
+from specdec_gguf.store import _digest, stored
 
 STORE = """
 import sys
 from pathlib import Path
-from specdec.gguf.store import _digest, stored
+from specdec_gguf.store import _digest, stored
 print(stored(Path(sys.argv[1]), 'float32'))
 """
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 from pathlib import Path
@@ -13,9 +12,8 @@ from tiny_gguf import END, END_OF_TURN, TEMPLATE, tiny_llama, write_gguf
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specdec.errors import ModelError
-from specdec.gguf import convert as module
-from specdec.gguf.convert import convert
-from specdec.gguf.positions import _LLAMA3, _llama3_factors
+from specdec_gguf.convert import convert
+from specdec_gguf.positions import _LLAMA3, _llama3_factors
 
 
 def made(tmp_path: Path, dtype: str = "float32", **how: Any) -> Path:
@@ -140,18 +138,6 @@ def test_a_file_that_is_cut_short(tmp_path: Path, share: float, reason: str) -> 
     with pytest.raises(ModelError, match=reason):
         convert(file, "float32", folder)
     assert list(folder.iterdir()) == []
-
-
-def test_packages_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(name: str) -> object:
-        return None if name == "gguf" else importlib.util.find_spec(name)
-
-    monkeypatch.setattr(module, "find_spec", found)
-    with pytest.raises(ModelError) as caught:
-        convert(tmp_path / "m.gguf", "float32", tmp_path)
-    assert str(caught.value) == (
-        "m.gguf is a GGUF file, and reading it needs gguf: pip install 'specdec-core[gguf]'"
-    )
 
 
 def test_nothing_is_drawn_in_a_pipe(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

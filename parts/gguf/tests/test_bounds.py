@@ -12,8 +12,8 @@ import pytest
 from tiny_gguf import write_gguf
 
 from specdec.errors import ModelError
-from specdec.gguf.bounds import check_bounds
-from specdec.gguf.convert import convert
+from specdec_gguf.bounds import check_bounds
+from specdec_gguf.convert import convert
 
 HUGE = 2**31
 

@@ -6,18 +6,16 @@ import io
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specdec.errors import ModelError
-from specdec.gguf.bounds import check_bounds
+from specdec import ModelError
 from specdec.messages import unfilled
+from specdec_gguf.bounds import check_bounds
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-_PACKAGES = ("gguf", "accelerate")
 _END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
 """End of text, and end of a conversation turn if that is a different token."""
 
@@ -31,15 +29,10 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
         folder: an empty folder.
 
     Raises:
-        ModelError: if packages are missing, if the file says more than it can hold, or if transformers cannot read it, with its
+        ModelError: if the file says more than it can hold, or if transformers cannot read it, with its
             reason.
         OSError: if the folder cannot be written.
     """
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        raise ModelError(
-            f"{file.name} is a GGUF file, and reading it needs {' and '.join(missing)}: pip install 'specdec-core[gguf]'"
-        )
     check_bounds(file)
     with _quiet_in_a_pipe():
         try:
@@ -57,8 +50,8 @@ def _read(file: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    from specdec.gguf.positions import set_position_scaling
-    from specdec.gguf.splitting import set_splitting
+    from specdec_gguf.positions import set_position_scaling
+    from specdec_gguf.splitting import set_splitting
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         file.parent,

@@ -6,7 +6,7 @@ import mmap
 import struct
 from pathlib import Path
 
-from specdec.errors import ModelError
+from specdec import ModelError
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from specdec.config.checkpoint import HUB_ID
-from specdec.config.hub import hub_file, hub_ggufs
-from specdec.errors import ConfigError, ModelError
+from specdec import ConfigError, ModelError
+from specdec.config import HUB_ID
+from specdec_gguf.hub import hub_file, hub_ggufs
 
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"

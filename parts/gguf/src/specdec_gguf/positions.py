@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from transformers import PretrainedConfig
 
-from specdec.errors import ModelError
+from specdec import ModelError
 
 _FACTORS = "rope_freqs.weight"
 """The tensor of divisors of the rotary frequencies, one number per frequency."""

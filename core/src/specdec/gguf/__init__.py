@@ -1,1 +1,0 @@
-"""GGUF files: dequantised once to safetensors, which all other code reads."""
