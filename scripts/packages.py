@@ -74,6 +74,10 @@ def packages() -> list[Package]:
         "testing",
         "train",
         "zoo",
-        *sorted(f"{group}/{p.name}" for group in ("adapters", "parts", "plugins") for p in (ROOT / group).iterdir()),
+        *sorted(
+            f"{group}/{p.name}"
+            for group in ("adapters", "parts", "plugins")
+            for p in (ROOT / group).iterdir()
+        ),
     ]
     return [Package(ROOT / folder) for folder in folders if (ROOT / folder / "pyproject.toml").exists()]

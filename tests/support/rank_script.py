@@ -14,7 +14,7 @@ import torch
 
 from specdec import LLM, SamplingParams
 from specdec.interfaces import ForwardOutput, PackedBatch
-from specdec.parallel.runner import SplitRunner
+from specdec_parallel.runner import SplitRunner
 
 
 def run(llm: LLM, job: dict[str, Any], rank: int) -> list[Any]:

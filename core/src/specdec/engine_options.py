@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from specdec.errors import ConfigError
-from specdec.ranks import rank_place
 
 DEFAULT_SCORER = "transformers"
 _INTEGERS = (
@@ -124,8 +123,6 @@ class EngineOptions:
             raise ConfigError(
                 f"LLM: scorer={self.scorer!r} runs in one process: leave out tensor_parallel_size={self.tensor_parallel_size}"
             )
-        if self.tensor_parallel_size > 1:
-            rank_place(self.tensor_parallel_size)
         if self.deterministic and self.enforce_eager:
             raise ConfigError(
                 "LLM: deterministic=True needs fused layers, and enforce_eager=True runs the model's own: give one of the two"

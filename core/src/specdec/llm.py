@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from transformers import PreTrainedTokenizerBase
 
+from specdec import registry
 from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
@@ -22,6 +23,7 @@ from specdec.engine.intake import Intake, Prepared
 from specdec.engine.metrics import Metric
 from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process, enter_process, is_fork
+from specdec.engine.ranks import TensorParallel
 from specdec.engine.step_engine import StepEngine
 from specdec.engine.turns import Turns
 from specdec.engine_options import EngineOptions
@@ -44,18 +46,18 @@ def build(model: Any, speculative_config: object, arguments: Mapping[str, Any]) 
     enter_process()
     known = translate_llm_arguments({**arguments, "speculative_config": speculative_config}, _OPTION_NAMES)
     speculation = known.pop("speculative_config", None)
-    options = locate(EngineOptions(model=model, **known))
+    options = EngineOptions(model=model, **known)
+    ranks = None
+    if options.tensor_parallel_size > 1:
+        ranks = registry.part("tensor_parallel", TensorParallel)()
+        ranks.check(options.tensor_parallel_size)
+    options = locate(options)
     if isinstance(options.model, str) and speculation is None:
         found = target_of(options.model, options.revision)
         if found is not None:
             options, speculation = replace(options, model=found[0]), found[1]
     resolved = resolve_speculation(options, speculation)
-    if options.tensor_parallel_size > 1:
-        from specdec.parallel.build import build_on_ranks  # imports torch.distributed
-
-        built = build_on_ranks(options, resolved)
-    else:
-        built = assemble(options, resolved)
+    built = assemble(options, resolved) if ranks is None else ranks.build(options, resolved)
     has_priorities = options.scheduling_policy == "priority"
     return built, Intake(built.info, built.tokenizer, options.seed, has_priorities=has_priorities)
 

@@ -8,17 +8,21 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.engine.build import BuiltEngine as BuiltEngine
+    from specdec.engine.build import assemble as assemble
+    from specdec.engine.build import make_sampler as make_sampler
     from specdec.engine.check_verdict import problem_of as problem_of
     from specdec.engine.detokenizer import IncrementalDetokenizer as IncrementalDetokenizer
     from specdec.engine.engine import Engine as Engine
     from specdec.engine.intake import Intake as Intake
     from specdec.engine.kv_manager import KVManager as KVManager
     from specdec.engine.metrics import Counter as Counter
+    from specdec.engine.metrics import EngineMetrics as EngineMetrics
     from specdec.engine.metrics import Gauge as Gauge
     from specdec.engine.metrics import Histogram as Histogram
     from specdec.engine.metrics import Metric as Metric
     from specdec.engine.metrics import Vector as Vector
     from specdec.engine.openmp import release_threads as release_threads
+    from specdec.engine.ranks import TensorParallel as TensorParallel
     from specdec.engine.request import Request as Request
     from specdec.engine.scheduler_output import SchedulerOutput as SchedulerOutput
     from specdec.engine.sequence import Sequence as Sequence
@@ -45,6 +49,7 @@ __all__ = [
     "DraftError",
     "Engine",
     "EngineDraws",
+    "EngineMetrics",
     "Gauge",
     "Histogram",
     "IncrementalDetokenizer",
@@ -57,9 +62,12 @@ __all__ = [
     "Sequence",
     "StepCosts",
     "StopChecker",
+    "TensorParallel",
     "TopK",
     "Vector",
+    "assemble",
     "check_draft",
+    "make_sampler",
     "no_states",
     "problem_of",
     "release_threads",
@@ -78,21 +86,25 @@ __getattr__ = lazily(
         "DraftError": "speculation.check_draft",
         "Engine": "engine",
         "EngineDraws": "speculation.draws",
+        "EngineMetrics": "metrics",
         "Gauge": "metrics",
         "Histogram": "metrics",
+        "IncrementalDetokenizer": "detokenizer",
         "Intake": "intake",
         "KVManager": "kv_manager",
         "Metric": "metrics",
         "ProposerGuard": "speculation.guard",
-        "SchedulerOutput": "scheduler_output",
         "Request": "request",
+        "SchedulerOutput": "scheduler_output",
         "Sequence": "sequence",
         "StepCosts": "speculation.adaptive.step_costs",
         "StopChecker": "stop_checker",
-        "IncrementalDetokenizer": "detokenizer",
+        "TensorParallel": "ranks",
         "TopK": "speculation.top_k",
         "Vector": "metrics",
+        "assemble": "build",
         "check_draft": "speculation.check_draft",
+        "make_sampler": "build",
         "no_states": "speculation.opening",
         "problem_of": "check_verdict",
         "release_threads": "openmp",

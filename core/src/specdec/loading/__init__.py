@@ -8,6 +8,7 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.loading.admission import check_rope as check_rope
+    from specdec.loading.draft import load_draft as load_draft
     from specdec.loading.target import LoadedTarget as LoadedTarget
     from specdec.loading.target import fingerprint as fingerprint
     from specdec.loading.target import load_target as load_target
@@ -17,6 +18,7 @@ __all__ = [
     "LoadedTarget",
     "check_rope",
     "fingerprint",
+    "load_draft",
     "load_target",
     "locate",
 ]
@@ -27,6 +29,7 @@ __getattr__ = lazily(
         "LoadedTarget": "target",
         "check_rope": "admission",
         "fingerprint": "target",
+        "load_draft": "draft",
         "load_target": "target",
         "locate": "target",
     },

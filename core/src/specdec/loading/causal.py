@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimodalLM
 
+from specdec import registry
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.hub import offline_arguments
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_directory, check_model
+from specdec.loading.ranks import SplitLoading
 from specdec.loading.text_part import is_multimodal, of_text_part, text_part
 from specdec.messages import unfilled
 from specdec.runner import has_native_bfloat16
@@ -106,9 +108,8 @@ def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
         return {"device_map": options.device_map}
     if options.tensor_parallel_size == 1:
         return {}
-    from specdec.loading.splitting import split_arguments  # imports torch.distributed
-
-    return split_arguments(config, path, options.tensor_parallel_size)
+    ranks = registry.part("tensor_parallel", SplitLoading)()
+    return ranks.load_arguments(config, path, options.tensor_parallel_size)
 
 
 def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.dtype | str:

@@ -8,14 +8,17 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.scorers.lending import Lender as Lender
+    from specdec.scorers.transformers import TransformersScorer as TransformersScorer
 
 __all__ = [
     "Lender",
+    "TransformersScorer",
 ]
 
 __getattr__ = lazily(
     __name__,
     {
         "Lender": "lending",
+        "TransformersScorer": "transformers",
     },
 )

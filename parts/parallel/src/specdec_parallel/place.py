@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 
 TIMEOUT_VARIABLE = "SPECDEC_COLLECTIVE_TIMEOUT"
 """Environment variable with the seconds that a rank waits for the others; after that, all ranks end."""

@@ -1,7 +1,7 @@
 import pytest
 
 from specdec import LLM, AsyncLLM, ConfigError
-from specdec.ranks import RankPlace, rank_place, timeout_s
+from specdec_parallel.place import RankPlace, rank_place, timeout_s
 
 
 def test_a_plain_process_is_told_the_line() -> None:

@@ -12,8 +12,8 @@ from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.engine.stop_checker import StopChecker
 from specdec.outputs import RequestMetrics, RequestOutput
-from specdec.parallel.engines import FollowingEngine, Stepped, fingerprint
-from specdec.parallel.messages import Event, Order, Raised
+from specdec_parallel.engines import FollowingEngine, Stepped, fingerprint
+from specdec_parallel.messages import Event, Order, Raised
 
 
 class Ranks:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel
 
-from specdec.interfaces.forward import ForwardOutput, PackedBatch
-from specdec.interfaces.kv_cache import KVCache
-from specdec.parallel.passes import as_pass_arrays
+from specdec.interfaces import ForwardOutput, KVCache, PackedBatch
 from specdec.runner import ModuleRunner
+from specdec_parallel.passes import as_pass_arrays
 
 if TYPE_CHECKING:
-    from specdec.parallel.models import SplitModels
+    from specdec_parallel.models import SplitModels
 
 logger = logging.getLogger("specdec")
 

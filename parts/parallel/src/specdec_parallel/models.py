@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from specdec.parallel.group import RankGroup
-from specdec.parallel.messages import Order
-from specdec.parallel.passes import PassArrays, on_device
-from specdec.parallel.runner import SplitRunner
+from specdec_parallel.group import RankGroup
+from specdec_parallel.messages import Order
+from specdec_parallel.passes import PassArrays, on_device
+from specdec_parallel.runner import SplitRunner
 
 LoadPart = Callable[[dict[str, Any]], PreTrainedModel]
 MakeRunner = Callable[[PreTrainedModel], SplitRunner]

@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from specdec.errors import ConfigError, EngineError, ModelError
-from specdec.parallel.messages import Event, Order, Raised, decode, encode
-from specdec.ranks import TIMEOUT_VARIABLE, RankPlace, rank_place, timeout_s
+from specdec import ConfigError, EngineError, ModelError
+from specdec_parallel.messages import Event, Order, Raised, decode, encode
+from specdec_parallel.place import TIMEOUT_VARIABLE, RankPlace, rank_place, timeout_s
 
 logger = logging.getLogger("specdec")
 

@@ -6,7 +6,7 @@ import transformers as hf
 from torch import nn
 
 from specdec import ModelError
-from specdec.loading.splitting import split_arguments, whole_module
+from specdec_parallel.splitting import split_arguments, whole_module
 
 
 def llama(**keys: Any) -> hf.LlamaConfig:

@@ -6,7 +6,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.errors import EngineError
+from specdec import EngineError
 
 
 @dataclass(frozen=True)

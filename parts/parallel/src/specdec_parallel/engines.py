@@ -7,16 +7,12 @@ from collections.abc import Sequence as Ids
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from specdec.engine.engine import Engine
-from specdec.engine.metrics import EngineMetrics
-from specdec.engine.request import Request
-from specdec.engine.stop_checker import StopChecker
-from specdec.errors import EngineError
-from specdec.interfaces.observer import StepStats
-from specdec.outputs import RequestOutput
-from specdec.parallel.group import RankGroup
-from specdec.parallel.messages import Event, Order, Raised
-from specdec.parallel.models import SplitModels
+from specdec import EngineError, RequestOutput
+from specdec.engine import Engine, EngineMetrics, Request, StopChecker
+from specdec.interfaces import StepStats
+from specdec_parallel.group import RankGroup
+from specdec_parallel.messages import Event, Order, Raised
+from specdec_parallel.models import SplitModels
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers import PretrainedConfig
 
-from specdec.errors import ModelError
+from specdec import ModelError
 from specdec.runner.states import keeps_states
 
 _KEY_PROJECTIONS = ("k_proj", "qkv_proj", "query_key_value")

@@ -6,15 +6,14 @@ from functools import partial
 
 import torch
 
+from specdec import EngineError, EngineOptions
 from specdec.config import ResolvedSpeculation
-from specdec.engine.build import BuiltEngine, assemble, make_sampler
-from specdec.engine_options import EngineOptions
-from specdec.errors import EngineError
-from specdec.interfaces.capability import Capability
-from specdec.parallel.engines import FollowingEngine, LeadingEngine
-from specdec.parallel.group import join_ranks
-from specdec.parallel.messages import Event
-from specdec.parallel.scorer import SplitScorer
+from specdec.engine import BuiltEngine, assemble, make_sampler
+from specdec.interfaces import Capability
+from specdec_parallel.engines import FollowingEngine, LeadingEngine
+from specdec_parallel.group import join_ranks
+from specdec_parallel.messages import Event
+from specdec_parallel.scorer import SplitScorer
 
 _STATES = frozenset({Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
 

@@ -14,17 +14,15 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from specdec.engine_options import EngineOptions
-from specdec.errors import ConfigError
-from specdec.interfaces.target import TargetHandle
-from specdec.loading.draft import load_draft
-from specdec.loading.splitting import whole_module
-from specdec.loading.target import LoadedTarget
-from specdec.parallel.group import RankGroup
-from specdec.parallel.models import SplitModels
-from specdec.parallel.runner import SplitRunner
+from specdec import ConfigError, EngineOptions
+from specdec.interfaces import TargetHandle
+from specdec.loading import LoadedTarget, load_draft
 from specdec.runner import ModuleRunner
-from specdec.scorers.transformers import TransformersScorer
+from specdec.scorers import TransformersScorer
+from specdec_parallel.group import RankGroup
+from specdec_parallel.models import SplitModels
+from specdec_parallel.runner import SplitRunner
+from specdec_parallel.splitting import whole_module
 
 logger = logging.getLogger("specdec")
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces.forward import PackedBatch, Segment
+from specdec.interfaces import PackedBatch, Segment
 
 Array = npt.NDArray[Any]
 

@@ -5,8 +5,8 @@ import torch
 
 from specdec import ConfigError, EngineError
 from specdec.interfaces import PackedBatch, Segment
-from specdec.parallel.messages import Event, Order, Raised, decode, encode
-from specdec.parallel.passes import as_pass_arrays, on_device
+from specdec_parallel.messages import Event, Order, Raised, decode, encode
+from specdec_parallel.passes import as_pass_arrays, on_device
 
 
 def names(kind: type) -> set[str]:
