@@ -68,6 +68,7 @@ def packages() -> list[Package]:
     folders = [
         "core",
         "bench",
+        "cli",
         "drafting",
         "kernels",
         "server",

@@ -20,6 +20,7 @@ FOLDERS = (
     "adapters",
     "bench",
     "core",
+    "cli",
     "drafting",
     "kernels",
     "parts",

@@ -92,6 +92,9 @@ def test_core_alone_works_and_lists_no_method(environment: Environment, built: d
     environment.run("import specdec; [getattr(specdec, name) for name in specdec.__all__]")
     assert environment.specdec("--help").returncode == 0
     assert environment.methods() == []
+    refused = environment.specdec("generate", "Once")
+    assert refused.returncode == 2
+    assert "command 'generate' is not installed: pip install specdec-cli" in refused.stderr
 
 
 GENERATE = """

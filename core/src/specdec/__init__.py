@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from specdec.outputs import CompletionOutput as CompletionOutput
     from specdec.outputs import DraftStep as DraftStep
     from specdec.outputs import Logprob as Logprob
+    from specdec.outputs import RequestMetrics as RequestMetrics
     from specdec.outputs import RequestOutput as RequestOutput
     from specdec.sampling_params import SamplingParams as SamplingParams
     from specdec.structured_outputs import StructuredOutputsParams as StructuredOutputsParams
@@ -66,6 +67,7 @@ _HOME = {
     "Logprob": "specdec.outputs",
     "ModelError": "specdec.errors",
     "PluginError": "specdec.errors",
+    "RequestMetrics": "specdec.outputs",
     "RequestOutput": "specdec.outputs",
     "SamplingParams": "specdec.sampling_params",
     "SpeculativeOptions": "specdec.arguments",
@@ -95,6 +97,7 @@ __all__ = [
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",
+    "RequestMetrics",
     "RequestOutput",
     "Sampler",
     "SamplerConfig",

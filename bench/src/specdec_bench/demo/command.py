@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import Steps, choose_model, loading, print_json, progress
+from specdec.cli import Steps, loading, print_json, progress
 from specdec.config import PACKAGED, ZOO, packaged_model
+from specdec_cli import choose_model
 
 if TYPE_CHECKING:
     from specdec.loading import LoadedTarget

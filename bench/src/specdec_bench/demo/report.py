@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from specdec import LLM
-from specdec.cli import GUESSED, PLAIN, GrowingText, paint, takes_colour
 from specdec_bench.candidates import missing_distributions
 from specdec_bench.cli.table import WIDE, WIDTH, new_table, yes_or_no
+from specdec_cli import GUESSED, PLAIN, GrowingText, paint, takes_colour
 
 if TYPE_CHECKING:
     from specdec import RequestOutput

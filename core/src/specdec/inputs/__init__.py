@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from specdec.inputs.conversation import conversation_prompt as conversation_prompt
     from specdec.inputs.message_content import as_text as as_text
     from specdec.inputs.message_content import checked_message as checked_message
+    from specdec.inputs.prompts import Prompt as Prompt
 
-__all__ = ["as_text", "checked_message", "conversation_prompt"]
+__all__ = ["Prompt", "as_text", "checked_message", "conversation_prompt"]
 
 __getattr__ = lazily(
     __name__,
     {
+        "Prompt": "prompts",
         "as_text": "message_content",
         "checked_message": "message_content",
         "conversation_prompt": "conversation",

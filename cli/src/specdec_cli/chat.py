@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specdec import hookimpl
-from specdec.cli.default_model import choose_model
-from specdec.cli.draftless import draftless_configs
-from specdec.cli.output import error, warn
-from specdec.errors import ConfigError
+from specdec import ConfigError, hookimpl
+from specdec.cli import draftless_configs, error, warn
+from specdec_cli.default_model import choose_model
 
 if TYPE_CHECKING:
-    from specdec.cli.conversation import Conversation
+    from specdec_cli.conversation import Conversation
 
 HELP = (
     "/stats  what drafts did for the last answer and for all",
@@ -60,20 +58,18 @@ def chat(
 
     In a pipe each line of the standard input is a message.
     """
-    from specdec.cli.quiet import hush_libraries
-    from specdec.config.early import check_first
-    from specdec.config.model_name import check_name
+    from specdec.cli import hush_libraries
+    from specdec.config import check_first, check_name
 
     model = model or choose_model("the conversation")
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 
-    from specdec.cli.progress_bar import loading
+    from specdec.cli import loading
 
     with loading(model):
-        from specdec.cli.conversation import Conversation
-        from specdec.llm import LLM
-        from specdec.sampling_params import SamplingParams
+        from specdec import LLM, SamplingParams
+        from specdec_cli.conversation import Conversation
 
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
         hush_libraries()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specdec.cli.word_wrap import WordWrap
+from specdec_cli.word_wrap import WordWrap
 
 
 def wrapped(text: str, width: int, sizes: random.Random) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from specdec.cli.run_summary import summary
-from specdec.cli.show_stream import show_stream
-from specdec.inputs.conversation import conversation_prompt
+from specdec.inputs import conversation_prompt
+from specdec_cli.run_summary import summary
+from specdec_cli.show_stream import show_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from specdec.inputs.prompts import Prompt
-    from specdec.llm import LLM
-    from specdec.outputs import RequestOutput
-    from specdec.sampling_params import SamplingParams
+    from specdec import LLM, RequestOutput, SamplingParams
+    from specdec.inputs import Prompt
 
 
 class Conversation:

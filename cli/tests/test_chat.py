@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from specdec import LLM, SamplingParams
-from specdec.cli.chat import _lines
 from specdec.cli.main import run
 from specdec.folders import compiled_folder
+from specdec_cli.chat import _lines
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 

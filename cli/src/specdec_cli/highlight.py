@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.engine.detokenizer import IncrementalDetokenizer
-from specdec.outputs import CompletionOutput
+from specdec import CompletionOutput
+from specdec.engine import IncrementalDetokenizer
 
 GUESSED = "\x1b[32m"
 PLAIN = "\x1b[0m"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from specdec.outputs import RequestOutput
+    from specdec import RequestOutput
 
 
 def show_stream(
@@ -28,8 +28,8 @@ def show_stream(
         is_coloured: whether accepted drafts are coloured, if the standard output supports colours.
         is_wrapped: whether lines are broken between words, on a terminal.
     """
-    from specdec.cli.highlight import GrowingText, Piece, paint, takes_colour
-    from specdec.cli.word_wrap import WordWrap
+    from specdec_cli.highlight import GrowingText, Piece, paint, takes_colour
+    from specdec_cli.word_wrap import WordWrap
 
     is_coloured = is_coloured and takes_colour()
     wrap = WordWrap(get_terminal_size().columns) if is_wrapped and sys.stdout.isatty() else None

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from specdec import RequestMetrics, RequestOutput
     from specdec.interfaces import Sampler
-    from specdec.outputs import RequestMetrics, RequestOutput
 
 
 def as_json(output: RequestOutput, sampler: type[Sampler]) -> dict[str, Any]:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from specdec import hookimpl
-from specdec.cli.output import hint, print_json, warn
-from specdec.errors import ConfigError
+from specdec import ConfigError, hookimpl
+from specdec.cli import hint, print_json, warn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from specdec.inputs.prompts import Prompt
-    from specdec.outputs import RequestOutput
+    from specdec import RequestOutput
+    from specdec.inputs import Prompt
 
 
 @hookimpl
@@ -78,21 +77,19 @@ def generate(
     """Generate text from a prompt."""
     text = _read_prompt(text, prompt, prompt_file)
 
-    from specdec.cli.quiet import hush_libraries
-    from specdec.config.early import check_first
-    from specdec.config.model_name import check_name
+    from specdec.cli import hush_libraries
+    from specdec.config import check_first, check_name
 
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 
-    from specdec.cli.progress_bar import loading
+    from specdec.cli import loading
 
     with loading(model):
-        from specdec.cli import run_summary
-        from specdec.cli.no_drafts import no_drafts_warning
-        from specdec.cli.show_stream import show_stream
-        from specdec.llm import LLM
-        from specdec.sampling_params import SamplingParams
+        from specdec import LLM, SamplingParams
+        from specdec.cli import no_drafts_warning
+        from specdec_cli import run_summary
+        from specdec_cli.show_stream import show_stream
 
         params = SamplingParams(
             max_tokens=max_tokens,
@@ -154,7 +151,7 @@ def _read_prompt(text: str | None, option: str | None, file: Path | None) -> str
 def _prompt(text: str, tokenizer: PreTrainedTokenizerBase, *, is_chat: bool) -> Prompt:
     """Return the prompt, formatted as a chat message if `is_chat`."""
     if is_chat:
-        from specdec.inputs.conversation import conversation_prompt
+        from specdec.inputs import conversation_prompt
 
         return cast("Prompt", conversation_prompt(tokenizer, [{"role": "user", "content": text}], {}))
     return text

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specdec.cli.output import warn
-from specdec.config.zoo import PACKAGED, ZOO, packaged_model
-from specdec.errors import ConfigError
+from specdec import ConfigError
+from specdec.cli import warn
+from specdec.config import PACKAGED, ZOO, packaged_model
 
 
 def choose_model(what: str) -> str:

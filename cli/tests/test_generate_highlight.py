@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from speccheck.saved import tokenizer
 
-from specdec.cli.highlight import GrowingText, Piece, paint
 from specdec.outputs import CompletionOutput
+from specdec_cli.highlight import GrowingText, Piece, paint
 
 TOKENIZER = tokenizer()
 TEXT = "self é 日本 value 🎉!"
