@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from functools import cache
+from importlib.metadata import distributions
 
 import numba
 import numpy as np
 import numpy.typing as npt
 import torch
 from numba import prange
-from numba.core import config
+from numba.core import config, entrypoints
 
 from specdec_kernels.cpu.compiled.jit import njit
 
@@ -31,6 +32,7 @@ def is_available() -> bool:
     on their first call; if that fails, they raise numba's exception.
     """
     try:
+        load_extensions()
         if config.THREADING_LAYER == "default":  # type: ignore[attr-defined]  # made from the environment
             config.THREADING_LAYER = "omp"  # type: ignore[attr-defined]  # ditto
         # The first call makes the pool, which never shrinks; idle threads would still disturb the others.
@@ -45,6 +47,27 @@ def is_available() -> bool:
         )  # fmt: skip
         return False
     return True
+
+
+def load_extensions() -> None:
+    """Load the extensions of numba, which it loads before it first compiles.
+
+    Its own scan ends at the first installed package whose metadata cannot be read; such a package costs only itself here.
+    """
+    try:
+        entrypoints.init_all()
+        return
+    except Exception:  # numba does not scan again
+        found = distributions()
+    for distribution in found:
+        try:
+            for entry in distribution.entry_points.select(group="numba_extensions", name="init"):
+                entry.load()()
+        except Exception as error:  # from files, or modules, that anybody may have written
+            name = getattr(distribution, "_path", distribution)  # no other attribute says where it is
+            logger.warning(
+                "extensions of numba in %s are left out: %s: %s", name, type(error).__name__, error
+            )
 
 
 def use_threads() -> None:
