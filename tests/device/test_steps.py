@@ -1,0 +1,137 @@
+"""The device path on a pretend device: tokens and log probabilities are the CPU's, and what a step asks of the device is counted.
+
+The numbers in `counts.json` are what a settled step, the median of a generation, may ask for. A change may lower them and
+never raises them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+from pretend import Counts, PretendDevice
+
+from specdec import LLM, RequestOutput, SamplingParams
+
+HELD = json.loads((Path(__file__).parent / "counts.json").read_text())
+"""By method, parameters and number of requests: the numbers of `LIMITED`, in this order."""
+LIMITED = ("synchronisations", "launches", "copies_in", "copies_out")
+METHODS = {
+    "plain": None,
+    "ngram": {"method": "ngram", "num_speculative_tokens": 3},
+    "suffix": {"method": "suffix", "num_speculative_tokens": 3},
+    "draft_model": {"method": "draft_model", "model": "zoo", "num_speculative_tokens": 3},
+    "eagle3": {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3},
+    "eagle3-tree": {
+        "method": "eagle3", "model": "zoo", "num_speculative_tokens": 8, "tree_top_k": 2, "tree_depth": 3,
+    },
+    "mtp": {"method": "mtp", "model": "zoo", "num_speculative_tokens": 3},
+    "self": {"method": "self", "num_speculative_tokens": 3},
+}  # fmt: skip
+PARAMS = {
+    "greedy": [{"temperature": 0.0}],
+    "sampled": [{"temperature": 0.8, "top_p": 0.9}],
+    "mixed": [
+        {"temperature": 0.8, "top_p": 0.9, "logprobs": 2, "repetition_penalty": 1.2},
+        {"temperature": 1.1, "top_k": 40, "frequency_penalty": 0.4, "logprobs": 0},
+        {"temperature": 0.0, "presence_penalty": 0.5, "logprobs": 3},
+        {"temperature": 0.6, "min_p": 0.05},
+    ],
+}
+"""Sampling parameters; a batch goes through them in turn."""
+TEXT = "def name(self):\n    return self._name\n\ndef value(self):\n    return self._value\n\ndef "
+SIZES = (1, 3, 8)
+OPTIONS = {
+    "dtype": "float32", "max_model_len": 256, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
+    "enable_prefix_caching": False,
+}  # fmt: skip
+
+
+def params(name: str) -> list[SamplingParams]:
+    """The parameters of eight requests."""
+    kinds = PARAMS[name]
+    return [
+        SamplingParams(seed=row, max_tokens=12, ignore_eos=True, **kinds[row % len(kinds)])
+        for row in range(SIZES[-1])
+    ]
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    """Eight prompts of different lengths."""
+    from transformers import AutoTokenizer
+
+    import specdec_zoo
+
+    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    return [ids[row % 4 :] for row in range(SIZES[-1])]
+
+
+@pytest.fixture(scope="module")
+def expected(prompts) -> dict[str, list[RequestOutput]]:
+    """What plain decoding on the CPU answers, which a method changes as little as the rest of a batch does."""
+    llm = LLM("zoo", device="cpu", **OPTIONS)
+    outputs = {name: llm.generate(prompts, params(name)) for name in PARAMS}
+    llm.shutdown()
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def device(expected) -> Iterator[PretendDevice]:
+    with PretendDevice() as entered:
+        yield entered
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def served(request, device) -> Iterator[tuple[str, LLM]]:
+    config = METHODS[request.param]
+    fixed = None if config is None else config | {"on_proposer_error": "raise", "adaptive": False}
+    llm = LLM("zoo", device="cuda:0", speculative_config=fixed, **OPTIONS)
+    yield request.param, llm
+    llm.shutdown()
+
+
+def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: list[SamplingParams]):
+    """Return the outputs of a generation and what each of its steps asked for."""
+    engine, steps = llm._built.engine, list[Counts]()
+    step = type(engine).step
+
+    def counting() -> list[RequestOutput]:
+        device.counted()
+        outputs = step(engine)
+        steps.append(device.counted())
+        return outputs
+
+    engine.step = counting
+    try:
+        return llm.generate(prompts, params), steps
+    finally:
+        del engine.step
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", PARAMS)
+def test_a_generation(name: str, size: int, served, device, prompts, expected, record_property) -> None:
+    method, llm = served
+    outputs, steps = counted(llm, device, prompts[:size], params(name)[:size])
+    for output, wanted in zip(outputs, expected[name][:size], strict=True):
+        (got,), (own,) = output.outputs, wanted.outputs
+        assert got.token_ids == own.token_ids
+        if own.logprobs is not None:
+            for ours, theirs in zip(got.logprobs, own.logprobs, strict=True):
+                assert list(ours) == list(theirs)
+                assert [p.rank for p in ours.values()] == [p.rank for p in theirs.values()]
+                assert [p.logprob for p in ours.values()] == pytest.approx(
+                    [p.logprob for p in theirs.values()], abs=1e-3
+                )
+    if method != "plain":
+        assert sum(output.metrics.num_draft_tokens for output in outputs) > 0
+    settled = [median(getattr(step, kind) for step in steps) for kind in LIMITED]
+    record_property("counts", f"{method} {name} {size} {settled}")
+    most = HELD[method][name][SIZES.index(size)]
+    typical = min(steps, key=lambda step: abs(step.launches - settled[1]))
+    for kind, got, held in zip(LIMITED, settled, most, strict=True):
+        assert got <= held, f"{kind} of a step: {settled}, held are {most}\n{typical.listed(kind)}"

@@ -1,0 +1,209 @@
+"""Runs operations on device tensors by the rules of a device, and counts them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from pretend.counts import Counts
+from pretend.graphs import Tape
+from pretend.tensor import CUDA, DeviceTensor, held
+
+WAITING = {
+    "_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim", "unique_consecutive", "bincount",
+}  # fmt: skip
+"""Operations whose result the host waits for: a number, or a size."""
+FREE = {
+    "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "alias",
+    "lift_fresh", "is_pinned", "_unsafe_view",
+}  # fmt: skip
+"""Operations that launch nothing, besides views."""
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+
+
+class Captured(RuntimeError):
+    """The host waited for the device, or sent it something, while a graph was captured."""
+
+
+class Dispatcher(TorchDispatchMode):
+    """The device while it is entered: sees every operation, also those that only make tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counts()
+        self.tape: Tape | None = None
+        """The graph that is being captured; None if none is."""
+        self.pinned: set[int] = set()
+        self._kept: list[torch.Tensor] = []
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a pinned copy of a host tensor."""
+        copy = tensor.clone()
+        self._kept.append(copy)  # so that its id is not another's
+        self.pinned.add(id(copy))
+        return copy
+
+    def forget_pinned(self) -> None:
+        """Forget the pinned tensors, which have been sent."""
+        self._kept.clear()
+        self.pinned.clear()
+
+    def wait(self, what: str) -> None:
+        """Count a synchronisation."""
+        if self.tape is not None:
+            raise Captured(f"CUDA error: operation not permitted when stream is capturing: {what}")
+        self.counts.add("synchronisations", what)
+
+    def launch(self, what: str) -> None:
+        """Count a launch, unless it is captured."""
+        if self.tape is None:
+            self.counts.add("launches", what)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.run(func, args, kwargs or {})
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation of torch, on the device if it concerns the device."""
+        leaves = tree_leaves((args, kwargs))
+        ours = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
+        place = next((leaf for leaf in leaves if isinstance(leaf, torch.device)), None)
+        if not ours and (place is None or place.type != "cuda"):
+            return func(*args, **kwargs)
+        if is_composite(func):  # inference mode hands them over whole
+            with self:
+                made = func.decompose(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        name = func._schema.name.partition("::")[2]
+        if name == "_to_copy":
+            return self._copied(func, args[0], kwargs)
+        if name == "copy_":
+            return self._copy(
+                *args[:2], is_async=bool(args[2] if len(args) > 2 else kwargs.get("non_blocking"))
+            )
+        if name == "_fused_sdp_choice":
+            return 0  # plain products
+        self._check(name, func, args, kwargs, leaves)
+        return self._launched(func, name, args, kwargs)
+
+    def _check(self, name: str, func: Any, args: Any, kwargs: Any, leaves: list[Any]) -> None:
+        """Raise where the device would, and count what the host waits for."""
+        hosts = [
+            leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, DeviceTensor)
+        ]
+        if name in INDEXING:
+            indices = [index for index in args[1] if index is not None]
+            if any(index.dtype in (torch.bool, torch.uint8) for index in indices):
+                self.wait(f"{name} by a mask")
+            sent = [index for index in indices if not isinstance(index, DeviceTensor)]
+            for _ in sent:
+                self.counts.add("copies_in", f"{name} by a host tensor")
+                self.wait(f"{name} by a host tensor")
+            hosts = [host for host in hosts if not any(host is index for index in sent)]
+        if any(host.dim() for host in hosts):
+            shapes = [list(host.shape) for host in hosts]
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+                f"({func}, {shapes})"
+            )
+        if name in WAITING or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+            self.wait(name)
+
+    def _launched(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        given, named = tree_map(on_host, args), tree_map(on_host, kwargs)
+        named.pop("pin_memory", None)
+        with torch._C._DisableTorchDispatch():
+            out = func(*given, **named)
+        if name in WAITING and not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(out)):
+            return out
+        if not is_view(func) and name not in FREE:
+            made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+            if any(tensor.numel() for tensor in made):
+                self.launch(name)
+            if self.tape is not None:
+                self.tape.add(func, given, named, out)
+        own = {id(leaf.held): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)}
+
+        def wrapped(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            same = own.get(id(value))
+            if same is None:
+                return DeviceTensor(value)
+            assert same.shape == value.shape, f"{func} changes a tensor's shape in place"
+            return same
+
+        return tree_map(wrapped, out)
+
+    def _copied(self, func: Any, source: torch.Tensor, kwargs: dict[str, Any]) -> torch.Tensor:
+        device = kwargs.get("device")
+        is_here, is_there = isinstance(source, DeviceTensor), isinstance(source, DeviceTensor)
+        if device is not None:
+            is_there = torch.device(device).type == "cuda"
+        named = {k: v for k, v in kwargs.items() if k not in ("device", "non_blocking", "pin_memory")}
+        with torch._C._DisableTorchDispatch():
+            out: torch.Tensor = func(held(source), **named)
+        if is_here and is_there:
+            if out.numel():
+                self.launch("_to_copy")
+            if self.tape is not None:
+                self.tape.add(func, (held(source),), named, out)
+        else:
+            self._moved(source, is_there, is_async=bool(kwargs.get("non_blocking")))
+        return DeviceTensor(out) if is_there else out
+
+    def _copy(self, place: torch.Tensor, source: torch.Tensor, *, is_async: bool) -> torch.Tensor:
+        with torch._C._DisableTorchDispatch():
+            held(place).copy_(held(source))
+        is_here, is_there = isinstance(source, DeviceTensor), isinstance(place, DeviceTensor)
+        if is_here and is_there:
+            if place.numel():
+                self.launch("copy_")
+            if self.tape is not None:
+                self.tape.add(torch.Tensor.copy_, (held(place), held(source)), {}, None)
+        elif is_there and source.dim() == 0:
+            self.launch("fill_")
+        else:
+            self._moved(source, is_there, is_async=is_async)
+        return place
+
+    def _moved(self, source: torch.Tensor, is_there: bool, *, is_async: bool) -> None:
+        """Count a copy between host and device. The host waits for one out, and for one in that is not asynchronous."""
+        if not source.numel():
+            return
+        if self.tape is not None:
+            raise Captured("CUDA error: a copy between host and device while a stream is capturing")
+        self.counts.add(
+            "copies_in" if is_there else "copies_out",
+            "copy" if not is_there or id(source) in self.pinned else "copy, pageable",
+        )
+        if not is_there:
+            self.wait("copy out")
+        elif not is_async:
+            self.wait("copy in")
+
+
+def on_host(value: Any) -> Any:
+    """Return an argument as the host's operation takes it."""
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type == "cuda" else value
+    return held(value)
+
+
+@cache
+def is_composite(func: Any) -> bool:
+    """Return whether an operation is made of others on every device."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
+@cache
+def is_view(func: Any) -> bool:
+    """Return whether an operation returns a view of an argument."""
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+
+
+__all__ = ["CUDA", "Captured", "Dispatcher"]

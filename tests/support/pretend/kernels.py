@@ -1,0 +1,113 @@
+"""Triton kernels on the pretend device: launches are counted, and the operation's torch reference computes the results."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from pretend.dispatch import Dispatcher
+from pretend.tensor import held
+
+PACKAGE = "specdec_kernels.triton"
+RESULTS = {
+    "block_verify": 2, "gumbel_sample": 1, "matmul_invariant": 1, "ngram_match": 2, "process_logits": 1, "rejection_verify": 2,
+    "rms_norm": 2, "rope_kv_write": 1, "silu_mul": 1, "strict_verify": 3,
+}  # fmt: skip
+"""Operations whose reference returns what the launcher writes to its last arguments, and how many results there are."""
+IN_PLACE = ("kv_compact", "kv_write")
+"""Operations whose reference writes to the same arguments as the launcher."""
+
+
+class Launcher:
+    """Stands for the function of an operation that launches its kernels.
+
+    Args:
+        name: of the operation.
+        launch: the function itself, run for what it launches and allocates.
+        compute: computes the results from the same arguments, on the host.
+        device: the device.
+    """
+
+    def __init__(
+        self, name: str, launch: Callable[..., None], compute: Callable[..., None], device: Dispatcher
+    ) -> None:
+        self._name, self._launch, self._compute, self._device = name, launch, compute, device
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self._launch(*args, **kwargs)
+        given, named = tree_map(held, args), tree_map(held, kwargs)
+
+        def compute() -> None:
+            with torch._C._DisableTorchDispatch():
+                self._compute(*given, **named)
+
+        compute()
+        if self._device.tape is not None:
+            self._device.tape.add(compute, (), {}, None)
+
+
+def _writing(name: str) -> Callable[..., None]:
+    reference, count = _reference(name), RESULTS[name]
+
+    def compute(*args: Any) -> None:
+        *given, _config = args
+        outs, given = given[-count:], given[:-count]
+        results = reference(*given)
+        for out, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
+            if out is not None:
+                out.copy_(result)
+
+    return compute
+
+
+def _in_place(name: str) -> Callable[..., None]:
+    reference = _reference(name)
+    return lambda *args: reference(*args[:-1])
+
+
+def _attend(*args: Any, num_shares: int, config: Any, **options: Any) -> None:
+    *given, _workspace = args
+    _reference("paged_attention")(*given, **options)
+
+
+def _noise(keys: Any, words: torch.Tensor, out: torch.Tensor, config: Any, *, is_gumbel: bool) -> None:
+    operation = importlib.import_module(f"{PACKAGE}.noise")
+    (operation.gumbel_noise if is_gumbel else operation.uniforms)(keys, words, out.shape[1], out=out)
+
+
+def _reference(name: str) -> Callable[..., Any]:
+    module = importlib.import_module(f"{PACKAGE}.{name}.reference")
+    function: Callable[..., Any] = getattr(module, f"{name}_reference")
+    return function
+
+
+@contextmanager
+def kernels(device: Dispatcher) -> Iterator[None]:
+    """Replace every launcher, and let a launch of a kernel count itself and do nothing."""
+    from triton.runtime.jit import JITFunction
+
+    computed = {name: _writing(name) for name in RESULTS} | {name: _in_place(name) for name in IN_PLACE}
+    computed |= {"paged_attention": _attend, "noise": _noise}
+    replaced: list[tuple[Any, str, Any]] = [(JITFunction, "run", JITFunction.run)]
+
+    def run(kernel: Any, *args: Any, **kwargs: Any) -> None:
+        device.counts.kernels[kernel.__name__] += 1
+        device.launch(kernel.__name__)
+
+    try:
+        JITFunction.run = run
+        for name, compute in computed.items():
+            place = "launcher" if name == "rejection_verify" else "kernel"
+            module, function = importlib.import_module(f"{PACKAGE}.{name}.{place}"), f"{name}_triton"
+            launch = getattr(module, function)
+            replaced.append((module, function, launch))
+            setattr(module, function, Launcher(name, launch, compute, device))
+        yield
+    finally:
+        for module, function, original in reversed(replaced):
+            setattr(module, function, original)
