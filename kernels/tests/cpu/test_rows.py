@@ -28,7 +28,7 @@ def test_heat_equals_torch(shape, temperature, dtype) -> None:
     logits = np.random.default_rng(1).standard_normal(shape).astype(dtype)
     logits[0, -1] = -INF if shape[1] > 1 else 0.0
     out = np.full(shape, NAN, dtype)
-    scale(logits, temperature, out)
+    scale(logits, np.full(shape[0], temperature), out)
     tensor = torch.from_numpy(logits)
     wanted = (tensor - tensor.amax(-1, keepdim=True)) / temperature
     np.testing.assert_allclose(out, wanted.numpy(), rtol=2e-7)
@@ -38,7 +38,7 @@ def test_heat_equals_torch(shape, temperature, dtype) -> None:
 def test_heat_of_a_row_with_a_nan_is_nan() -> None:
     logits = np.array([[1.0, NAN, 2.0], [1.0, 0.0, 2.0], [NAN, 1.0, 1.0]], np.float32)
     out = np.zeros_like(logits)
-    scale(logits, 1.0, out)
+    scale(logits, np.ones(3), out)
     assert np.isnan(out).all(1).tolist() == [True, False, True]
 
 

@@ -26,6 +26,12 @@ class RowOperations(ABC):
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
         """Return `(logits - max) / temperature` `[R, V]`, with the maximum of each row; NaN spreads over its row."""
 
+    def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+        """Return the same for a temperature per row, `[R, 1]` float64 on the device of `logits`."""
+        return torch.cat(
+            [self.scaled(row, t.item()) for row, t in zip(logits.split(1), temperatures, strict=True)]
+        )
+
     @abstractmethod
     def race(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from specdec.interfaces.sent import sent
+from specdec.logits.nucleus import nucleus
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
+
+Floats = npt.NDArray[np.float64]
 
 
 def apply_temperature_and_truncation(
@@ -22,60 +28,84 @@ def apply_temperature_and_truncation(
     """
     if all(p.is_greedy for p in params):
         return logits
-    first = params[0]
-    if all(p is first or _has_equal_settings(p, first) for p in params):
-        return _truncated(_scaled(logits, first.temperature), first)
-    out = logits.clone()
-    start = 0
-    for request, count in zip(params, rows, strict=True):
-        if not request.is_greedy:
-            part = out[start : start + count]
-            out[start : start + count] = _truncated(_scaled(part, request.temperature), request)
-        start += count
-    return out
-
-
-def _has_equal_settings(a: SamplingParams, b: SamplingParams) -> bool:
-    return (a.temperature, a.top_k, a.top_p, a.min_p) == (b.temperature, b.top_k, b.top_p, b.min_p)
-
-
-def _scaled(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Divide logits, relative to the highest, by any temperature; the best ids stay at 0 and forbidden ids at -inf."""
+    settings = _by_row(params, rows, logits.shape[-1])
+    temperature, min_p, top_k, top_p = _sent(settings, logits.device)
+    operations = row_operations(logits.device)
     limits = torch.finfo(logits.dtype)
-    divisor = min(max(temperature, limits.tiny), limits.max)
-    return row_operations(logits.device).scaled(logits, divisor)
-
-
-def _truncated(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
-    vocab_size = logits.shape[-1]
-    if params.min_p > 0.0:
+    if isinstance(temperature, float):
+        out = operations.scaled(logits, min(max(temperature, limits.tiny), limits.max))
+    else:
+        out = operations.scaled_rows(logits, temperature.clamp(limits.tiny, limits.max))
+    if settings[1].any():
         # p / p_max >= min_p, in logs; equal for the best id itself.
-        floor = logits.amax(-1, keepdim=True) + torch.tensor(params.min_p, device=logits.device).log()
-        logits = logits.masked_fill(logits < floor, -torch.inf)
-    has_top_k = 0 < params.top_k < vocab_size
-    if has_top_k:
-        logits = _keep_top_k(logits, params.top_k)
-    if params.top_p < 1.0:
-        logits = _keep_top_p(logits, params.top_p, params.top_k if has_top_k else vocab_size)
-    return logits
+        floor = out.amax(-1, keepdim=True) + torch.as_tensor(min_p).log()
+        out = out.masked_fill(out < floor, -torch.inf)
+    if (settings[2] < logits.shape[-1]).any():
+        out = _keep_top_k(out, top_k, settings[2])
+    if (settings[3] < 1.0).any():
+        out = _keep_top_p(out, top_p, settings)
+    return torch.where(torch.as_tensor(temperature) > 0.0, out, logits) if (settings[0] <= 0.0).any() else out
 
 
-def _keep_top_k(logits: torch.Tensor, k: int) -> torch.Tensor:
+def _by_row(params: list[SamplingParams], rows: list[int], vocab_size: int) -> Floats:
+    """Return temperature, min-p, top-k and top-p of each row, `[4, R]`; those of greedy rows change nothing."""
+    table = [
+        (0.0, 0.0, vocab_size, 1.0)
+        if p.is_greedy
+        else (p.temperature, p.min_p, p.top_k if 0 < p.top_k < vocab_size else vocab_size, p.top_p)
+        for p in params
+    ]
+    return np.ascontiguousarray(np.array(table).repeat(rows, 0).T)
+
+
+def _sent(settings: Floats, device: torch.device) -> list[float | torch.Tensor]:
+    """Return each parameter as a number if all rows have the same, else as `[R, 1]` on the device, sent together.
+
+    The temperature is in float64, the others in float32.
+    """
+    first = settings[:, 0]
+    if (settings == first[:, None]).all():
+        return [float(value) for value in first]
+    columns = sent(torch.from_numpy(settings), device)[:, :, None]
+    varied = [columns[0], *columns[1:].float()]
+    is_varied = (settings != first[:, None]).any(1)
+    return [varied[i] if is_varied[i] else float(first[i]) for i in range(len(first))]
+
+
+def _keep_top_k(logits: torch.Tensor, k: float | torch.Tensor, counts: Floats) -> torch.Tensor:
     """Keep exactly the k highest; ties at the border go to the lowest ids."""
-    best = logits.topk(k, -1).values[..., -1:]
-    keep = logits > best
-    ties = logits == best
+    vocab_size = logits.shape[-1]
+    most = int(counts[counts < vocab_size].max())
+    best = logits.topk(most, -1).values
+    if isinstance(k, float):
+        border = best[..., -1:]
+    else:
+        border = best.gather(-1, k.long().clamp_max(most) - 1).masked_fill(k >= vocab_size, -torch.inf)
+    keep = logits > border
+    ties = logits == border
     room = k - keep.sum(-1, keepdim=True)
     keep |= ties & (ties.cumsum(-1) <= room)
     return logits.masked_fill(~keep, -torch.inf)
 
 
-def _keep_top_p(logits: torch.Tensor, top_p: float, num_candidates: int) -> torch.Tensor:
+def _keep_top_p(logits: torch.Tensor, top_p: float | torch.Tensor, settings: Floats) -> torch.Tensor:
     """Keep the smallest set of most probable ids whose total reaches top_p; ties go to the lowest ids."""
+    if logits.device.type != "cpu":
+        return sorted_cut(logits, top_p, int(settings[2].max()))
+    out = torch.empty_like(logits)
+    for row, (whole, kept) in enumerate(zip(logits.numpy(), out.numpy(), strict=True)):
+        top_k, bound = settings[2:, row].tolist()
+        cut = whole if bound >= 1.0 else nucleus(whole, bound)
+        kept[:] = sorted_cut(logits[row], bound, int(top_k)).numpy() if cut is None else cut
+    return out
+
+
+def sorted_cut(logits: torch.Tensor, top_p: float | torch.Tensor, num_candidates: int) -> torch.Tensor:
+    """Do the same by a sort of all ids; rows with a top_p of 1 are unchanged."""
     values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
     values, ids = values[..., :num_candidates], ids[..., :num_candidates]
     probs = torch.softmax(values, -1)
-    is_cut = probs.cumsum(-1) - probs >= top_p
+    is_cut = (probs.cumsum(-1) - probs >= top_p) & torch.as_tensor(top_p < 1.0)
     is_cut[..., 0] = False
     kept = values.masked_fill(is_cut, -torch.inf)
     return torch.full_like(logits, -torch.inf).scatter_(-1, ids, kept)

@@ -31,6 +31,10 @@ class TorchRows(RowOperations):
         """See `RowOperations.scaled`."""
         return (logits - logits.amax(-1, keepdim=True)) / temperature
 
+    def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+        """See `RowOperations.scaled_rows`."""
+        return (logits - logits.amax(-1, keepdim=True)) / temperatures.to(logits.dtype)
+
     def race(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:

@@ -5,6 +5,7 @@ A proposer gets a runner from `TargetHandle.make_runner`. It keeps each request'
 
 from __future__ import annotations
 
+from specdec.interfaces.sent import sent
 from specdec.runner.agreement import FACTOR, agreement, distance
 from specdec.runner.binding import ATTENTION_NAME
 from specdec.runner.inference import in_inference_mode
@@ -12,7 +13,6 @@ from specdec.runner.layers import decoder_layers, input_embedding, output_head
 from specdec.runner.linears import fast_linear, has_native_bfloat16, speed_up_linears
 from specdec.runner.runner import ModuleRunner
 from specdec.runner.sdpa import SdpaAttention
-from specdec.runner.sent import sent
 from specdec.runner.slot_pool import SlotPool
 
 __all__ = [

@@ -12,8 +12,8 @@ import torch
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.forward import PackedBatch, Segment
 from specdec.interfaces.score_batch import ScoreBatch
+from specdec.interfaces.sent import sent
 from specdec.logits.rows import RowBlock
-from specdec.runner.sent import sent
 from specdec.samplers.tree import node_depths
 
 Int64s = npt.NDArray[np.int64]

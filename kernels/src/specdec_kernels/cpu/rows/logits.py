@@ -11,8 +11,8 @@ Floats = npt.NDArray[np.floating]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def scale(logits: Floats, temperature: float, out: Floats) -> None:
-    """Write `(logits - max) / temperature` to `out`, with the maximum of each row; both `[R, V]`. NaN spreads over its row."""
+def scale(logits: Floats, temperatures: Floats, out: Floats) -> None:
+    """Write `(logits - max) / temperature` to `out [R, V]`, with maximum and temperature of each row. NaN spreads over its row."""
     for r in range(logits.shape[0]):
         row = logits[r]
         highest = row[0]
@@ -24,7 +24,7 @@ def scale(logits: Floats, temperature: float, out: Floats) -> None:
         if has_nan:
             highest = row.dtype.type(np.nan)
         for j in range(row.shape[0]):
-            out[r, j] = (row[j] - highest) / temperature
+            out[r, j] = (row[j] - highest) / temperatures[r]
 
 
 @njit(nogil=True, cache=True)

@@ -28,9 +28,13 @@ class CpuRows(RowOperations):
 
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
         """See `RowOperations.scaled`."""
+        return self.scaled_rows(logits, torch.full((len(logits), 1), temperature, dtype=torch.float64))
+
+    def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+        """See `RowOperations.scaled_rows`."""
         wide = _wide(logits)
         out = torch.empty_like(wide, memory_format=torch.contiguous_format)
-        compiled.scale(wide.numpy(), temperature, out.numpy())
+        compiled.scale(wide.numpy(), temperatures[:, 0].numpy(), out.numpy())
         return out
 
     def race(
