@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from specdec.engine.speculation.received import exact_rows
 from specdec.errors import PluginError
 from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.scorer import Scores
 
 
-def check_verdict(verdict: object, num_nodes: Sequence[int], vocab_size: int, sampler: str) -> Verdict:
-    """Return an own copy of a verdict in exact `int`s, which answer comparisons as they should.
+def check_verdict(verdict: object, num_nodes: Sequence[int], scores: Scores, sampler: str) -> Verdict:
+    """Return an own copy of a verdict in exact `int`s, which answer comparisons as they should, with `is_sound`.
 
     Args:
         verdict: the result of `Sampler.verify`.
         num_nodes: `[B]` number of nodes of each row's draft.
-        vocab_size: the target's vocabulary size.
+        scores: what was verified.
         sampler: name of the sampler, for the error.
 
     Raises:
@@ -23,8 +24,13 @@ def check_verdict(verdict: object, num_nodes: Sequence[int], vocab_size: int, sa
     """
     own = verdict
     if isinstance(verdict, Verdict):
-        own = Verdict(exact_rows(verdict.accepted_nodes), exact_rows(verdict.token_ids))
-    problem = problem_of(own, num_nodes, vocab_size)
+        sound = verdict.is_sound
+        if sound is None and scores.is_sound is not None:
+            sound = scores.is_sound.tolist()
+        if sound is not None and len(sound) != len(scores.logits):
+            raise PluginError(f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows")
+        own = Verdict(exact_rows(verdict.accepted_nodes), exact_rows(verdict.token_ids), sound)
+    problem = problem_of(own, num_nodes, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")
     assert isinstance(own, Verdict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -71,14 +72,9 @@ class Committer:
         scores: Scores,
         verdict: Verdict,
         watches: dict[Sequence, StopChecker],
-        is_sound: torch.Tensor | None = None,
     ) -> Committed:
-        """Commit one step; sequences that end are marked finished.
-
-        `is_sound` `[R]` marks the rows whose logits were numbers; None means all.
-        """
-        done = Committed()
-        sound: list[bool] | None = None if is_sound is None else is_sound.tolist()
+        """Commit one step; sequences that end are marked finished."""
+        done, sound = Committed(), verdict.is_sound
         delivery = self._delivery
         if delivery is not None and delivery.num_top_k:
             decoding = [scheduled.sequences[index] for index in scheduled.decoding]
@@ -182,7 +178,7 @@ class Committer:
             sequence.expected.observe(outcome.num_drafted, num_accepted)
 
 
-def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: list[bool]) -> bool:
+def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: Ids[bool]) -> bool:
     """Return whether a row with a draft cannot be judged, because logits on its path are not numbers.
 
     The draft may be the cause: a hidden key has weight 0 in attention, and 0 times NaN or infinity is NaN.
@@ -194,7 +190,7 @@ def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sou
 
 def _judge(
     sequence: Sequence, watch: StopChecker, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
-    sound: list[bool] | None,
+    sound: Ids[bool] | None,
 ) -> Outcome:  # fmt: skip
     """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen.
 
@@ -234,7 +230,7 @@ def _record_prompt(sequence: Sequence, missing: range, scores: Scores, first: in
     sequence.prompt_logprobs.add(scores.prompt_logits[first : first + len(missing)], tokens)
 
 
-def _dead_rows(sequence: Sequence, sound: list[bool] | None) -> Mapping[int, str]:
+def _dead_rows(sequence: Sequence, sound: Ids[bool] | None) -> Mapping[int, str]:
     """Return the rows of one draft from which no token could be chosen, with the reasons."""
     by_rules = {} if sequence.rules is None else sequence.rules.dead_rows
     if sound is None or all(sound):

@@ -12,13 +12,13 @@ from specdec.noise import row_operations
 NOT_NUMBERS = "the logits are not numbers"
 
 
-def sound_rows(scores: Scores) -> tuple[Scores, torch.Tensor | None]:
-    """Return scores whose p-logits are numbers, and `[R]`: which rows were so before; None if all were.
+def sound_rows(scores: Scores) -> Scores:
+    """Return scores whose p-logits are numbers, with `Scores.is_sound`.
 
     The other rows become uniform: any sampler can draw from them, and the drawn tokens are discarded. On a
     device the mask stays there to avoid a synchronisation, so it is never None.
     """
     is_sound = row_operations(scores.logits.device).sound_rows(scores.logits)
     if is_sound is None:
-        return scores, None
-    return replace(scores, logits=scores.logits.masked_fill(~is_sound[:, None], 0.0)), is_sound
+        return scores
+    return replace(scores, logits=torch.where(is_sound[:, None], scores.logits, 0.0), is_sound=is_sound)

@@ -47,6 +47,8 @@ class Verdict:
     """`[B][num_accepted]`: the accepted path, as indices into the draft's row."""
     token_ids: Sequence[Sequence[int]]
     """`[B][num_accepted + 1]`: emitted tokens: the accepted path and the correction or bonus token."""
+    is_sound: Sequence[bool] | None = None
+    """`[R]`: `Scores.is_sound`, from a sampler that reads it from the device together with the tokens; None leaves it to the engine."""
 
     @property
     def num_accepted(self) -> list[int]:

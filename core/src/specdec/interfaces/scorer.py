@@ -43,6 +43,8 @@ class Scores:
     """`[T, H]` of the whole pass, if requested by `capture_hidden`."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """`[T, H]` per aux layer id."""
+    is_sound: torch.Tensor | None = None
+    """`[R]` bool, for samplers: which rows of `logits` were numbers before the others became uniform; None if all were."""
 
     def row_of(self, request: int, node: int) -> int:
         """Return the row of `logits` for a node of a request's draft; node -1 is the last committed token."""

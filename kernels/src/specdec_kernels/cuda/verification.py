@@ -1,4 +1,4 @@
-"""Verification by Triton kernels."""
+"""Verification by Triton kernels, with one transfer in and one out."""
 
 from __future__ import annotations
 
@@ -6,13 +6,49 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from specdec.interfaces import PADDING_ID, CheckedDraft, Scores, Verdict, VerifyBatch
 from specdec.samplers import normalised
 from specdec_kernels.cuda.attention import kernels_on
+from specdec_kernels.cuda.together import sent_together
+from specdec_kernels.triton import ChainVerdict, PathVerdict
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.strict_verify import strict_verify
+
+Int64s = npt.NDArray[np.int64]
+
+
+class _Results:
+    """One tensor for all that the host reads: the results of a kernel, and which rows are sound.
+
+    Args:
+        scores: the rows.
+        widths: columns of each result per request; 0 for a number per request.
+        num_requests: B.
+    """
+
+    def __init__(self, scores: Scores, widths: Sequence[int], num_requests: int) -> None:
+        shapes = [(num_requests, width) if width else (num_requests,) for width in widths]
+        self._shapes = shapes
+        self._sizes = [num_requests * max(1, width) for width in widths]
+        self._has_flags = scores.is_sound is not None
+        num_flags = 0 if scores.is_sound is None else len(scores.is_sound)
+        self._all = torch.empty(sum(self._sizes) + num_flags, dtype=torch.int64, device=scores.logits.device)
+        *parts, flags = self._all.split([*self._sizes, num_flags])
+        self.parts = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+        if scores.is_sound is not None:
+            flags.copy_(scores.is_sound)
+
+    def read(self) -> tuple[list[Any], list[bool] | None]:
+        """Return the results as nested lists, and the flags."""
+        numbers = self._all.cpu().numpy()
+        ends = np.cumsum(self._sizes).tolist()
+        *parts, flags = np.split(numbers, ends)
+        lists = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
+        return lists, [flag != 0 for flag in flags.tolist()] if self._has_flags else None
 
 
 def walk_on_device(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
@@ -23,16 +59,24 @@ def walk_on_device(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> V
         draft: a checked draft.
         batch: facts about its rows.
     """
-    if not batch.num_nodes:
+    size = len(batch.num_nodes)
+    if not size:
         return None
-    device = scores.logits.device
-    parents = None if draft.parents is None else _sent(draft.parents, max(draft.num_nodes), device)
-    with kernels_on(device):
-        verdict = strict_verify(*_arguments(scores, draft, batch), parents=parents)
-    together = torch.cat((verdict.num_accepted[:, None], verdict.token_ids, verdict.accepted_nodes), 1)
-    first = 1 + verdict.token_ids.shape[1]
-    rows = together.tolist()
-    return Verdict([row[first : first + row[0]] for row in rows], [row[1 : row[0] + 2] for row in rows])
+    width = max(batch.num_nodes)
+    more = [] if draft.parents is None or not width else [_padded(draft.parents, width)]
+    given, *parents = _arguments(scores, draft, batch, width, more)
+    results = _Results(scores, (0, width + 1, width) if width else (0, 1), size)
+    nodes = results.parts[2] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
+    out = PathVerdict(results.parts[0], results.parts[1].view(size, width + 1), nodes)
+    with kernels_on(scores.logits.device):
+        strict_verify(*given, parents=parents[0] if parents else None, out=out)
+    (counts, tokens, *paths), is_sound = results.read()
+    paths = paths[0] if paths else [[] for _ in counts]
+    return Verdict(
+        [row[:count] for row, count in zip(paths, counts, strict=True)],
+        [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
+        is_sound,
+    )
 
 
 def judge_on_device(
@@ -46,56 +90,55 @@ def judge_on_device(
         draft: a checked draft.
         batch: facts about its rows.
     """
-    device = scores.logits.device
-    if not batch.num_nodes or batch.is_all_greedy or draft.parents is not None:
+    device, size = scores.logits.device, len(batch.num_nodes)
+    if not size or batch.is_all_greedy or draft.parents is not None:
         return None
-    if draft.drawn is not None and draft.drawn.vocab_map is not None:
+    drawn = draft.drawn
+    if drawn is not None and drawn.vocab_map is not None:
         return None
     judge = getattr(import_module(f"specdec_kernels.triton.{operation}"), operation)
-    probs, is_drawn = _drawn_rows(draft, batch, device)
-    given = _arguments(scores, draft, batch, is_drawn)
+    width = max(batch.num_nodes) if drawn is None else drawn.token_ids.shape[1]
+    has_q = drawn is not None and drawn.node_probs.shape[2] > 0
+    is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
+    given, *flags = _arguments(scores, draft, batch, width, [is_sampled] if has_q else [])
+    probs = is_drawn = None
+    if drawn is not None and has_q:
+        kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
+        probs = normalised(drawn.node_probs, torch.empty(0, dtype=kind, device=device))
+        probs = probs if probs.stride(-1) == 1 else probs.contiguous()
+        is_drawn = flags[0] if drawn.has_probs is None else flags[0] & drawn.has_probs.to(device)
+        logits, ids, *rest = given
+        given = logits, torch.where(is_drawn[:, None], drawn.token_ids.to(device), ids), *rest
+    results = _Results(scores, (0, width + 1), size)
     with kernels_on(device):
-        verdict = judge(*given, draft_probs=probs, has_probs=is_drawn)
-    rows = torch.cat((verdict.num_accepted[:, None], verdict.token_ids), 1).tolist()
-    return Verdict([list(range(row[0])) for row in rows], [row[1 : row[0] + 2] for row in rows])
-
-
-def _drawn_rows(
-    draft: CheckedDraft, batch: VerifyBatch, device: torch.device
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return q and `[B]`: the rows that were drawn from it and are sampled; (None, None) if no row was."""
-    drawn = draft.drawn
-    if drawn is None or not drawn.node_probs.shape[2]:
-        return None, None
-    kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
-    probs = normalised(drawn.node_probs, torch.empty(0, dtype=kind, device=device))
-    probs = probs if probs.stride(-1) == 1 else probs.contiguous()
-    is_sampled = torch.tensor([not params.is_greedy for params in batch.sampling_params]).to(device)
-    is_drawn = is_sampled if drawn.has_probs is None else is_sampled & drawn.has_probs.to(device)
-    return probs, is_drawn
+        out = ChainVerdict(results.parts[0], results.parts[1])
+        judge(*given, draft_probs=probs, has_probs=is_drawn, out=out)
+    (counts, tokens), is_sound = results.read()
+    return Verdict(
+        [list(range(count)) for count in counts],
+        [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
+        is_sound,
+    )
 
 
 def _arguments(
-    scores: Scores, draft: CheckedDraft, batch: VerifyBatch, is_drawn: torch.Tensor | None = None
+    scores: Scores, draft: CheckedDraft, batch: VerifyBatch, width: int, more: list[npt.NDArray[Any]]
 ) -> tuple[Any, ...]:
-    """Return what every kernel takes: logits, drafted ids, first rows, counts, temperatures and keys.
+    """Send what every kernel takes (drafted ids as scored, first rows, counts, temperatures and keys), and more arrays.
 
-    Ids are as drawn in rows `is_drawn`, `[B]`, and as scored in all others.
+    Returns:
+        the kernel's first arguments, and the other arrays on the device.
     """
-    device = scores.logits.device
-    drawn = None if draft.drawn is None else draft.drawn.token_ids
-    width = max(draft.num_nodes) if drawn is None else drawn.shape[1]
     numbers = [scores.row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
-    starts, counts, *keys = torch.tensor(numbers).to(device, non_blocking=True)
-    ids = _sent(draft.rows, width, device)
-    if is_drawn is not None and drawn is not None:
-        ids = torch.where(is_drawn[:, None], drawn.to(device), ids)
-    temperatures = torch.tensor([0.0 if params.is_greedy else 1.0 for params in batch.sampling_params])
-    temperatures = temperatures.to(device, non_blocking=True)
-    return scores.logits, ids, starts, counts, temperatures, NoiseKeys(*keys)
+    temperatures = np.array([0.0 if params.is_greedy else 1.0 for params in batch.sampling_params], np.float32)
+    arrays = [*np.array(numbers, np.int64), temperatures, _padded(draft.rows, width), *more]
+    starts, counts, seeds, positions, samples, heat, ids, *others = sent_together(arrays, scores.logits.device)
+    return (scores.logits, ids, starts, counts, heat, NoiseKeys(seeds, positions, samples)), *others
 
 
-def _sent(rows: Sequence[Sequence[int]], width: int, device: torch.device) -> torch.Tensor:
-    """Return rows as a padded tensor `[B, width]` on a device."""
-    padded = [[*row, *[PADDING_ID] * (width - len(row))] for row in rows]
-    return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width).to(device, non_blocking=True)
+def _padded(rows: Sequence[Sequence[int]], width: int) -> Int64s:
+    """Return rows padded to `[B, width]`."""
+    padded = np.full((len(rows), width), PADDING_ID, np.int64)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return padded

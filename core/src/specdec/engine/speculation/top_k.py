@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ class TopK:
 
 
 def top_k_of(
-    sequences: list[Sequence], draft: CheckedDraft, scores: Scores, count: int, sound: list[bool] | None
+    sequences: list[Sequence], draft: CheckedDraft, scores: Scores, count: int, sound: Ids[bool] | None
 ) -> dict[Sequence, TopK]:
     """Return the `count` most probable ids for the sequences that sample; none where logits are not numbers.
 
