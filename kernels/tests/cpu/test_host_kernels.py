@@ -9,16 +9,25 @@ import sys
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from numba import njit
 from torch import nn
 
 from specdec_kernels.cpu.compiled.math import fast_exp, narrow, widen
 from specdec_kernels.cpu.linear import CompiledLinear
 from specdec_kernels.cpu.loops.blend import row_blends
-from specdec_kernels.cpu.loops.elementwise import add_norm, norm, rotate_and_store, silu_multiply
+from specdec_kernels.cpu.loops.elementwise import (
+    activate,
+    add_norm,
+    finish_logits,
+    norm,
+    norm_heads,
+    rotate_and_store,
+)
 from specdec_kernels.cpu.loops.lanes import HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, compact, multiply, product
 from specdec_kernels.cpu.loops.scores import as_multiplied, score_keys
+from specdec_kernels.cpu.loops.softmax import cap_scores
 from specdec_kernels.layers.linear import JoinedLinear
 
 ROUNDED = pytest.mark.skipif(
@@ -214,40 +223,96 @@ def test_norms_equal_torch(num_rows, size):
     torch.testing.assert_close(torch.from_numpy(out), expected, rtol=2e-6, atol=2e-6)
 
 
-def test_silu_multiply_equals_torch_also_far_out():
+@pytest.mark.parametrize("is_gelu", [False, True])
+def test_activations_equal_torch_also_far_out(is_gelu):
     gate_up = torch.cat((torch.randn(3, 40) * 30, torch.randn(3, 40)), -1)
-    gate_up[0, 0], gate_up[1, 1] = -200.0, 200.0
+    gate_up[0, 0], gate_up[1, 1], gate_up[2, 2] = -200.0, 200.0, 0.01
     out = np.full((3, 40), np.nan, np.float32)
-    silu_multiply(gate_up.numpy(), out)
-    expected = torch.nn.functional.silu(gate_up[:, :40]) * gate_up[:, 40:]
-    torch.testing.assert_close(torch.from_numpy(out), expected, rtol=1e-6, atol=1e-6)
+    activate(gate_up.numpy(), is_gelu, out)
+    gate = gate_up[:, :40].double()
+    activated = F.gelu(gate, approximate="tanh") if is_gelu else F.silu(gate)
+    torch.testing.assert_close(
+        torch.from_numpy(out), (activated * gate_up[:, 40:]).float(), rtol=1e-6, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("has_norms", [False, True])
+def test_logits_are_scaled_then_capped():
+    logits = torch.randn(3, 40) * 100
+    logits[0, 0], logits[1, 1] = 0.0, 1e6
+    out = logits.numpy().copy()
+    finish_logits(out, 0.5, 30.0)
+    expected = 30.0 * torch.tanh(0.5 * logits.double() / 30.0)
+    torch.testing.assert_close(torch.from_numpy(out), expected.float(), rtol=1e-6, atol=1e-5)
+
+
+def test_norms_of_all_heads_at_once_leave_values_alone():
+    heads, weights = torch.randn(3, 50), torch.randn(36)
+    out = heads.numpy().copy()
+    norm_heads(out, 24, weights.numpy(), 1e-6)
+    expected = heads.clone()
+    expected[:, :24] = F.rms_norm(heads[:, :24], (24,), weights[:24], 1e-6)
+    expected[:, 24:36] = F.rms_norm(heads[:, 24:36], (12,), weights[24:], 1e-6)
+    torch.testing.assert_close(torch.from_numpy(out), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("softcap", [0.5, 50.0])
+def test_scores_are_capped_like_torch(softcap):
+    scores = torch.randn(96) * 40
+    scores[3], scores[4], scores[5] = 0.0, 1e9, -1e9
+    out = scores.numpy().copy()
+    cap_scores(out, np.float32(softcap))
+    expected = softcap * torch.tanh(scores.double() / softcap)
+    torch.testing.assert_close(torch.from_numpy(out), expected.float(), rtol=1e-6, atol=2e-7 * softcap)
+
+
 @pytest.mark.parametrize("is_half", [False, True])
-def test_rotation_stores_keys_and_values_at_their_slots_only(has_norms, is_half):
+@pytest.mark.parametrize(
+    ("num_norms", "width", "is_interleaved", "are_keys_values"),
+    [
+        (0, 8, False, False),
+        (2, 8, False, False),
+        (0, 4, True, False),
+        (3, 8, False, True),
+        (2, 0, False, False),
+    ],
+)
+def test_rotation_stores_keys_and_values_at_their_slots_only(
+    num_norms, width, is_interleaved, are_keys_values, is_half
+):
     torch.manual_seed(5)
-    heads = torch.randn(3, 4 + 2 * 2, 8)
-    angles = torch.rand(16, 4) * 6
-    cos = torch.cat((angles.cos(), angles.cos()), -1)
-    sin = torch.cat((-angles.sin(), angles.sin()), -1)
+    heads = torch.randn(3, 4 + 2 * (1 if are_keys_values else 2), 8)
+    angles = torch.rand(16, width // 2) * 6
+    if is_interleaved:
+        cos = angles.cos().repeat_interleave(2, -1)
+        sin = torch.stack((-angles.sin(), angles.sin()), -1).flatten(-2)
+    else:
+        cos = torch.cat((angles.cos(), angles.cos()), -1)
+        sin = torch.cat((-angles.sin(), angles.sin()), -1)
     positions, slots = torch.tensor([5, 6, 2]), torch.tensor([9, 1, 4])
-    norms = torch.randn(2, 8) if has_norms else torch.empty(0, 0)
+    norms = torch.randn(num_norms, 8)
     kind = np.uint16 if is_half else np.float32
     keys, values = np.full((10, 2, 8), 7, kind), np.full((10, 2, 8), 7, kind)
     query = np.full((3, 4, 8), np.nan, np.float32)
     rotate_and_store(
-        heads.clone().numpy(), cos.numpy(), sin.numpy(), positions.numpy(), slots.numpy(), norms.numpy(), 1e-6,
-        keys, values, query,
+        heads.clone().numpy(), cos.numpy(), sin.numpy(), is_interleaved, positions.numpy(), slots.numpy(), norms.numpy(),
+        1e-6, keys, values, query,
     )  # fmt: skip
 
-    x = heads[:, :6].clone()
-    if has_norms:
-        x[:, :4] = torch.nn.functional.rms_norm(x[:, :4], (8,), norms[0], 1e-6)
-        x[:, 4:] = torch.nn.functional.rms_norm(x[:, 4:], (8,), norms[1], 1e-6)
-    rotated = x * cos[positions, None] + x.roll(4, -1) * sin[positions, None]
+    x, value = heads[:, :6].clone(), heads[:, -2:].clone()
+    if num_norms:
+        x[:, :4] = F.rms_norm(x[:, :4], (8,), norms[0], 1e-6)
+        x[:, 4:] = F.rms_norm(x[:, 4:], (8,), norms[1], 1e-6)
+    if num_norms > 2:
+        value = F.rms_norm(value, (8,), norms[2], 1e-6)
+    turned = x[..., :width]
+    if is_interleaved:
+        partner = turned.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    else:
+        partner = turned.roll(width // 2, -1)
+    rotated = x.clone()
+    rotated[..., :width] = turned * cos[positions, None] + partner * sin[positions, None]
     torch.testing.assert_close(torch.from_numpy(query), rotated[:, :4], rtol=1e-5, atol=1e-5)
-    for stored, expected in ((keys, rotated[:, 4:]), (values, heads[:, 6:])):
+    for stored, expected in ((keys, rotated[:, 4:]), (values, value)):
         written = stored[slots.numpy()]
         if is_half:
             written = torch.from_numpy(written.view(np.int16)).view(torch.bfloat16).float().numpy()

@@ -10,7 +10,7 @@ from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.recorder import RecordingBackend, use_backends
 from transformers import (
     AutoModelForCausalLM,
-    Gemma2Config,
+    Cohere2Config,
     LlamaConfig,
     MistralConfig,
     Qwen2Config,
@@ -192,11 +192,12 @@ def test_the_kernels_keep_the_bits_of_a_row(name, dtype, monkeypatch: pytest.Mon
 
 
 def test_models_without_compiled_layers_are_refused() -> None:
-    gemma = AutoModelForCausalLM.from_config(Gemma2Config(**SIZES))
+    cohere = AutoModelForCausalLM.from_config(Cohere2Config(**SIZES))
     with pytest.raises(
-        ModelError, match=r"deterministic=True needs a form.*\(cpu: its layers are not of the Llama structure"
+        ModelError,
+        match=r"deterministic=True needs a form.*\(cpu: its layers are made of self_attn, mlp, input_layernorm;",
     ):
-        ModuleRunner(gemma, CPU, 64, is_invariant=True)
+        ModuleRunner(cohere, CPU, 64, is_invariant=True)
     llama = AutoModelForCausalLM.from_config(CONFIGS["llama"]).double()
     with pytest.raises(ModelError, match="in float32 or bfloat16; this model is in float64"):
         ModuleRunner(llama, CPU, 64, is_invariant=True)

@@ -19,7 +19,8 @@ from specdec.runner import ModuleRunner
 from specdec_kernels.cuda import attention as cuda_attention
 from specdec_kernels.layers import device_form, device_layer
 from specdec_kernels.layers.device_form import DeviceForm
-from specdec_kernels.layers.structure import llama_parts
+from specdec_kernels.layers.parts import ModelParts
+from specdec_kernels.layers.structure import model_parts
 
 CPU = torch.device("cpu")
 FREE = {
@@ -79,8 +80,9 @@ def made(name: str, num_layers: int) -> tuple[DeviceForm, ModuleRunner]:
     model = make(config)
     runner = ModuleRunner(model, CPU, 32, is_fused=False, make_attention=cuda_attention.PagedAttention)
     runner.allocate(256)
-    parts = llama_parts(model)
-    assert parts is not None
+    parts = model_parts(model, runner.windows)
+    assert isinstance(parts, ModelParts)
+    assert parts.is_llama
     return DeviceForm(parts, runner, is_invariant=True), runner
 
 

@@ -33,12 +33,15 @@ class CpuAttention(SdpaAttention):
         **caps: Any,
     ) -> torch.Tensor:
         """Write keys and values to the cache and attend; see `specdec.interfaces.Attention.attend`."""
-        is_capped = any(cap is not None for cap in caps.values())
+        softcap = caps.get("softcap")
+        is_capped = any(cap is not None for name, cap in caps.items() if name != "softcap")
         if batch.slots is not None and not is_capped and is_host_float32(query, value):
             segments = self._segments(batch)
             if segments is not None:
                 self.cache.write(layer, key, value, batch.slots)
-                return compiled_attention(query, stored_rows(self.cache, layer), segments, window, scaling)
+                return compiled_attention(
+                    query, stored_rows(self.cache, layer), segments, window, scaling, softcap
+                )
         return super().attend(layer, batch, query, key, value, scaling=scaling, window=window, **caps)
 
     def _segments(self, batch: PackedBatch) -> SegmentArrays | None:

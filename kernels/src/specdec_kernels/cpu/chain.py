@@ -16,7 +16,7 @@ from specdec.noise import Stream, node_word
 from specdec_kernels.cpu.loops.chain import run_chain
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS
 from specdec_kernels.cpu.stack import CompiledStack
-from specdec_kernels.layers.rotary import RotaryTable
+from specdec_kernels.layers.rotary import RotaryTables
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -38,7 +38,7 @@ class CompiledChain:
 
     max_rows = max_new_rows = MAX_CHAIN_ROWS
 
-    def __init__(self, stack: CompiledStack, rotary: RotaryTable, runner: Runner) -> None:
+    def __init__(self, stack: CompiledStack, rotary: RotaryTables, runner: Runner) -> None:
         self._stack, self._rotary, self._runner = stack, rotary, runner
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
@@ -87,9 +87,8 @@ class CompiledChain:
         count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
             target_ids, temperatures, np.array(work.cuts, np.float32).reshape(-1, 3), keys.seeds, keys.samples, keys.positions,
-            _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.table, stack.frame,
-            stack.numbers, stack.likes, stack.bind(cache), cache.num_slots, *self._rotary.cpu_tables(length), segments, out,
-            confidences, draft_probs,
+            _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.tables,
+            stack.bind(cache, self._rotary.cpu_tables(length)), cache.num_slots, segments, out, confidences, draft_probs,
         )  # fmt: skip
         return Chains(
             out[:, :count],

@@ -6,20 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from specdec_kernels.cpu.linear import CompiledLinear, Product
 from specdec_kernels.cpu.loops.product import Weights, compact
 from specdec_kernels.cpu.loops.quantized import Packed
-from specdec_kernels.layers.norm import FastNorm
+from specdec_kernels.layers.parts import ModelParts, Norm
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Embedding, its join with a feature, and the output projection; see `specdec_kernels.cpu.loops.frame.Part`."""
+    """Embedding, its join with a feature, the output projection, norms and factors; see `specdec_kernels.cpu.loops.frame`."""
 
     embedding: Weights
     head: Weights | Packed
@@ -30,25 +28,39 @@ class Ends:
     is_normed_state: bool = True
     join: Weights | None = None
     join_bias: Floats | None = None
-    embed_norm: Floats | None = None
-    feature_norm: Floats | None = None
+    embed_norm: Norm | None = None
+    feature_norm: Norm | None = None
+    first_norm: Norm | None = None
+    final_norm: Norm | None = None
+    embed_scale: float = 1.0
+    logits_scale: float = 1.0
+    logits_softcap: float | None = None
 
 
-def model_ends(embedding: torch.Tensor, head: Product) -> Ends | None:
+def model_ends(parts: ModelParts, head: Product) -> Ends | None:
     """Return the ends of a language model, or None if they have no compact form.
 
     Args:
-        embedding: `[V, H]`.
-        head: the output projection.
+        parts: the model.
+        head: its output projection.
     """
-    stored = head.compact
+    embedding, stored = parts.embed_tokens.weight.detach(), head.compact
     is_tied = head.weight.data_ptr() == embedding.data_ptr()
     looked_up = head.compact if is_tied and isinstance(head, CompiledLinear) else compact(embedding)
     if stored is None or looked_up is None:
         return None
-    return Ends(looked_up, stored, head.bias_array)
+    return Ends(
+        embedding=looked_up,
+        head=stored,
+        head_bias=head.bias_array,
+        first_norm=parts.layers[0].input_norm,
+        final_norm=parts.norm,
+        embed_scale=parts.embed_scale,
+        logits_scale=parts.logits_scale,
+        logits_softcap=parts.logits_softcap,
+    )
 
 
-def compiled_norm(norm: nn.Module | None) -> Floats | None:
-    """Return a norm's weight `[H]` as a numpy array; None if there is no norm."""
-    return None if norm is None else FastNorm(norm).weight.float().numpy()
+def floats_of(norm: Norm | None) -> Floats | None:
+    """Return a norm's weight as a numpy array; None if there is no norm."""
+    return None if norm is None else norm.weight.float().numpy()

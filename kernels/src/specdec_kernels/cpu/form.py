@@ -11,7 +11,7 @@ from specdec_kernels.cpu.head_parts import head_stack
 from specdec_kernels.cpu.model_parts import model_stack
 from specdec_kernels.cpu.pieces import in_pieces, pieces_of, run_pieces, takes_pieces
 from specdec_kernels.cpu.stack import CompiledStack
-from specdec_kernels.layers.rotary import RotaryTable
+from specdec_kernels.layers.rotary import RotaryTables
 
 
 class CompiledForm(Form):
@@ -24,7 +24,7 @@ class CompiledForm(Form):
         inner: the form of passes for which compiled products are not the fastest.
     """
 
-    def __init__(self, stack: CompiledStack, rotary: RotaryTable, runner: Runner, inner: Form) -> None:
+    def __init__(self, stack: CompiledStack, rotary: RotaryTables, runner: Runner, inner: Form) -> None:
         self._stack, self._rotary, self._runner, self._inner = stack, rotary, runner, inner
         self.is_invariant = runner.is_invariant
         self._takes_pieces = takes_pieces(stack)

@@ -2,65 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from torch import nn
 
 from specdec.interfaces import Declined, DraftHead, HeadParts, Runner
-from specdec_kernels.cpu.ends import Ends, compiled_norm
+from specdec_kernels.cpu.ends import Ends
 from specdec_kernels.cpu.linear import CompiledLinear, compiled_linear
 from specdec_kernels.cpu.loops.product import compact
-from specdec_kernels.cpu.stack import CompiledStack, Norm, head_norms
+from specdec_kernels.cpu.stack import CompiledStack
+from specdec_kernels.layers.behaviour import norm_of
 from specdec_kernels.layers.layer import FusedLayer
-from specdec_kernels.layers.norm import FastNorm
-from specdec_kernels.layers.rotary import RotaryTable
-from specdec_kernels.layers.structure import is_plain_linear, is_rms_norm
+from specdec_kernels.layers.parts import LayerParts, Norm
+from specdec_kernels.layers.rotary import RotaryTables
+from specdec_kernels.layers.structure import is_plain_linear, layer_parts
+
+_UNKNOWN = Declined("its layers are not those of Llama")
 
 
-def head_stack(runner: Runner, stage: int) -> tuple[CompiledStack, RotaryTable] | Declined:
+def head_stack(runner: Runner, stage: int) -> tuple[CompiledStack, RotaryTables] | Declined:
     """Return a stage prepared for compiled passes, and its rotary factors."""
     parts = cast(DraftHead, runner.module).parts(stage)
-    if parts is None or not _is_known(parts):
-        return Declined("its layers are not those of Llama")
-    layers = [
-        FusedLayer(layer, runner.windows[layer.self_attn.layer_idx], make_linear=compiled_linear)  # type: ignore[union-attr, index]  # checked by structure
-        for layer in parts.layers
-    ]
-    ends, norms, factors = _ends(parts), _norms(parts), [head_norms(layer) for layer in layers]
-    if ends is None or not CompiledStack.supports(layers, norms, factors, ends):
-        return Declined("its sizes, biases or dtypes are none that compiled products take")
-    embedding = cast(nn.Embedding, parts.embed_tokens).weight
-    return CompiledStack(layers, norms, factors, ends), RotaryTable(parts.rotary, embedding.detach())
-
-
-def _is_known(parts: HeadParts) -> bool:
-    norms = [parts.norm, parts.first_norm, parts.embed_norm, parts.feature_norm]
+    if parts is None or not _has_known_ends(parts):
+        return _UNKNOWN
+    like = cast(nn.Embedding, parts.embed_tokens).weight.detach()
+    described: list[LayerParts] = []
     for layer in parts.layers:
-        children = dict(layer.named_children())
-        if not {"self_attn", "mlp", "post_attention_layernorm"} <= set(children):
-            return False
-        attention, mlp = dict(children["self_attn"].named_children()), dict(children["mlp"].named_children())
-        if set(mlp) != {"gate_proj", "up_proj", "down_proj", "act_fn"}:
-            return False
-        if set(attention) not in (
-            {"q_proj", "k_proj", "v_proj", "o_proj"},
-            {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm"},
-        ):
-            return False
-        linears = [m for name, m in (*attention.items(), *mlp.items()) if name.endswith("proj")]
-        norms += [m for name, m in attention.items() if name.endswith("norm")]
-        norms.append(children["post_attention_layernorm"])
-        if not all(is_plain_linear(linear) for linear in linears):
-            return False
+        known = layer_parts(layer, parts.rotary, runner.windows, like=like)
+        if isinstance(known, Declined):
+            return known
+        described.append(known)
+    try:
+        norms = {name: _norm(getattr(parts, name), like.shape[1]) for name in _NORMS}
+    except ValueError as error:
+        return Declined(str(error))
+    described[0] = replace(described[0], input_norm=norms["first_norm"])
+    layers = [FusedLayer(layer, make_linear=compiled_linear) for layer in described]
+    ends = _ends(parts, norms)
+    if ends is None or not CompiledStack.supports(layers, ends):
+        return Declined("its sizes, biases or dtypes are none that compiled products take")
+    return CompiledStack(layers, ends), RotaryTables(parts.rotary, like, described)
+
+
+_NORMS = ("norm", "first_norm", "embed_norm", "feature_norm")
+
+
+def _norm(module: nn.Module | None, size: int) -> Norm | None:
+    norm = norm_of(module, size)
+    if norm is None and module is not None:
+        raise ValueError(f"its {type(module).__name__} is not a root-mean-square norm")
+    return norm
+
+
+def _has_known_ends(parts: HeadParts) -> bool:
     return (
         type(parts.embed_tokens) is nn.Embedding
         and is_plain_linear(parts.head)
         and (parts.join is None or is_plain_linear(parts.join))
-        and all(norm is None or is_rms_norm(norm) for norm in norms)
     )
 
 
-def _ends(parts: HeadParts) -> Ends | None:
+def _ends(parts: HeadParts, norms: dict[str, Norm | None]) -> Ends | None:
     head, embed = parts.head, parts.embed_tokens
     assert isinstance(head, nn.Linear) and isinstance(embed, nn.Embedding)
     projection = CompiledLinear([head])
@@ -80,23 +83,8 @@ def _ends(parts: HeadParts) -> Ends | None:
         is_normed_state=parts.is_normed_carry,
         join=None if joined is None else joined.compact,
         join_bias=None if joined is None else joined.bias_array,
-        embed_norm=compiled_norm(parts.embed_norm),
-        feature_norm=compiled_norm(parts.feature_norm),
+        embed_norm=norms["embed_norm"],
+        feature_norm=norms["feature_norm"],
+        first_norm=norms["first_norm"],
+        final_norm=norms["norm"],
     )
-
-
-def _norms(parts: HeadParts) -> list[Norm | None]:
-    """Return each layer's two norms, then the final norm; None for a norm that does not exist."""
-    modules: list[nn.Module | None] = []
-    for index, layer in enumerate(parts.layers):
-        modules.append(parts.first_norm if index == 0 else layer.input_layernorm)  # type: ignore[arg-type]  # Llama structure
-        modules.append(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
-    modules.append(parts.norm)
-    norms: list[Norm | None] = []
-    for module in modules:
-        if module is None:
-            norms.append(None)
-        else:
-            norm = FastNorm(module)
-            norms.append((norm.weight.float().numpy(), norm.epsilon))
-    return norms

@@ -10,7 +10,7 @@ import torch
 
 from specdec.interfaces import KVCache, PackedBatch
 from specdec_kernels.cpu.loops.segments import MAX_ROWS, SegmentArrays, segment_arrays, small_pass
-from specdec_kernels.cpu.stack import CompiledStack
+from specdec_kernels.cpu.stack import CompiledStack, Rotary
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -91,7 +91,7 @@ def run_pieces(
     batch: PackedBatch,
     pieces: list[Piece],
     cache: KVCache,
-    rotary: tuple[Floats, Floats],
+    rotary: Rotary,
     aux_ids: tuple[int, ...],
     features: Floats | None = None,
 ) -> tuple[Floats, Floats, Floats]:

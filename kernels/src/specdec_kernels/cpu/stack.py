@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from specdec.interfaces import KVCache
 from specdec_kernels.cpu.compiled.members import index_by_members
-from specdec_kernels.cpu.ends import Ends
+from specdec_kernels.cpu.ends import Ends, floats_of
 from specdec_kernels.cpu.linear import Product
 from specdec_kernels.cpu.loops.attention import NO_WINDOW
 from specdec_kernels.cpu.loops.forward import run_pass
-from specdec_kernels.cpu.loops.frame import Likes, Number, Part
+from specdec_kernels.cpu.loops.frame import Column, Factor, Likes, Number, Part, Tables
 from specdec_kernels.cpu.loops.product import Weights, widened
 from specdec_kernels.cpu.loops.quantized import Packed
 from specdec_kernels.cpu.loops.segments import SegmentArrays
-from specdec_kernels.cpu.loops.stack import Column
 from specdec_kernels.cpu.stored import Stored, stored_rows
 from specdec_kernels.layers.layer import FusedLayer
+from specdec_kernels.layers.parts import Activation, LayerParts, Norm
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-Norm = tuple[Floats, float]
-"""Weight and epsilon."""
+Rotary = Sequence[tuple[Floats, Floats] | None]
+"""Cosines and signed sines `[P, R]` of each layer; None for one that does not encode positions."""
 
 index_by_members()
 
 
 class CompiledStack:
-    """Layers of one shape with the parts before and after them, prepared for `run_pass`.
+    """Layers with the parts before and after them, prepared for `run_pass`.
 
     Args:
         layers: the fused layers.
-        norms: each layer's two norms, then the final norm; None for a norm that a head does not have.
-        head_norms: per layer, the weights `[2, D]` of query and key norms, or an empty array, and their epsilon.
-        ends: embedding and output projection.
+        ends: embedding, output projection and the norms at both ends.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[FusedLayer[Product]],
-        norms: Sequence[Norm | None],
-        head_norms: Sequence[Norm],
-        ends: Ends,
-    ) -> None:
+    def __init__(self, layers: Sequence[FusedLayer[Product]], ends: Ends) -> None:
         self.layers = layers
         self.num_logits = ends.head.shape[0]
         self.hidden_size = ends.embedding.shape[1]
@@ -56,7 +48,7 @@ class CompiledStack:
         self.max_rows = min(linear.max_product_rows for layer in layers for linear in layer.linears)
         """Maximum number of rows for which the compiled products are the fastest way."""
         # The tables hold addresses, so the arrays must be kept alive.
-        self._kept: list[object] = [list(norms), list(head_norms), ends]
+        self._kept: list[object] = [ends]
 
         def stored(weight: Weights | Packed | None) -> int:
             """Return the address of a weight of the layers, widened to float32 if their dtypes are mixed."""
@@ -66,40 +58,62 @@ class CompiledStack:
                 return _address(wide)
             return _address(weight)
 
-        self.likes = Likes(ends.embedding, np.empty((0, 0), np.float32) if is_mixed else inner[0], ends.head)
-        self.table = np.zeros((len(layers), len(Column)), np.int64)
+        def kept(array: Floats | None) -> int:
+            """Return the address of an array, which is kept."""
+            self._kept.append(array)
+            return _address(array)
+
+        likes = Likes(ends.embedding, np.empty((0, 0), np.float32) if is_mixed else inner[0], ends.head)
+        table, factors = np.zeros((len(layers), len(Column)), np.int64), np.zeros((len(layers), len(Factor)))
         for index, layer in enumerate(layers):
-            row = self.table[index]
+            parts = layer.parts
             for column, linear in (
                 (Column.QKV, layer.qkv),
                 (Column.OUT, layer.out),
                 (Column.GATE_UP, layer.gate_up),
                 (Column.DOWN, layer.down),
             ):
-                row[column] = stored(linear.compact)
-                row[column + 4] = _address(linear.bias_array)
-            row[Column.POST_NORM] = _weight_address(norms[2 * index + 1])
-            row[Column.NEXT_NORM] = _weight_address(norms[2 * index + 2])
-            if head_norms[index][0].size:
-                row[Column.HEAD_NORMS] = _weight_address(head_norms[index])
-            row[Column.WINDOW] = NO_WINDOW if layer.window is None else layer.window
-        self.frame = np.zeros(len(Part), np.int64)
-        first = layers[0]
+                table[index, column] = stored(linear.compact)
+                table[index, column + 4] = _address(linear.bias_array)
+            is_last = index + 1 == len(layers)
+            head_norms = _head_norms(parts)
+            for column, value in (
+                (Column.ATTENDED_NORM, kept(floats_of(parts.attended_norm))),
+                (Column.MLP_NORM, kept(floats_of(parts.mlp_norm))),
+                (Column.MLP_OUT_NORM, kept(floats_of(parts.mlp_out_norm))),
+                (
+                    Column.NEXT_NORM,
+                    kept(floats_of(ends.final_norm if is_last else layers[index + 1].parts.input_norm)),
+                ),
+                (Column.JOINT_NORMS if parts.is_joint_norm else Column.HEAD_NORMS, kept(head_norms)),
+                (Column.NUM_HEAD_NORMS, 0 if head_norms is None or parts.is_joint_norm else len(head_norms)),
+                (Column.WINDOW, NO_WINDOW if parts.window is None else parts.window),
+                (Column.NUM_HEADS, parts.num_heads),
+                (Column.NUM_KV_HEADS, parts.num_kv_heads),
+                (Column.HEAD_DIM, parts.head_dim),
+                (Column.INTERMEDIATE, layer.intermediate),
+                (Column.ROTARY_WIDTH, 0 if parts.rotation is None else parts.rotation.width),
+                (Column.IS_INTERLEAVED, parts.rotation is not None and parts.rotation.is_interleaved),
+                (Column.ARE_KEYS_VALUES, parts.are_keys_values),
+                (Column.IS_GELU, parts.activation is Activation.GELU_TANH),
+            ):
+                table[index, column] = value
+            factors[index, Factor.SCALING] = parts.scaling
+            factors[index, Factor.SOFTCAP] = parts.softcap or 0.0
+            factors[index, Factor.RESIDUAL_SCALE] = parts.residual_scale
+            factors[index, Factor.OUTPUT_SCALE] = parts.output_scale
+        frame = np.zeros(len(Part), np.int64)
         for part, value in (
             (Part.EMBEDDING, _address(ends.embedding)),
             (Part.HEAD, _address(ends.head)),
             (Part.HEAD_BIAS, _address(ends.head_bias)),
-            (Part.FIRST_NORM, _weight_address(norms[0])),
+            (Part.FIRST_NORM, kept(floats_of(ends.first_norm))),
             (Part.JOIN, stored(ends.join)),
             (Part.JOIN_BIAS, _address(ends.join_bias)),
-            (Part.EMBED_NORM, _address(ends.embed_norm)),
-            (Part.FEATURE_NORM, _address(ends.feature_norm)),
+            (Part.EMBED_NORM, kept(floats_of(ends.embed_norm))),
+            (Part.FEATURE_NORM, kept(floats_of(ends.feature_norm))),
             (Part.HIDDEN, self.hidden_size),
             (Part.NUM_LOGITS, self.num_logits),
-            (Part.NUM_HEADS, first.num_heads),
-            (Part.NUM_KV_HEADS, first.num_kv_heads),
-            (Part.HEAD_DIM, first.head_dim),
-            (Part.INTERMEDIATE, first.intermediate),
             (Part.NUM_IDS, ends.embedding.shape[0]),
             (Part.TAKES_FEATURES, ends.takes_features),
             (Part.IS_FEATURE_FIRST, ends.is_feature_first),
@@ -113,35 +127,23 @@ class CompiledStack:
             ),
             (Part.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
         ):
-            self.frame[part] = value
-        self.numbers = np.zeros(len(Number))
-        self.numbers[Number.EPSILON] = next((norm[1] for norm in norms if norm is not None), 0.0)
-        self.numbers[Number.HEAD_EPSILON] = head_norms[0][1]
-        self.numbers[Number.SCALING] = first.scaling
+            frame[part] = value
+        numbers = np.zeros(len(Number))
+        numbers[Number.EPSILON] = next((norm.epsilon for norm in _norms(layers, ends)), 0.0)
+        numbers[Number.HEAD_EPSILON] = next((norm.epsilon for norm in _all_head_norms(layers)), 0.0)
+        numbers[Number.EMBED_SCALE] = ends.embed_scale
+        numbers[Number.LOGITS_SCALE] = ends.logits_scale
+        numbers[Number.LOGITS_SOFTCAP] = ends.logits_softcap or 0.0
+        self.tables = Tables(table, factors, frame, numbers, likes)
         self._cache: KVCache | None = None
+        self._rotary: Rotary = []
         self._stored: Stored = np.empty((0, 0, 0), np.float32)
         self._nowhere = np.full(len(layers) + 1, -1)
         self._no_features = np.empty((0, 0), np.float32)
 
     @staticmethod
-    def supports(
-        layers: Sequence[FusedLayer[Product]],
-        norms: Sequence[Norm | None],
-        head_norms: Sequence[Norm],
-        ends: Ends,
-    ) -> bool:
-        """Return whether all layers have one shape, SiLU and compact weights, and all norms one epsilon."""
-        shapes = {
-            (
-                layer.num_heads,
-                layer.num_kv_heads,
-                layer.head_dim,
-                layer.intermediate,
-                layer.scaling,
-                tuple(tuple(linear.weight.shape) for linear in (layer.out, layer.gate_up, layer.down)),
-            )
-            for layer in layers
-        }
+    def supports(layers: Sequence[FusedLayer[Product]], ends: Ends) -> bool:
+        """Return whether all weights are compact, and those of 8 or 4 bits of one kind, and all norms have one epsilon."""
         weights = _layer_weights(layers, ends)
         kinds = {
             (weight.dtype, linear.group)
@@ -150,14 +152,11 @@ class CompiledStack:
             if (weight := linear.compact) is not None
         }
         is_packed = any(dtype.itemsize == 1 for dtype, _ in kinds)
-        epsilons = {norm[1] for norm in norms if norm is not None}
-        head_epsilons = {(norm[0].shape, norm[1]) for norm in head_norms}
         return (
-            len(shapes) == len(head_epsilons) == 1
-            and len(epsilons) <= 1
+            len({norm.epsilon for norm in _norms(layers, ends)}) <= 1
+            and len({norm.epsilon for norm in _all_head_norms(layers)}) <= 1
             and all(weight is not None and weight.flags.c_contiguous for weight in weights)
             and (len(kinds) == 1 or not is_packed)
-            and all(layer.is_silu for layer in layers)
         )
 
     def run(
@@ -165,7 +164,7 @@ class CompiledStack:
         tokens: Ints,
         features: Floats | None,
         cache: KVCache,
-        rotary: tuple[Floats, Floats],
+        rotary: Rotary,
         positions: Ints,
         slots: Ints,
         segments: SegmentArrays,
@@ -187,28 +186,50 @@ class CompiledStack:
             places = places.copy()
             places[kept] = np.arange(len(kept))
         run_pass(
-            tokens, self._no_features if features is None else features, self.table, self.frame, self.numbers,
-            self.likes, self.bind(cache), cache.num_slots, *rotary, positions, slots, segments.table, segments.visible,
-            places, aux, logits_rows, states, logits,
+            tokens, self._no_features if features is None else features, self.tables, self.bind(cache, rotary),
+            cache.num_slots, positions, slots, segments.table, segments.visible, places, aux, logits_rows, states, logits,
         )  # fmt: skip
         return logits, states, aux if len(kept) == len(aux_ids) else aux[[kept.index(k) for k in aux_ids]]
 
-    def bind(self, cache: KVCache) -> Stored:
-        """Point the table at a cache; returns an array of the cache's dtype."""
+    def bind(self, cache: KVCache, rotary: Rotary) -> Stored:
+        """Point the tables at a cache and at rotary factors; returns an array of the cache's dtype."""
         if cache is not self._cache:
-            for row, layer in zip(self.table, self.layers, strict=True):
-                keys, values = stored_rows(cache, layer.index)
+            for row, layer in zip(self.tables.layers, self.layers, strict=True):
+                keys, values = stored_rows(cache, layer.parts.index)
                 row[Column.KEYS], row[Column.VALUES] = keys.ctypes.data, values.ctypes.data
-            self._cache, self._stored = cache, stored_rows(cache, self.layers[0].index)[0]
+            self._cache, self._stored = cache, stored_rows(cache, self.layers[0].parts.index)[0]
+        if rotary is not self._rotary:
+            for row, factors in zip(self.tables.layers, rotary, strict=True):
+                if factors is not None:
+                    row[Column.COS], row[Column.SIN] = (each.ctypes.data for each in factors)
+                    self.tables.frame[Part.NUM_POSITIONS] = len(factors[0])
+            self._rotary = rotary  # kept alive
         return self._stored
 
 
-def head_norms(layer: FusedLayer[Product]) -> Norm:
-    """Return the weights `[2, D]` of a layer's query and key norms, or an empty array, and their epsilon."""
-    if layer.query_norm is None or layer.key_norm is None:
-        return np.empty((0, 0), np.float32), 0.0
-    weights = np.stack((layer.query_norm.weight.float().numpy(), layer.key_norm.weight.float().numpy()))
-    return weights, layer.query_norm.epsilon
+def _norms(layers: Sequence[FusedLayer[Product]], ends: Ends) -> Iterator[Norm]:
+    """Return the norms over the hidden size."""
+    norms = [ends.first_norm, ends.final_norm, ends.embed_norm, ends.feature_norm]
+    for index, layer in enumerate(layers):
+        parts = layer.parts
+        norms += [parts.attended_norm, parts.mlp_norm, parts.mlp_out_norm]
+        norms += [parts.input_norm] if index else []  # the first layer's is `Ends.first_norm`
+    return (norm for norm in norms if norm is not None)
+
+
+def _all_head_norms(layers: Sequence[FusedLayer[Product]]) -> Iterator[Norm]:
+    for layer in layers:
+        parts = layer.parts
+        yield from (n for n in (parts.query_norm, parts.key_norm, parts.value_norm) if n is not None)
+
+
+def _head_norms(parts: LayerParts) -> Floats | None:
+    """Return the weights of a layer's norms of heads `[2 or 3, D]`, or of all heads at once `[(H + Hkv) D]`; None for none."""
+    norms = [floats_of(norm) for norm in (parts.query_norm, parts.key_norm, parts.value_norm)]
+    weights = [weight for weight in norms if weight is not None]
+    if not weights:
+        return None
+    return np.concatenate(weights) if parts.is_joint_norm else np.stack(weights)
 
 
 def _layer_weights(layers: Sequence[FusedLayer[Product]], ends: Ends) -> list[Weights | Packed | None]:
@@ -219,7 +240,3 @@ def _layer_weights(layers: Sequence[FusedLayer[Product]], ends: Ends) -> list[We
 
 def _address(array: npt.NDArray[np.generic] | None) -> int:
     return 0 if array is None else int(array.ctypes.data)
-
-
-def _weight_address(norm: Norm | None) -> int:
-    return 0 if norm is None else _address(norm[0])

@@ -1,4 +1,4 @@
-"""The backend `layers`: decoder layers of the Llama structure, run as a few torch operations with joined projections."""
+"""The backend `layers`: decoder layers run as a few torch operations with joined projections."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from specdec.interfaces import SPECDEC_API, Backend, Declined, DraftHead, Form, Runner
-from specdec_kernels.layers.structure import is_silu, llama_parts
+from specdec_kernels.layers.structure import model_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -23,23 +23,18 @@ class LayersBackend(Backend):
         """See `Backend.form`."""
         if isinstance(runner.module, DraftHead):
             return Declined("heads run through their own forward")
-        model = cast("PreTrainedModel", runner.module)
-        parts = llama_parts(model)
-        if parts is None:
-            is_spread = any(hasattr(module, "_hf_hook") for module in model.modules())
-            return Declined(
-                f"its layers are {'spread by device_map' if is_spread else 'not of the Llama structure'}"
-            )
-        has_silu = all(is_silu(layer.mlp.act_fn) for layer in parts.layers)  # type: ignore[union-attr, arg-type]  # checked by structure
-        if has_silu and _has_kernels(runner):
+        parts = model_parts(cast("PreTrainedModel", runner.module), runner.windows)
+        if isinstance(parts, Declined):
+            return parts
+        if parts.is_llama and _has_kernels(runner):
             from specdec_kernels.layers.device_form import DeviceForm  # imports Triton
 
             return DeviceForm(parts, runner, is_invariant=runner.is_invariant)
         if runner.is_invariant:
             return Declined(
                 "batch-invariant layers need the attention of backend triton"
-                if has_silu
-                else "there is no batch-invariant kernel for its activation"
+                if parts.is_llama
+                else "there are batch-invariant kernels for layers of Llama only"
             )
         from specdec_kernels.layers.form import LayersForm
 

@@ -6,22 +6,22 @@ import torch
 
 from specdec.interfaces import ForwardOutput, PackedBatch, Runner
 from specdec_kernels.cuda.attention import PagedAttention, kernels_on
-from specdec_kernels.layers.device_layer import DeviceLayer, InvariantLinear, KernelNorm, Rotation
+from specdec_kernels.layers.device_layer import DeviceLayer, Halves, InvariantLinear, KernelNorm
 from specdec_kernels.layers.form import LayersForm
 from specdec_kernels.layers.linear import FastLinear
-from specdec_kernels.layers.structure import LlamaParts
+from specdec_kernels.layers.parts import ModelParts
 
 
 class DeviceForm(LayersForm):
     """Runs the layers by fused kernels.
 
     Args:
-        parts: the model's parts; its activation is SiLU.
+        parts: the model's parts, those of Llama.
         runner: its runner, whose attention is `PagedAttention`.
         is_invariant: whether rows keep their bits in any pass, by batch-invariant products.
     """
 
-    def __init__(self, parts: LlamaParts, runner: Runner, *, is_invariant: bool) -> None:
+    def __init__(self, parts: ModelParts, runner: Runner, *, is_invariant: bool) -> None:
         super().__init__(
             parts,
             runner,
@@ -32,7 +32,7 @@ class DeviceForm(LayersForm):
         self.is_invariant = is_invariant
         # Captured passes read the table at one address, so it must not grow.
         self._rotary.hold(runner.max_context)
-        self._rotation = Rotation(*self._rotary.halves())
+        self._rotation = Halves(*self._rotary.only.halves())
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """See `Form.forward`."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import nn
 
 from specdec.interfaces import PackedBatch
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.linear import JoinedLinear
 from specdec_kernels.layers.norm import FastNorm
+from specdec_kernels.layers.parts import Norm
 from specdec_kernels.triton.matmul_invariant import matmul_invariant
 from specdec_kernels.triton.rms_norm import rms_norm
 from specdec_kernels.triton.silu_mul import silu_mul
 
 
-class Rotation(NamedTuple):
+class Halves(NamedTuple):
     """Rotary factors by position, `[P, R / 2]` each."""
 
     cos: torch.Tensor
@@ -56,15 +56,15 @@ class DeviceLayer(FusedLayer[JoinedLinear]):
     Its rows are computed by themselves, so it is batch-invariant if its products are.
     """
 
-    def make_norm(self, module: nn.Module) -> FastNorm:
+    def make_norm(self, norm: Norm | None) -> FastNorm | None:
         """See `FusedLayer.make_norm`."""
-        return KernelNorm(module)
+        return None if norm is None else KernelNorm(norm)
 
     def added(
         self,
         x: torch.Tensor,
         delta: torch.Tensor | None,
-        rotation: Rotation,
+        rotation: Halves,
         batch: PackedBatch,
         attention: PagedAttention,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -80,16 +80,16 @@ class DeviceLayer(FusedLayer[JoinedLinear]):
         Returns:
             three tensors `[T, H]`: the layer's input, and two whose sum is its output.
         """
-        num_rows = x.shape[0]
-        assert isinstance(self.input_norm, KernelNorm) and isinstance(self.post_norm, KernelNorm)
+        num_rows, parts = x.shape[0], self.parts
+        assert isinstance(self.input_norm, KernelNorm) and isinstance(self.mlp_norm, KernelNorm)
         normed, x = self.input_norm.of_sum(x, delta)
-        heads = self.qkv(normed).view(num_rows, -1, self.head_dim)
-        query, key, value = heads.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), 1)
+        heads = self.qkv(normed).view(num_rows, -1, parts.head_dim)
+        query, key, value = heads.split((parts.num_heads, parts.num_kv_heads, parts.num_kv_heads), 1)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         attended = attention.attend_rotating(
-            self.index, batch, query, key, value, *rotation, scaling=self.scaling, window=self.window
+            parts.index, batch, query, key, value, *rotation, scaling=parts.scaling, window=parts.window
         )
-        normed, after = self.post_norm.of_sum(x, self.out(attended.reshape(num_rows, -1)))
+        normed, after = self.mlp_norm.of_sum(x, self.out(attended.reshape(num_rows, -1)))
         gate, up = self.gate_up(normed).split(self.intermediate, -1)
         return x, after, self.down(silu_mul(gate, up))

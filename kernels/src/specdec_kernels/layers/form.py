@@ -1,4 +1,4 @@
-"""A model of the Llama structure, layer by layer."""
+"""A model layer by layer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from specdec.interfaces import Form, ForwardOutput, PackedBatch, Runner
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.linear import FastLinear, JoinedLinear
 from specdec_kernels.layers.norm import FastNorm
-from specdec_kernels.layers.rotary import RotaryTable
-from specdec_kernels.layers.structure import LlamaParts
+from specdec_kernels.layers.parts import ModelParts
+from specdec_kernels.layers.rotary import RotaryTables
 
 
 class LayersForm(Form):
@@ -28,7 +28,7 @@ class LayersForm(Form):
 
     def __init__(
         self,
-        parts: LlamaParts,
+        parts: ModelParts,
         runner: Runner,
         *,
         make_linear: Callable[[list[nn.Linear]], JoinedLinear] = FastLinear,
@@ -37,13 +37,11 @@ class LayersForm(Form):
     ) -> None:
         self._runner = runner
         self._embedding = parts.embed_tokens.weight.detach()
-        self._layers = [
-            make_layer(layer, runner.windows[index], make_linear=make_linear)
-            for index, layer in enumerate(parts.layers)
-        ]
+        self._layers = [make_layer(layer, make_linear=make_linear) for layer in parts.layers]
         self._norm = make_norm(parts.norm)
         self._head = make_linear([parts.head])
-        self._rotary = RotaryTable(parts.rotary, self._embedding)
+        self._parts = parts
+        self._rotary = RotaryTables(parts.rotary, self._embedding, parts.layers)
         if runner.device.type == "cuda":
             # Captured passes read the table at one address, so it must not grow.
             self._rotary.hold(runner.max_context)
@@ -52,22 +50,30 @@ class LayersForm(Form):
         """See `Form.forward`."""
         wanted = self._runner.wanted
         x = self._embedding[batch.token_ids]
-        cos, sin = self._rotary.rows(batch.positions, batch.longest or max(s.kv_len for s in batch.segments))
+        if self._parts.embed_scale != 1.0:
+            x = x * self._parts.embed_scale
+        factors = self._rotary.rows(batch.positions, batch.longest or max(s.kv_len for s in batch.segments))
         inputs = {}
         for index, layer in enumerate(self._layers):
             if index in wanted.aux_layer_ids:
                 inputs[index] = x
-            x = layer.forward(x, cos, sin, batch, self._runner.attention)
+            x = layer.forward(x, factors, batch, self._runner.attention)
         inputs[len(self._layers)] = x  # the last layer's output
         if not wanted.final and batch.logits_rows is not None:
             x = x[batch.logits_rows]
         hidden = self._norm(x)
         is_cut = wanted.final and batch.logits_rows is not None
         return ForwardOutput(
-            logits=self._head(hidden[batch.logits_rows] if is_cut else hidden),
+            logits=self._logits(hidden[batch.logits_rows] if is_cut else hidden),
             hidden_states=hidden if wanted.final else None,
             aux_hidden_states=tuple(inputs[k] for k in wanted.aux_layer_ids),
         )
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits, cap = self._head(hidden), self._parts.logits_softcap
+        if self._parts.logits_scale != 1.0:
+            logits = logits * self._parts.logits_scale
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
         """See `Form.warm_up`."""

@@ -1,8 +1,8 @@
-"""One decoder layer of the Llama structure."""
+"""One decoder layer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 import torch
@@ -11,90 +11,107 @@ from torch import nn
 from specdec.interfaces import Attention, PackedBatch
 from specdec_kernels.layers.linear import JoinedLinear
 from specdec_kernels.layers.norm import FastNorm
-from specdec_kernels.layers.structure import is_silu
+from specdec_kernels.layers.parts import Activation, LayerParts, Norm, Rotation
 
 L = TypeVar("L", bound=JoinedLinear)
 
 
 class FusedLayer(Generic[L]):
-    """The arithmetic of a Llama-like layer with joined projections.
+    """The arithmetic of a layer with joined projections.
 
     Args:
-        layer: the `transformers` layer; its weights are re-arranged in place and stay shared.
-        window: the sliding window that the layer passes to attention; not all modules keep it as an attribute.
+        parts: the layer; the weights of its modules are re-arranged in place and stay shared.
         make_linear: makes the joined products.
     """
 
-    def __init__(
-        self,
-        layer: nn.Module,
-        window: int | None,
-        *,
-        make_linear: Callable[[list[nn.Linear]], L],
-    ) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
-        assert isinstance(attention, nn.Module) and isinstance(mlp, nn.Module)
-        self.index: int = attention.layer_idx  # type: ignore[assignment]  # transformers sets an int
-        self.scaling: float = attention.scaling  # type: ignore[assignment]  # transformers sets a float
-        self.head_dim: int = attention.head_dim  # type: ignore[assignment]  # transformers sets an int
-        self.window = window
-        projections = [getattr(attention, f"{name}_proj") for name in "qkv"]
-        self.num_heads, self.num_kv_heads, _ = (p.out_features // self.head_dim for p in projections)
-
-        def linear(*modules: nn.Module) -> L:
-            listed: list[nn.Linear] = list(modules)  # type: ignore[arg-type]  # checked by structure
-            return make_linear(listed)
-
-        self.qkv = linear(*projections)
-        self.out = linear(attention.o_proj)  # type: ignore[arg-type]  # ditto
-        self.gate_up = linear(mlp.gate_proj, mlp.up_proj)  # type: ignore[arg-type]  # ditto
-        self.down = linear(mlp.down_proj)  # type: ignore[arg-type]  # ditto
+    def __init__(self, parts: LayerParts, *, make_linear: Callable[[list[nn.Linear]], L]) -> None:
+        self.parts = parts
+        self.qkv = make_linear(list(parts.qkv))
+        self.out = make_linear([parts.out])
+        self.gate_up = make_linear(list(parts.gate_up))
+        self.down = make_linear([parts.down])
         self.linears = (self.qkv, self.out, self.gate_up, self.down)
-        first = getattr(layer, "input_layernorm", None)
-        self.input_norm = None if first is None else self.make_norm(first)
-        self.post_norm = self.make_norm(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
-        has_norms = hasattr(attention, "q_norm")
-        self.query_norm = self.make_norm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
-        self.key_norm = self.make_norm(attention.k_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
-        self.activation: nn.Module = mlp.act_fn  # type: ignore[assignment]  # ditto
-        self.is_silu = is_silu(self.activation)
+        self.input_norm = self.make_norm(parts.input_norm)
+        self.attended_norm = self.make_norm(parts.attended_norm)
+        self.mlp_norm = self.make_norm(parts.mlp_norm)
+        self.mlp_out_norm = self.make_norm(parts.mlp_out_norm)
+        self.query_norm = self.make_norm(parts.query_norm)
+        self.key_norm = self.make_norm(parts.key_norm)
+        self.value_norm = self.make_norm(parts.value_norm)
         self.intermediate = self.gate_up.weight.shape[0] // 2
 
-    def make_norm(self, module: nn.Module) -> FastNorm:
-        """Return the norm of a module of the layer."""
-        return FastNorm(module)
+    def make_norm(self, norm: Norm | None) -> FastNorm | None:
+        """Return a norm of the layer."""
+        return None if norm is None else FastNorm(norm)
 
     def forward(
         self,
         x: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        factors: Mapping[Rotation, tuple[torch.Tensor, torch.Tensor]],
         batch: PackedBatch,
         attention: Attention,
     ) -> torch.Tensor:
-        """Return the layer's output `[T, H]` for input `x [T, H]`; `cos`, `sin` are `[T, 1, D]`, `sin` signed."""
-        num_rows = x.shape[0]
-        assert (
-            self.input_norm is not None
-        )  # only heads have layers without an input norm, and heads run compiled or through their own forward
-        heads = self.qkv(self.input_norm(x)).view(num_rows, -1, self.head_dim)
-        num_rotated = self.num_heads + self.num_kv_heads
-        rotated = heads[:, :num_rotated]
-        if self.query_norm is not None and self.key_norm is not None:
-            rotated = torch.cat(
-                (self.query_norm(rotated[:, : self.num_heads]), self.key_norm(rotated[:, self.num_heads :])),
+        """Return the layer's output `[T, H]` for input `x [T, H]`; `factors` are those of `RotaryTables.rows`."""
+        parts, num_rows = self.parts, x.shape[0]
+        heads = self.qkv(_normed(x, self.input_norm)).view(num_rows, -1, parts.head_dim)
+        num_rotated = parts.num_heads + parts.num_kv_heads
+        value = heads[:, -parts.num_kv_heads :]
+        if self.value_norm is not None:
+            value = self.value_norm(value)
+        rotated = self._rotated(self._normed_heads(heads[:, :num_rotated]), factors)
+        attended = attention.attend(
+            parts.index,
+            batch,
+            rotated[:, : parts.num_heads],
+            rotated[:, parts.num_heads :],
+            value,
+            scaling=parts.scaling,
+            window=parts.window,
+            softcap=parts.softcap,
+        )
+        x = self._added(x, self.out(attended.reshape(num_rows, -1)), self.attended_norm)
+        gate, up = self.gate_up(_normed(x, self.mlp_norm)).split(self.intermediate, -1)
+        if parts.activation is Activation.SILU:
+            activated = nn.functional.silu(gate)
+        else:
+            activated = nn.functional.gelu(gate, approximate="tanh")
+        x = self._added(x, self.down(activated * up), self.mlp_out_norm)
+        return x if parts.output_scale == 1.0 else x * parts.output_scale
+
+    def _normed_heads(self, heads: torch.Tensor) -> torch.Tensor:
+        """Return normed queries and keys `[T, H + Hkv, D]`."""
+        if self.query_norm is None or self.key_norm is None:
+            return heads
+        query, key = heads[:, : self.parts.num_heads], heads[:, self.parts.num_heads :]
+        if self.parts.is_joint_norm:
+            return torch.cat(
+                [
+                    norm(x.flatten(1)).view(x.shape)
+                    for norm, x in ((self.query_norm, query), (self.key_norm, key))
+                ],
                 1,
             )
-        rotated = torch.addcmul(rotated * cos, rotated.roll(self.head_dim // 2, -1), sin)
-        attended = attention.attend(
-            self.index,
-            batch,
-            rotated[:, : self.num_heads],
-            rotated[:, self.num_heads :],
-            heads[:, num_rotated:],
-            scaling=self.scaling,
-            window=self.window,
-        )
-        x = x + self.out(attended.reshape(num_rows, -1))
-        gate, up = self.gate_up(self.post_norm(x)).split(self.intermediate, -1)
-        return x + self.down(self.activation(gate) * up)
+        return torch.cat((self.query_norm(query), self.key_norm(key)), 1)
+
+    def _rotated(
+        self, heads: torch.Tensor, factors: Mapping[Rotation, tuple[torch.Tensor, torch.Tensor]]
+    ) -> torch.Tensor:
+        rotation = self.parts.rotation
+        if rotation is None:
+            return heads
+        cos, sin = factors[rotation]
+        turned = heads if rotation.width == self.parts.head_dim else heads[..., : rotation.width]
+        if rotation.is_interleaved:
+            partner = turned.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        else:
+            partner = turned.roll(rotation.width // 2, -1)
+        rotated = torch.addcmul(turned * cos, partner, sin)
+        return rotated if turned is heads else torch.cat((rotated, heads[..., rotation.width :]), -1)
+
+    def _added(self, x: torch.Tensor, delta: torch.Tensor, norm: FastNorm | None) -> torch.Tensor:
+        delta = _normed(delta, norm)
+        return x + delta if self.parts.residual_scale == 1.0 else x + delta * self.parts.residual_scale
+
+
+def _normed(x: torch.Tensor, norm: FastNorm | None) -> torch.Tensor:
+    return x if norm is None else norm(x)

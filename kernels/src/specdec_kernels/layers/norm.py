@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+
+from specdec_kernels.layers.parts import Norm
 
 
 class FastNorm:
     """`x / rms(x) * weight`, computed in float32, as in `transformers`."""
 
-    def __init__(self, module: nn.Module) -> None:
-        weight, epsilon = module.weight, module.variance_epsilon
-        assert isinstance(weight, torch.Tensor) and isinstance(epsilon, float)
-        self.weight = weight.detach()
-        self.epsilon = epsilon
+    def __init__(self, norm: Norm) -> None:
+        self.weight, self.epsilon = norm
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the norm of `x [..., H]` over its last dimension."""
@@ -22,4 +20,6 @@ class FastNorm:
             return (x * scale).mul_(self.weight)
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(self.epsilon))
+        if self.weight.dtype == torch.float32:
+            return wide.mul_(scale).mul_(self.weight).to(x.dtype)
         return wide.mul_(scale).to(x.dtype) * self.weight

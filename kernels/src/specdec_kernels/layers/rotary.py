@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
+from specdec_kernels.layers.parts import LayerParts, Rotation
+from specdec_kernels.layers.structure import rotary_factors
+
 Floats = npt.NDArray[np.float32]
+Factors = tuple[torch.Tensor, torch.Tensor]
 
 
 class RotaryTable:
     """Cosines and signed sines by position; the table grows when longer contexts appear.
 
-    With `sin` negated in its first half, rotation is `x * cos + x.roll(D / 2) * sin`.
+    With `sin` negated in the first of two dimensions that are rotated together, rotation is `x * cos + partner(x) * sin`.
+
+    Args:
+        module: the model's rotary module.
+        like: any tensor `[.., H]` of the model's dtype and device.
+        rotation: which factors.
     """
 
-    def __init__(self, module: nn.Module, like: torch.Tensor) -> None:
-        self._module = module
-        self._like = like
+    def __init__(self, module: nn.Module, like: torch.Tensor, rotation: Rotation) -> None:
+        self._module, self._like, self._rotation = module, like, rotation
         self._cos = self._sin = like.new_empty((0, 1, 0))
         self._is_held = False
 
@@ -32,18 +42,18 @@ class RotaryTable:
         if not self._is_held:
             self._cos = self._sin = self._like.new_empty((0, 1, 0))
 
-    def rows(self, positions: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return cosines and signed sines, each `[T, 1, D]`, for `positions [T]`, all below `length`."""
+    def rows(self, positions: torch.Tensor, length: int) -> Factors:
+        """Return cosines and signed sines, each `[T, 1, R]`, for `positions [T]`, all below `length`."""
         self._cover(length)
         return self._cos[positions], self._sin[positions]
 
-    def halves(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return cosines and sines, each `[P, D / 2]`, of the pairs that are rotated together, for the positions covered."""
+    def halves(self) -> Factors:
+        """Return cosines and sines, each `[P, R / 2]`, of the pairs that are rotated together, for the positions covered."""
         half = self._cos.shape[-1] // 2
         return self._cos[:, 0, :half].contiguous(), self._sin[:, 0, half:].contiguous()
 
     def cpu_tables(self, length: int) -> tuple[Floats, Floats]:
-        """Return the tables `[P, D]` for positions below `length`, as numpy arrays."""
+        """Return the tables `[P, R]` for positions below `length`, as numpy arrays."""
         self._cover(length)
         return self._host
 
@@ -52,10 +62,58 @@ class RotaryTable:
             self._grow(max(length, 2 * self._cos.shape[0], 1024))
 
     def _grow(self, length: int) -> None:
-        positions = torch.arange(length, device=self._like.device)[None]
-        cos, sin = self._module(self._like[:1, None], position_ids=positions)
+        positions = torch.arange(length, device=self._like.device)
+        cos, sin = rotary_factors(self._module, self._like, positions, self._rotation.layer_type)
         half = sin.shape[-1] // 2
-        sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
-        self._cos, self._sin = cos[0, :, None].contiguous(), sin[0, :, None].contiguous()
+        if self._rotation.is_interleaved:
+            cos = cos[:, :half].repeat_interleave(2, -1)
+            sin = torch.stack((-sin[:, :half], sin[:, :half]), -1).flatten(-2)
+        else:
+            sin = torch.cat((-sin[:, :half], sin[:, half:]), -1)
+        self._cos, self._sin = cos[:, None].contiguous(), sin[:, None].contiguous()
         if self._cos.device.type == "cpu":
             self._host = self._cos[:, 0].float().numpy(), self._sin[:, 0].float().numpy()
+
+
+class RotaryTables:
+    """The tables of a model, one for each rotation that its layers have.
+
+    Args:
+        module: the model's rotary module.
+        like: see `RotaryTable`.
+        layers: the layers.
+    """
+
+    def __init__(self, module: nn.Module, like: torch.Tensor, layers: Iterable[LayerParts]) -> None:
+        self._rotations = [layer.rotation for layer in layers]
+        self._tables = {r: RotaryTable(module, like, r) for r in self._rotations if r is not None}
+        self._given: dict[Rotation, tuple[Floats, Floats]] = {}
+        self._by_layer: list[tuple[Floats, Floats] | None] = [None] * len(self._rotations)
+
+    @property
+    def only(self) -> RotaryTable:
+        """The table of a model that has one rotation."""
+        (table,) = self._tables.values()
+        return table
+
+    def hold(self, length: int) -> None:
+        """See `RotaryTable.hold`."""
+        for table in self._tables.values():
+            table.hold(length)
+
+    def forget(self) -> None:
+        """See `RotaryTable.forget`."""
+        for table in self._tables.values():
+            table.forget()
+
+    def rows(self, positions: torch.Tensor, length: int) -> dict[Rotation, Factors]:
+        """Return each rotation's factors; see `RotaryTable.rows`."""
+        return {rotation: table.rows(positions, length) for rotation, table in self._tables.items()}
+
+    def cpu_tables(self, length: int) -> list[tuple[Floats, Floats] | None]:
+        """Return each layer's tables, None if it has none; the same list until a table grows."""
+        tables = {rotation: table.cpu_tables(length) for rotation, table in self._tables.items()}
+        if any(tables[rotation] is not self._given.get(rotation) for rotation in tables):
+            self._given = tables
+            self._by_layer = [None if rotation is None else tables[rotation] for rotation in self._rotations]
+        return self._by_layer

@@ -18,7 +18,7 @@ from specdec_kernels.cpu.loops.blend import row_blends
 from specdec_kernels.cpu.loops.memory import floats
 from specdec_kernels.cpu.loops.scores import as_multiplied, score_keys
 from specdec_kernels.cpu.loops.segments import SegmentArrays
-from specdec_kernels.cpu.loops.softmax import CHUNK, close_up, spread, weigh
+from specdec_kernels.cpu.loops.softmax import CHUNK, cap_scores, close_up, spread, weigh
 from specdec_kernels.cpu.stored import Stored
 
 Floats = npt.NDArray[np.float32]
@@ -44,6 +44,7 @@ def attend(
     visible: npt.NDArray[np.bool_],
     window: int,
     scaling: np.float32,
+    softcap: np.float32,
     scratch: Floats,
     out: Floats,
 ) -> None:
@@ -60,13 +61,14 @@ def attend(
         visible: see `SegmentArrays`.
         window: number of positions that a row sees, itself included, or `NO_WINDOW`.
         scaling: factor on the scores.
-        scratch: see `scratch_for`.
+        softcap: scores are `softcap * tanh(score / softcap)`; 0 if they are not.
+        scratch: see `scratch_size`.
         out: `[T, H, Dv]`, written.
     """
     num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
     group = query.shape[1] // num_kv_heads
     if _is_together(segments, query.shape[1], num_kv_heads):
-        _attend_together(query, keys, values, segments, visible, window, scaling, scratch, out)
+        _attend_together(query, keys, values, segments, visible, window, scaling, softcap, scratch, out)
         return
     is_by_heads = _is_by_heads(segments)
     for unit in prange(num_segments * num_kv_heads):
@@ -80,13 +82,13 @@ def attend(
         width = (length + CHUNK - 1) // CHUNK * CHUNK
         scores = floats(num_queries * width).reshape(num_queries, width)
         score_keys(queries, keys, values, segments[2, segment] + first, head, length, scores)
-        _blend(scores, values, segments[:, segment], visible, window, head, (0, num_queries), out)
+        _blend(scores, values, segments[:, segment], visible, window, softcap, head, (0, num_queries), out)
 
 
 @njit(parallel=True, nogil=True, error_model="numpy")
 def _attend_together(
     query: Floats, keys: Stored, values: Stored, segments: Ints, visible: npt.NDArray[np.bool_], window: int,
-    scaling: np.float32, scratch: Floats, out: Floats,
+    scaling: np.float32, softcap: np.float32, scratch: Floats, out: Floats,
 ) -> None:  # fmt: skip
     """Attend with several threads per head: each thread first takes a part of the keys, then a part of the rows."""
     num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
@@ -116,16 +118,17 @@ def _attend_together(
         if rows[0] < rows[1]:
             used = (length + CHUNK - 1) // CHUNK * CHUNK
             own = scores[segment, head, rows[0] : rows[1], :used]
-            _blend(own, values, segments[:, segment], visible, window, head, rows, out)
+            _blend(own, values, segments[:, segment], visible, window, softcap, head, rows, out)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def scratch_for(segments: Ints, num_heads: int, num_kv_heads: int) -> Floats:
-    """Return the memory that `attend` needs; allocated once for all layers of a pass, because fresh memory is slow."""
+def scratch_size(segments: Ints, num_heads: int, num_kv_heads: int) -> int:
+    """Return how many numbers `attend` needs memory for; allocated once for all layers of a pass, as fresh memory is slow."""
     if not _is_together(segments, num_heads, num_kv_heads):
-        return np.empty(0, np.float32)
+        return 0
     most, width = _largest(segments)
-    return floats(segments.shape[1] * num_heads * most * width)
+    size: int = segments.shape[1] * num_heads * most * width
+    return size
 
 
 @njit(inline="always")
@@ -168,8 +171,8 @@ def _queries(query: Floats, keys: Stored, segment: Ints, head: int, scaling: np.
 
 @njit(nogil=True, error_model="numpy")
 def _blend(
-    scores: Floats, values: Stored, segment: Ints, visible: npt.NDArray[np.bool_], window: int, head: int,
-    rows: tuple[int, int], out: Floats,
+    scores: Floats, values: Stored, segment: Ints, visible: npt.NDArray[np.bool_], window: int,
+    softcap: np.float32, head: int, rows: tuple[int, int], out: Floats,
 ) -> None:  # fmt: skip
     """Write the attention output of some of a segment's queries of one key-value head.
 
@@ -185,6 +188,8 @@ def _blend(
     masses = np.empty(rows[1] - rows[0], np.float32)
     for r in range(rows[1] - rows[0]):
         local = (rows[0] + r) // group
+        if softcap > 0:
+            cap_scores(scores[r], softcap)
         if branched >= 0:
             seen, own = visible[row + local], scores[r, common:]
             num_own = close_up(own, seen, branched + count)
@@ -223,14 +228,15 @@ def compiled_attention(
     segments: SegmentArrays,
     window: int | None,
     scaling: float,
+    softcap: float | None = None,
 ) -> torch.Tensor:
     """Return `attend` for a query tensor `[T, H, Dk]`; `rows` are the layer's keys and values."""
     keys, values = rows
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
     attend(
         query.contiguous().numpy(), keys, values, segments.table, segments.visible,
-        NO_WINDOW if window is None else window, np.float32(scaling),
-        scratch_for(segments.table, query.shape[1], keys.shape[1]), out,
+        NO_WINDOW if window is None else window, np.float32(scaling), np.float32(softcap or 0.0),
+        floats(scratch_size(segments.table, query.shape[1], keys.shape[1])), out,
     )  # fmt: skip
     return torch.from_numpy(out)
 

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import fast_exp
 from specdec_kernels.cpu.loops.forward import run_pass
-from specdec_kernels.cpu.loops.frame import Likes, Part
-from specdec_kernels.cpu.loops.stack import Doubles, Floats, Ints
+from specdec_kernels.cpu.loops.frame import Part, Tables
+from specdec_kernels.cpu.loops.stack import Floats, Ints
 from specdec_kernels.cpu.rows.noise import race
 from specdec_kernels.cpu.stored import Stored
 
@@ -35,14 +35,9 @@ def run_chain(
     words: Ints,
     is_coupled: bool,
     threshold: np.float32,
-    table: Ints,
-    frame: Ints,
-    numbers: Doubles,
-    likes: Likes,
+    tables: Tables,
     stored_like: Stored,
     num_slots: int,
-    cos: Floats,
-    sin: Floats,
     segments: Ints,
     out: Ints,
     confidences: Floats,
@@ -67,14 +62,9 @@ def run_chain(
         words: `[K]` counter word of each draw; see `specdec.noise`.
         is_coupled: whether each draw uses the noise of its own position (`strict`), or all draws that of the first.
         threshold: the loop ends once every row has chosen a token with a probability below this; 0 for never.
-        table: see `run_pass`, like the next seven.
-        frame: ditto.
-        numbers: ditto.
-        likes: ditto.
+        tables: see `run_pass`, like the next two.
         stored_like: ditto.
         num_slots: ditto.
-        cos: ditto.
-        sin: ditto.
         segments: `[5, B]` as in `SegmentArrays.table`: of the new tokens, or of one row each; advanced.
         out: `[B, K]` the target's ids, written.
         confidences: `[B, K]` probability of each token at its temperature (at 1 for greedy rows), written; or empty.
@@ -88,15 +78,14 @@ def run_chain(
     weights = np.empty(num_ids, np.float32)
     wide = np.zeros(target_ids[-1] + 1 if target_ids.shape[0] else 0, np.float32)
     slots = np.empty(num_rows, np.int64)
-    nowhere = np.full(table.shape[0] + 1, -1)
+    nowhere = np.full(tables.layers.shape[0] + 1, -1)
     uncut = np.array([0.0, 1.0, 0.0], np.float32)
-    no_aux = np.empty((0, num_rows, frame[Part.HIDDEN]), np.float32)
+    no_aux = np.empty((0, num_rows, tables.frame[Part.HIDDEN]), np.float32)
     no_tree = np.empty((0, 0), np.bool_)
     all_rows = np.arange(num_rows)
     if tokens.shape[0]:
         _take_in(
-            tokens, features, taken_logits, taken_states, table, frame, numbers, likes, stored_like, num_slots, cos, sin,
-            segments, no_tree, nowhere,
+            tokens, features, taken_logits, taken_states, tables, stored_like, num_slots, segments, no_tree, nowhere,
         )  # fmt: skip
         logits[:] = taken_logits
         states[:] = taken_states
@@ -118,8 +107,8 @@ def run_chain(
             return step + 1
         slots[:] = segments[2] + segments[3]
         run_pass(
-            out[:, step].copy(), states, table, frame, numbers, likes, stored_like, num_slots, cos, sin,
-            segments[3].copy(), slots, segments, no_tree, nowhere, no_aux, all_rows, states, logits,
+            out[:, step].copy(), states, tables, stored_like, num_slots, segments[3].copy(), slots, segments, no_tree,
+            nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
         segments[3] += 1
     return 0
@@ -131,14 +120,9 @@ def _take_in(
     features: Floats,
     logits: Floats,
     states: Floats,
-    table: Ints,
-    frame: Ints,
-    numbers: Doubles,
-    likes: Likes,
+    tables: Tables,
     stored_like: Stored,
     num_slots: int,
-    cos: Floats,
-    sin: Floats,
     segments: Ints,
     no_tree: npt.NDArray[np.bool_],
     nowhere: Ints,
@@ -155,8 +139,8 @@ def _take_in(
     no_aux = np.empty((0, num_tokens, states.shape[1]), np.float32)
     last = segments[0] + segments[1] - 1
     run_pass(
-        tokens, features, table, frame, numbers, likes, stored_like, num_slots, cos, sin, positions, slots, segments,
-        no_tree, nowhere, no_aux, last, every, logits,
+        tokens, features, tables, stored_like, num_slots, positions, slots, segments, no_tree, nowhere, no_aux, last,
+        every, logits,
     )  # fmt: skip
     for request in range(segments.shape[1]):
         states[request] = every[last[request]]

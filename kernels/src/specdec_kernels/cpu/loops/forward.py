@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import widen
-from specdec_kernels.cpu.loops.elementwise import norm
-from specdec_kernels.cpu.loops.frame import Likes, Number, Part
+from specdec_kernels.cpu.loops.elementwise import finish_logits, norm
+from specdec_kernels.cpu.loops.frame import Number, Part, Tables
 from specdec_kernels.cpu.loops.pointer import array_at
-from specdec_kernels.cpu.loops.stack import Doubles, Floats, Ints, add_bias, run_layers
+from specdec_kernels.cpu.loops.stack import Floats, Ints, add_bias, run_layers
 from specdec_kernels.cpu.loops.weigh import weigh
 from specdec_kernels.cpu.stored import Stored
 
@@ -19,14 +19,9 @@ from specdec_kernels.cpu.stored import Stored
 def run_pass(
     tokens: Ints,
     features: Floats,
-    table: Ints,
-    frame: Ints,
-    numbers: Doubles,
-    likes: Likes,
+    tables: Tables,
     stored_like: Stored,
     num_slots: int,
-    cos: Floats,
-    sin: Floats,
     positions: Ints,
     slots: Ints,
     segments: Ints,
@@ -42,14 +37,9 @@ def run_pass(
     Args:
         tokens: `[T]`.
         features: `[T, H]` for heads, else empty.
-        table: see `run_layers`, like the next eleven.
-        frame: ditto.
-        numbers: ditto.
-        likes: ditto.
+        tables: see `run_layers`, like the next eight.
         stored_like: ditto.
         num_slots: ditto.
-        cos: ditto.
-        sin: ditto.
         positions: ditto.
         slots: ditto.
         segments: ditto.
@@ -60,22 +50,23 @@ def run_pass(
         states: `[T, H]` the final norm's output, or its input (`Part.IS_NORMED_STATE`); written.
         logits: `[R, V]`, written.
     """
+    frame, numbers, likes = tables.frame, tables.numbers, tables.likes
     num_rows, hidden = tokens.shape[0], frame[Part.HIDDEN]
+    embed_scale = np.float32(numbers[Number.EMBED_SCALE])
     x = np.empty((num_rows, hidden), np.float32)
     normed = np.empty((num_rows, hidden), np.float32)
     embedding = array_at(frame[Part.EMBEDDING], (frame[Part.NUM_IDS], hidden), likes.embedding)
     for row in range(num_rows):
         token = tokens[row]
         for d in range(hidden):
-            x[row, d] = widen(embedding[token, d])
+            x[row, d] = widen(embedding[token, d]) * embed_scale
     if frame[Part.TAKES_FEATURES]:
-        entry = _join(x, features, frame, numbers, likes, normed)
+        entry = _join(x, features, tables, normed)
     else:
-        _first_norm(x, frame, numbers, normed)
+        _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, normed)
         entry = normed
     run_layers(
-        x, entry, table, frame, numbers, likes, stored_like, num_slots, cos, sin, positions, slots, segments, visible,
-        aux_places, aux, normed,
+        x, entry, tables, stored_like, num_slots, positions, slots, segments, visible, aux_places, aux, normed,
     )  # fmt: skip
     states[:] = normed if frame[Part.IS_NORMED_STATE] else x
     if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
@@ -83,11 +74,13 @@ def run_pass(
     else:
         weigh(normed[logits_rows], frame[Part.HEAD], likes.head, frame, logits)
     add_bias(logits, frame[Part.HEAD_BIAS])
+    finish_logits(logits, numbers[Number.LOGITS_SCALE], numbers[Number.LOGITS_SOFTCAP])
 
 
 @njit(inline="always")
-def _join(x: Floats, features: Floats, frame: Ints, numbers: Doubles, likes: Likes, normed: Floats) -> Floats:
+def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats:
     """Return the first layer's input `[T, W]` of a head; turns `x [T, H]`, the embeddings, into the residual stream."""
+    frame, numbers, likes = tables.frame, tables.numbers, tables.likes
     num_rows, hidden = x.shape
     pair = np.empty((num_rows, 2 * hidden), np.float32)
     embedded = pair[:, hidden:] if frame[Part.IS_FEATURE_FIRST] else pair[:, :hidden]
@@ -99,17 +92,12 @@ def _join(x: Floats, features: Floats, frame: Ints, numbers: Doubles, likes: Lik
         return pair
     weigh(pair, frame[Part.JOIN], likes.layers, frame, x)
     add_bias(x, frame[Part.JOIN_BIAS])
-    _first_norm(x, frame, numbers, normed)
+    _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, normed)
     return normed
 
 
-@njit(inline="always")
-def _first_norm(x: Floats, frame: Ints, numbers: Doubles, out: Floats) -> None:
-    _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, out)
-
-
 @njit(nogil=True, cache=True, error_model="numpy")
-def _norm_or_copy(x: Floats, address: int, numbers: Doubles, out: Floats) -> None:
+def _norm_or_copy(x: Floats, address: int, numbers: npt.NDArray[np.float64], out: Floats) -> None:
     """Write the norm of `x [T, H]` with the weight at an address to `out`; for address 0, write a copy of `x`."""
     if address:
         norm(x, array_at(address, (x.shape[1],), x), numbers[Number.EPSILON], out)

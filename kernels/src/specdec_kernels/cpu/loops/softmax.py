@@ -94,6 +94,43 @@ def _chunked(typing_context: Any, address: Any, count: Any) -> Any:
 _chunks: Any = intrinsic(_chunked)
 
 
+@njit(nogil=True, error_model="numpy")
+def cap_scores(score: Floats, softcap: np.float32) -> None:
+    """Replace each score s of a row by `c * tanh(s / c)`, c the soft cap; `score` as for `weigh`."""
+    _capped(score.ctypes.data, score.shape[0], softcap, np.float32(-2.0) / softcap)
+
+
+def _cap(typing_context: Any, address: Any, count: Any, softcap: Any, double: Any) -> Any:
+    """Cap `count` scores at an address; `double` is -2 over the cap. Whole registers only, as everywhere here."""
+
+    def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _emit_cap(builder, *arguments)
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32, types.float32), codegen
+
+
+_capped: Any = intrinsic(_cap)
+
+
+def _emit_cap(builder: Any, address: Any, count: Any, softcap: Any, double: Any) -> None:
+    """Emit a loop of `c * sign(s) * (1 - e) / (1 + e)`, e = e^(-2 |s| / c)."""
+    zero, one = ir.Constant(INDEX, 0), _constant(1.0)
+    cap, factor = splat(builder, softcap), splat(builder, double)
+    absolute = declared(builder, f"llvm.fabs.v{LANES}f32", FLOATS, [FLOATS])
+    signed = declared(builder, f"llvm.copysign.v{LANES}f32", FLOATS, [FLOATS, FLOATS])
+
+    def capped(j: Any, carried: list[Any]) -> list[Any]:
+        place = pointer(builder, address, 0, zero, j, FLOAT, LANES)
+        score = builder.load(place, align=4)
+        far = _exponential(builder, builder.fmul(builder.call(absolute, [score]), factor))
+        tanh = builder.fdiv(builder.fsub(one, far), builder.fadd(one, far))
+        builder.store(builder.call(signed, [builder.fmul(cap, tanh), score]), place, align=4)
+        return carried
+
+    loop(builder, zero, count, LANES, [], capped)
+
+
 def _emit(builder: Any, address: Any, count: Any) -> Any:
     """Emit a loop over chunks for the highest score, a second one for the weights, and a pairwise sum of the lanes."""
     zero, num_registers = ir.Constant(INDEX, 0), CHUNK // LANES

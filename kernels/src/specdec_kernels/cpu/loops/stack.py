@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_kernels.cpu.loops.attention import attend, scratch_for
-from specdec_kernels.cpu.loops.elementwise import add_norm, rotate_and_store, silu_multiply
-from specdec_kernels.cpu.loops.frame import Likes, Number, Part
+from specdec_kernels.cpu.loops.attention import attend, scratch_size
+from specdec_kernels.cpu.loops.elementwise import (
+    activate,
+    add_norm,
+    norm,
+    norm_heads,
+    rotate_and_store,
+    scale,
+)
+from specdec_kernels.cpu.loops.frame import Column, Factor, Number, Part, Tables
+from specdec_kernels.cpu.loops.memory import floats
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.weigh import weigh
 from specdec_kernels.cpu.stored import Stored
@@ -20,39 +26,14 @@ Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 
 
-class Column(IntEnum):
-    """Columns of the table of a stack: addresses (0 where a layer has none), then the layer's window."""
-
-    QKV = 0
-    OUT = 1
-    GATE_UP = 2
-    DOWN = 3
-    QKV_BIAS = 4
-    OUT_BIAS = 5
-    GATE_UP_BIAS = 6
-    DOWN_BIAS = 7
-    POST_NORM = 8
-    NEXT_NORM = 9
-    """Norm of the next layer's input; for the last layer the final norm, if there is one."""
-    HEAD_NORMS = 10
-    KEYS = 11
-    VALUES = 12
-    WINDOW = 13
-
-
 # Inlined, like other functions that only compiled code calls: numba compiles a callee again within each caller.
 @njit(inline="always")
 def run_layers(
     x: Floats,
     entry: Floats,
-    table: Ints,
-    frame: Ints,
-    numbers: Doubles,
-    likes: Likes,
+    tables: Tables,
     stored_like: Stored,
     num_slots: int,
-    cos: Floats,
-    sin: Floats,
     positions: Ints,
     slots: Ints,
     segments: Ints,
@@ -61,19 +42,14 @@ def run_layers(
     aux: Floats,
     normed: Floats,
 ) -> None:
-    """Run layers of one shape; at the end `normed` holds the final norm's output, or `x` if there is no final norm.
+    """Run the layers; at the end `normed` holds the final norm's output, or `x` if there is no final norm.
 
     Args:
         x: `[T, H]` residual stream, overwritten.
         entry: `[T, W]` the first layer's attention input; W is H, or 2 H for heads without a join; may be `normed`.
-        table: `[L, len(Column)]`.
-        frame: `[len(Part)]`.
-        numbers: `[len(Number)]`.
-        likes: arrays of the weights' types.
+        tables: the model.
         stored_like: any array of the cache's type.
         num_slots: slots of the cache.
-        cos: `[P, D]` by position.
-        sin: `[P, D]` by position, negated in its first half.
         positions: `[T]`.
         slots: `[T]`.
         segments: `[5, S]`, see `SegmentArrays`.
@@ -84,53 +60,97 @@ def run_layers(
         normed: `[T, H]`, written.
     """
     num_rows, hidden = x.shape
-    num_heads, dim = frame[Part.NUM_HEADS], frame[Part.HEAD_DIM]
-    num_kv_heads, intermediate = frame[Part.NUM_KV_HEADS], frame[Part.INTERMEDIATE]
-    epsilon, head_epsilon = numbers[Number.EPSILON], numbers[Number.HEAD_EPSILON]
-    scaling = np.float32(numbers[Number.SCALING])
-    width = (num_heads + 2 * num_kv_heads) * dim
-    query = np.empty((num_rows, num_heads, dim), np.float32)
-    attended = np.empty((num_rows, num_heads, dim), np.float32)
-    activated = np.empty((num_rows, intermediate), np.float32)
-    scratch = scratch_for(segments, num_heads, num_kv_heads)
-    joined = np.empty((num_rows, max(width, 2 * intermediate, hidden)), np.float32).reshape(-1)
-    heads = joined[: num_rows * width].reshape(num_rows, width)
-    gate_up = joined[: num_rows * 2 * intermediate].reshape(num_rows, 2 * intermediate)
+    table, frame, likes = tables.layers, tables.frame, tables.likes
+    epsilon, head_epsilon = tables.numbers[Number.EPSILON], tables.numbers[Number.HEAD_EPSILON]
+    most_joined, most_attended, most_activated, most_scores = _largest(table, segments, hidden)
+    all_queries = np.empty(num_rows * most_attended, np.float32)
+    all_attended = np.empty(num_rows * most_attended, np.float32)
+    all_activated = np.empty(num_rows * most_activated, np.float32)
+    joined = np.empty(num_rows * most_joined, np.float32)
+    scratch = floats(most_scores)
     delta = joined[: num_rows * hidden].reshape(num_rows, hidden)
-    flat = attended.reshape(num_rows, num_heads * dim)
     for i in range(table.shape[0]):
         place = aux_places[i]
         if place >= 0:
             aux[place] = x
-        row = table[i]
+        row, factors = table[i], tables.factors[i]
+        num_heads, num_kv_heads, dim = row[Column.NUM_HEADS], row[Column.NUM_KV_HEADS], row[Column.HEAD_DIM]
+        num_joined = num_heads + (1 if row[Column.ARE_KEYS_VALUES] else 2) * num_kv_heads
+        heads = joined[: num_rows * num_joined * dim].reshape(num_rows, num_joined * dim)
+        query = all_queries[: num_rows * num_heads * dim].reshape(num_rows, num_heads, dim)
+        attended = all_attended[: num_rows * num_heads * dim].reshape(num_rows, num_heads, dim)
+        intermediate = row[Column.INTERMEDIATE]
+        gate_up = joined[: num_rows * 2 * intermediate].reshape(num_rows, 2 * intermediate)
+        activated = all_activated[: num_rows * intermediate].reshape(num_rows, intermediate)
         if i == 0:
             weigh(entry, row[Column.QKV], likes.layers, frame, heads)
         else:
             weigh(normed, row[Column.QKV], likes.layers, frame, heads)
         add_bias(heads, row[Column.QKV_BIAS])
-        num_norms = 2 if row[Column.HEAD_NORMS] else 0
+        if row[Column.JOINT_NORMS]:
+            weights = array_at(row[Column.JOINT_NORMS], ((num_heads + num_kv_heads) * dim,), x)
+            norm_heads(heads, num_heads * dim, weights, head_epsilon)
         keys = array_at(row[Column.KEYS], (num_slots, num_kv_heads, dim), stored_like)
         values = array_at(row[Column.VALUES], (num_slots, num_kv_heads, dim), stored_like)
+        rotary_shape = frame[Part.NUM_POSITIONS], row[Column.ROTARY_WIDTH]
         rotate_and_store(
-            heads.reshape(num_rows, num_heads + 2 * num_kv_heads, dim), cos, sin, positions, slots,
-            array_at(row[Column.HEAD_NORMS], (num_norms, dim), x), head_epsilon, keys, values, query,
+            heads.reshape(num_rows, num_joined, dim), array_at(row[Column.COS], rotary_shape, x),
+            array_at(row[Column.SIN], rotary_shape, x), row[Column.IS_INTERLEAVED] != 0, positions, slots,
+            array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), x), head_epsilon, keys, values, query,
         )  # fmt: skip
-        attend(query, keys, values, segments, visible, row[Column.WINDOW], scaling, scratch, attended)
-        weigh(flat, row[Column.OUT], likes.layers, frame, delta)
+        attend(
+            query, keys, values, segments, visible, row[Column.WINDOW], np.float32(factors[Factor.SCALING]),
+            np.float32(factors[Factor.SOFTCAP]), scratch, attended,
+        )  # fmt: skip
+        weigh(attended.reshape(num_rows, num_heads * dim), row[Column.OUT], likes.layers, frame, delta)
         add_bias(delta, row[Column.OUT_BIAS])
-        add_norm(x, delta, array_at(row[Column.POST_NORM], (hidden,), x), epsilon, normed)
+        _finish(delta, row[Column.ATTENDED_NORM], epsilon, factors[Factor.RESIDUAL_SCALE])
+        _add(x, delta, row[Column.MLP_NORM], epsilon, normed)
         weigh(normed, row[Column.GATE_UP], likes.layers, frame, gate_up)
         add_bias(gate_up, row[Column.GATE_UP_BIAS])
-        silu_multiply(gate_up, activated)
+        activate(gate_up, row[Column.IS_GELU] != 0, activated)
         weigh(activated, row[Column.DOWN], likes.layers, frame, delta)
         add_bias(delta, row[Column.DOWN_BIAS])
-        if row[Column.NEXT_NORM]:
-            add_norm(x, delta, array_at(row[Column.NEXT_NORM], (hidden,), x), epsilon, normed)
-        else:
-            x += delta
-            normed[:] = x
+        _finish(delta, row[Column.MLP_OUT_NORM], epsilon, factors[Factor.RESIDUAL_SCALE])
+        if factors[Factor.OUTPUT_SCALE] != 1.0:
+            scale(x, factors[Factor.OUTPUT_SCALE])
+            scale(delta, factors[Factor.OUTPUT_SCALE])
+        _add(x, delta, row[Column.NEXT_NORM], epsilon, normed)
     if aux_places[-1] >= 0:
         aux[aux_places[-1]] = x
+
+
+@njit(nogil=True, error_model="numpy")
+def _largest(table: Ints, segments: Ints, hidden: int) -> tuple[int, int, int, int]:
+    """Return the most numbers of a row that any layer needs: joined products, queries, activations; and scores of a pass."""
+    joined, attended, activated, scores = hidden, 0, 0, 0
+    for i in range(table.shape[0]):
+        row = table[i]
+        num_heads, num_kv_heads, dim = row[Column.NUM_HEADS], row[Column.NUM_KV_HEADS], row[Column.HEAD_DIM]
+        joined = max(joined, (num_heads + 2 * num_kv_heads) * dim, 2 * row[Column.INTERMEDIATE])
+        attended = max(attended, num_heads * dim)
+        activated = max(activated, row[Column.INTERMEDIATE])
+        scores = max(scores, scratch_size(segments, num_heads, num_kv_heads))
+    return joined, attended, activated, scores
+
+
+@njit(nogil=True, error_model="numpy")
+def _finish(delta: Floats, norm_address: int, epsilon: float, factor: float) -> None:
+    """Normalize and scale what is added to the residual stream, in place, where a layer does so."""
+    if norm_address:
+        norm(delta, array_at(norm_address, (delta.shape[1],), delta), epsilon, delta)
+    if factor != 1.0:
+        scale(delta, factor)
+
+
+@njit(nogil=True, error_model="numpy")
+def _add(x: Floats, delta: Floats, norm_address: int, epsilon: float, normed: Floats) -> None:
+    """Add to the residual stream, and write the input of the next products."""
+    if norm_address:
+        add_norm(x, delta, array_at(norm_address, (x.shape[1],), x), epsilon, normed)
+    else:
+        x += delta
+        normed[:] = x
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
