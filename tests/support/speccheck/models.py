@@ -147,6 +147,18 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         **_BASE | {"head_dim": 8}, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
     ),
     "gemma": lambda: hf.GemmaConfig(**_BASE, head_dim=8),
+    "gemma4": lambda: hf.Gemma4TextConfig(
+        **_BASE,
+        head_dim=8,
+        global_head_dim=16,
+        num_global_key_value_heads=1,
+        attention_k_eq_v=True,
+        num_kv_shared_layers=0,
+        hidden_size_per_layer_input=0,
+        final_logit_softcapping=10.0,
+        sliding_window=WINDOW,
+        layer_types=_MIXED_LAYERS,
+    ),
     "nemotron": lambda: hf.NemotronConfig(**_BASE),
     "exaone4": lambda: hf.Exaone4Config(**_BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS),
     "seed_oss": lambda: hf.SeedOssConfig(**_BASE, head_dim=8),
