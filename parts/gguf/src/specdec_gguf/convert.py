@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from specdec import ModelError
 from specdec.messages import unfilled
 from specdec_gguf.bounds import check_bounds
+from specdec_gguf.reader import read_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -34,7 +35,7 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
         OSError: if the folder cannot be written.
     """
     check_bounds(file)
-    with _quiet_in_a_pipe():
+    with _quiet_in_a_pipe(), read_once():
         try:
             model, tokenizer = _read(file, dtype)
         except (ModelError, MemoryError):

@@ -1,0 +1,32 @@
+"""Reads a GGUF file's metadata once: transformers does so for the configuration, the weights and the tokenizer each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Make `gguf.GGUFReader` return the same reader for the same path.
+
+    A vocabulary of 262,144 ids takes a reader seconds, most of them spent on slices of `np.memmap`.
+    """
+    import gguf
+
+    published: Any = gguf.GGUFReader
+
+    class Reader(published):  # type: ignore[misc]  # gguf is not annotated
+        def _get(self, *arguments: Any, **settings: Any) -> Any:
+            self.data = np.asarray(self.data)
+            return super()._get(*arguments, **settings)
+
+    gguf.GGUFReader = lru_cache(maxsize=1)(Reader)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = published
