@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 import torch
@@ -21,6 +22,16 @@ from specdec_bench.turn import Turn
 from specdec_bench.workload import Workload
 
 WARM_UP_STEPS = 8
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Durations of the steps before a measurement, in seconds."""
+
+    prompts_s: float
+    """Of all steps with tokens of prompts; those of the first warm-up of a process may compile."""
+    step_s: float
+    """Of the fastest step without: others may have waited for the machine."""
 
 
 class Session:
@@ -41,7 +52,8 @@ class Session:
     """
 
     def __init__(self, target: LoadedTarget, contender: Contender, workload: Workload) -> None:
-        self._workload = workload
+        self.workload = workload
+        """May be replaced between passes by one of the same batch size."""
         self._num_errors = 0
         self._peak = PeakMemory(target.device)
         self._built, self._intake = build(
@@ -55,22 +67,32 @@ class Session:
             },
         )
 
-    def warm_up(self, num_steps: int = WARM_UP_STEPS) -> None:
+    def warm_up(self, num_steps: int = WARM_UP_STEPS) -> WarmUp:
         """Run a few steps and abort the requests; proposers do not learn from aborted requests.
 
         The prompts are reversed, so a prefix cache holds none of the real prompts afterwards.
         """
-        engine, workload = self._built.engine, self._workload
+        engine, workload = self._built.engine, self.workload
         params = SamplingParams(
             temperature=workload.temperature, seed=workload.seed, max_tokens=None, ignore_eos=True
         )
         names = [f"warm-up-{index}" for index in range(min(workload.batch_size, len(workload.prompts)))]
         for name, prompt in zip(names, workload.prompts, strict=False):
             self._add(name, prompt[::-1], params)
+        prompts_s, steps = 0.0, []
         for _ in range(num_steps):
-            if engine.step():
+            started = perf_counter()
+            ended = engine.step()
+            seconds = perf_counter() - started
+            assert engine.last_step is not None
+            if engine.last_step.num_prompt_tokens:
+                prompts_s += seconds
+            else:
+                steps.append(seconds)
+            if ended:
                 break
         engine.abort(names)
+        return WarmUp(prompts_s, min(steps, default=prompts_s))
 
     def run(self, on_done: Callable[[], None] = lambda: None) -> Turn:
         """Generate for every prompt of the workload, `batch_size` of them at a time.
@@ -78,7 +100,7 @@ class Session:
         Args:
             on_done: called after each prompt.
         """
-        return self.converse(list(enumerate(map(OnePrompt, self._workload.prompts))), on_done)
+        return self.converse(list(enumerate(map(OnePrompt, self.workload.prompts))), on_done)
 
     def converse(
         self, conversations: Sequence[tuple[int, Conversation]], on_done: Callable[[], None] = lambda: None
@@ -89,7 +111,7 @@ class Session:
             conversations: conversations, each with the number that is added to the workload's seed.
             on_done: called after each conversation.
         """
-        engine, workload = self._built.engine, self._workload
+        engine, workload = self._built.engine, self.workload
         probe = ForwardProbe(self._built.info.device)
         self._built.scorer.on_pass = probe
         waiting = deque(range(len(conversations)))
@@ -139,7 +161,7 @@ class Session:
         number, prompts = conversation
         prompt = prompts.prompt([answer.outputs[0].text for answer in answers])
         if prompt is not None:
-            self._add(str(index), prompt, self._workload.params(number))
+            self._add(str(index), prompt, self.workload.params(number))
         return prompt is not None
 
     def _add(self, name: str, prompt: tuple[int, ...], params: SamplingParams) -> None:

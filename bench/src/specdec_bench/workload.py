@@ -23,9 +23,15 @@ class Workload:
     """Whether logits are independent of the other requests in the batch (`LLM(deterministic=True)`)."""
     is_prefix_cached: bool = False
     """Whether engines use prefix caching, which is on by default outside of measurements."""
+    num_speculative_tokens: int | None = None
+    """A lower k than the configuration's, for every request."""
 
     def params(self, index: int) -> SamplingParams:
         """Return the sampling parameters of one prompt."""
+        lower = self.num_speculative_tokens
         return SamplingParams(
-            temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed + index
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed + index,
+            speculative=None if lower is None else {"num_speculative_tokens": lower},
         )

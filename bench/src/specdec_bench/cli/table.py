@@ -37,7 +37,7 @@ def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
         environment: environment of the run.
     """
     overall = [row for row in rows if row.get("category") in (None, rows[0].get("category"))]
-    _print_summary(overall)
+    print_summary(overall)
     if "suite" in environment:
         _print_categories(rows, [row["name"] for row in overall])
     else:
@@ -50,7 +50,7 @@ def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
         )
 
 
-def _print_summary(rows: Sequence[dict[str, Any]]) -> None:
+def print_summary(rows: Sequence[dict[str, Any]]) -> None:
     table = new_table("configuration", "tok/s", "speed-up", "95 %", "accepted", "drafted", "identical")
     table.columns[0].no_wrap = False
     table.columns[0].overflow = "fold"

@@ -192,7 +192,7 @@ def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
     from specdec.loading import load_target, locate
 
     hush_libraries()
-    name, configs = _target_and_configs(options.model, options.configs)
+    name, configs = target_and_configs(options.model, options.configs)
     found = locate(
         EngineOptions(
             model=name,
@@ -205,7 +205,7 @@ def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
     return name, load_target(found), contenders
 
 
-def _target_and_configs(model: str, configs: list[str]) -> tuple[str, list[Any]]:
+def target_and_configs(model: str, configs: list[str]) -> tuple[str, list[Any]]:
     """Return the target and configurations; a speculator given as the model supplies its target and configuration."""
     from specdec.config import target_of
 

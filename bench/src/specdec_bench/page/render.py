@@ -18,13 +18,19 @@ TOLD_APART = ("command", "versions", "suite")
 """Keys of the environment that have their own place on the page."""
 
 
-def render(rows: Sequence[Row], categories: Sequence[Row], environment: Mapping[str, Any]) -> str:
+def render(
+    rows: Sequence[Row],
+    categories: Sequence[Row],
+    environment: Mapping[str, Any],
+    tuning: Mapping[str, Any] | None = None,
+) -> str:
     """Return a report as HTML with inline styles and charts, light and dark mode, and a table of values for every chart.
 
     Args:
         rows: rows with the additional columns; for a suite the overall rows first, then those of its tasks.
         categories: for a suite, the rows by the categories of its file; else empty.
         environment: environment of the run.
+        tuning: for a search its choice: reasons, usage, what was tried and left out.
     """
     pages = Environment(
         loader=PackageLoader("specdec_bench", "page"),
@@ -36,7 +42,8 @@ def render(rows: Sequence[Row], categories: Sequence[Row], environment: Mapping[
     overall = [row for row in rows if row.get("category") == rows[0].get("category")]
     suite = environment.get("suite")
     return pages.get_template("page.html.jinja").render(
-        title=_title(environment),
+        title=_title(environment, "bench" if tuning is None else "tune"),
+        tuning=tuning,
         overall=overall,
         rows=rows,
         categories=categories,
@@ -56,16 +63,18 @@ def render(rows: Sequence[Row], categories: Sequence[Row], environment: Mapping[
     )
 
 
-def _title(environment: Mapping[str, Any]) -> str:
+def _title(environment: Mapping[str, Any], command: str) -> str:
     suite = environment.get("suite")
     what = suite["name"] if suite else "prompts"
-    return f"specdec bench: {what} on {environment['model'] or 'a model'}"
+    return f"specdec {command}: {what} on {environment['model'] or 'a model'}"
 
 
 def _bounds(environment: Mapping[str, Any]) -> str:
     suite = environment.get("suite")
     if suite and suite["bounds"] == "questions":
         return "Bounds are 95 %, by resampling the questions; a category with a single question has none."
+    if environment.get("bounds") == "prompts":
+        return "Bounds are 95 %, by resampling the groups of prompts that were run together."
     if environment["rounds"] < 6:
         return "Bounds are the smallest and the largest value of the rounds: fewer than six cannot give 95 %."
     return "Bounds are 95 %, by rounds."
