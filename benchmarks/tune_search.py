@@ -37,9 +37,28 @@ GOAL = 0.97
 LONGEST = 700
 """Characters of the code that is to be written again."""
 SUBJECTS = (
-    *("a lighthouse keeper", "two rival bakers", "a robot that learns to paint", "a lost umbrella", "the first day of spring"),
-    *("a train that never stops", "an old map", "a village without clocks", "a violin", "the last library", "a garden on the moon"),
-    *("a letter that arrives late", "a fox and a well", "a storm at sea", "a market at night", "a bridge between two towns"),
+    *(
+        "a lighthouse keeper",
+        "two rival bakers",
+        "a robot that learns to paint",
+        "a lost umbrella",
+        "the first day of spring",
+    ),
+    *(
+        "a train that never stops",
+        "an old map",
+        "a village without clocks",
+        "a violin",
+        "the last library",
+        "a garden on the moon",
+    ),
+    *(
+        "a letter that arrives late",
+        "a fox and a well",
+        "a storm at sea",
+        "a market at night",
+        "a bridge between two towns",
+    ),
 )
 
 
@@ -55,8 +74,22 @@ def tuned(arguments: argparse.Namespace, file: Path, temperature: float) -> tupl
     """Return the report of `specdec tune`, and the seconds that it took."""
     folder = file.parent
     report = folder / "report.json"
-    command = ["tune", "--model", arguments.model, "--prompts", str(file), "--minutes", f"{arguments.minutes:g}"]
-    command += ["--temperature", f"{temperature:g}", "--max-tokens", str(arguments.max_tokens), "--deterministic"]
+    command = [
+        "tune",
+        "--model",
+        arguments.model,
+        "--prompts",
+        str(file),
+        "--minutes",
+        f"{arguments.minutes:g}",
+    ]
+    command += [
+        "--temperature",
+        f"{temperature:g}",
+        "--max-tokens",
+        str(arguments.max_tokens),
+        "--deterministic",
+    ]
     command += ["--output", str(folder / "config.json"), "--json", str(report)]
     began = perf_counter()
     if run(command):
@@ -66,7 +99,9 @@ def tuned(arguments: argparse.Namespace, file: Path, temperature: float) -> tupl
     return found, seconds
 
 
-def exhaustive(arguments: argparse.Namespace, file: Path, temperature: float, tried: list[dict[str, Any]]) -> Stage:
+def exhaustive(
+    arguments: argparse.Namespace, file: Path, temperature: float, tried: list[dict[str, Any]]
+) -> Stage:
     """Return a stage in which all configurations have answered all prompts."""
     target = load_target(EngineOptions(model=arguments.model, deterministic=True))
     prompts = tokenize(read_dataset(file), target.tokenizer, target.max_model_len)
@@ -88,7 +123,10 @@ def row_of(workload: str, report: dict[str, Any], seconds: float, stage: Stage) 
     speedups = {candidate.name: stage.speedup(candidate) for candidate in stage.candidates}
     best = max(speedups, key=lambda name: speedups[name][0])
     ratio = speedup_by_questions([stage.turns[chosen]], [stage.turns[best]])
-    rounded = {name: [round(value, 3) for value in speedups[name]] for name in sorted(speedups, key=speedups.__getitem__)[::-1]}
+    rounded = {
+        name: [round(value, 3) for value in speedups[name]]
+        for name in sorted(speedups, key=speedups.__getitem__)[::-1]
+    }
     return {
         "workload": workload,
         "chosen": chosen,
@@ -126,7 +164,10 @@ def main() -> int:
             stage = exhaustive(arguments, file, temperature, report["tried"])
         rows.append(row_of(workload, report, seconds, stage))
         row = rows[-1]
-        print(f"{workload}: chosen {row['chosen']}, best {row['best']}, chosen over best {row['chosen_over_best']}", flush=True)
+        print(
+            f"{workload}: chosen {row['chosen']}, best {row['best']}, chosen over best {row['chosen_over_best']}",
+            flush=True,
+        )
     settings = {"model": arguments.model, "minutes": arguments.minutes, "max_tokens": arguments.max_tokens}
     file = arguments.json or (None if arguments.quick else RESULTS / "tune_search.json")
     if file is not None:

@@ -6,6 +6,7 @@ import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -31,7 +32,9 @@ class WarmUp:
     prompts_s: float
     """Of all steps with tokens of prompts; those of the first warm-up of a process may compile."""
     step_s: float
-    """Of the fastest step without: others may have waited for the machine."""
+    """Of the median step without."""
+    fastest_step_s: float
+    """Of the fastest of these: others may have waited for the machine."""
 
 
 class Session:
@@ -92,7 +95,8 @@ class Session:
             if ended:
                 break
         engine.abort(names)
-        return WarmUp(prompts_s, min(steps, default=prompts_s))
+        steps = steps or [prompts_s]
+        return WarmUp(prompts_s, median(steps), min(steps))
 
     def run(self, on_done: Callable[[], None] = lambda: None) -> Turn:
         """Generate for every prompt of the workload, `batch_size` of them at a time.

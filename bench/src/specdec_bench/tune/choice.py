@@ -68,7 +68,9 @@ class Choice:
         if self.config is not None:
             found = [f"Use {name}: it generates {speed}."]
         elif best.speedup[0] > 1.0:
-            found = [f"Use no speculation: {name} generated {speed}, which may be chance; more prompts or minutes would tell."]
+            found = [
+                f"Use no speculation: {name} generated {speed}, which may be chance; more prompts or minutes would tell."
+            ]
         else:
             found = [f"No speculation is best: the fastest of all, {name}, generates {speed}."]
         rivals = [entry for entry in self.tried[1:] if entry.stage == best.stage]

@@ -61,7 +61,9 @@ def tune(
     ] = Path("speculative_config.json"),
     html: Annotated[
         Path | None,
-        typer.Option(metavar="OUT.html", help="Where the page is written; default: beside the configuration."),
+        typer.Option(
+            metavar="OUT.html", help="Where the page is written; default: beside the configuration."
+        ),
     ] = None,
     json: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write the report as JSON; - for the standard output.")
@@ -112,7 +114,9 @@ def tune(
         raise ended_by
     if ended_by is not None:
         if choice is None:
-            warn("interrupted before there was anything to report: the first prompts were not answered by all")
+            warn(
+                "interrupted before there was anything to report: the first prompts were not answered by all"
+            )
         raise typer.Exit(INTERRUPTED)
 
 

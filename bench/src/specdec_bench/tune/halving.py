@@ -193,4 +193,3 @@ def _num_stages(num_candidates: int, *, is_first: bool) -> int:
         num_candidates = max(FINALISTS, ceil(num_candidates / KEPT))
         count += 1
     return count
-

@@ -10,7 +10,6 @@ from specdec_bench.tune.candidate import Candidate
 from specdec_bench.tune.engine import Engine, MakeEngine
 
 
-
 class Refused(Exception):
     """An engine cannot be made or does not work; the message is one line."""
 

@@ -85,7 +85,14 @@ class TuneReport:
         if self.choice.left_out:
             print("\nnot tried, or not to the end:")
         for left_out in self.choice.left_out:
-            print(fill(f"{left_out.method}: {left_out.reason}", WIDTH, initial_indent="  ", subsequent_indent="    "))
+            print(
+                fill(
+                    f"{left_out.method}: {left_out.reason}",
+                    WIDTH,
+                    initial_indent="  ",
+                    subsequent_indent="    ",
+                )
+            )
         print()
         print(fill(" ".join(self.choice.reasons()), WIDTH))
 
@@ -97,7 +104,9 @@ class TuneReport:
             if not row["num_drafts"]:
                 found.append(no_drafts_message(row["name"], row["method"], failed))
             elif failed:
-                found.append(f"{row['name']}: its proposer failed {failed} times, each at the cost of a step's drafts")
+                found.append(
+                    f"{row['name']}: its proposer failed {failed} times, each at the cost of a step's drafts"
+                )
         return found
 
 

@@ -142,7 +142,9 @@ def _named(candidate: Candidate) -> Candidate:
     if config["method"] != COMPOSITE:
         return candidate
     members = " and ".join(f"{m['method']} k={m['num_speculative_tokens']}" for m in config["proposers"])
-    return replace(candidate, contender=replace(candidate.contender, name=f"{config['policy']} of {members}")).alone()
+    return replace(
+        candidate, contender=replace(candidate.contender, name=f"{config['policy']} of {members}")
+    ).alone()
 
 
 def _label(config: Mapping[str, Any]) -> str:

@@ -43,21 +43,23 @@ class Stage:
 
     def prepare(self, pool: Pool, deadline: float = inf) -> None:
         """Make the engines until the deadline; leave out candidates that have none, or cannot be faster."""
-        plain_s = pool.engine(self.candidates[0]).warm_up.step_s
+        plain_s = pool.engine(self.candidates[0]).warm_up.fastest_step_s
         for candidate in list(self.candidates[1:]):
             self.on_done()
             if self.clock() > deadline and not pool.has(candidate):
                 self._leave_out(candidate, "there was no time to try it: give more --minutes")
                 continue
             try:
-                step_s = pool.engine(candidate).warm_up.step_s
+                step_s = pool.engine(candidate).warm_up.fastest_step_s
             except Refused as error:
                 self._leave_out(candidate, str(error))
                 continue
             most = 1 + candidate.num_speculative_tokens
             if step_s > SLOWEST * most * plain_s:
                 times = step_s / plain_s
-                reason = f"a step takes {times:.0f} times as long as a plain one, and brings {most} tokens at most"
+                reason = (
+                    f"a step takes {times:.0f} times as long as a plain one, and brings {most} tokens at most"
+                )
                 self._leave_out(candidate, reason)
 
     def run(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from specdec import ConfigError, EngineOptions
 from specdec.cli import hush_libraries, loading, progress
@@ -105,7 +104,9 @@ def _prompts(model: str, file: Path | None) -> Sequence[Prompt]:
     if file is not None:
         return read_dataset(file)
     if model != ZOO:
-        raise ConfigError("--prompts FILE is missing: what is fastest depends on the text, so give prompts of yours")
+        raise ConfigError(
+            "--prompts FILE is missing: what is fastest depends on the text, so give prompts of yours"
+        )
     return zoo_prompts()
 
 

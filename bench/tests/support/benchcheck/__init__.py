@@ -1,0 +1,1 @@
+"""Engines of known speed for tests of searches."""
