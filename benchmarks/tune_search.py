@@ -169,9 +169,9 @@ def main() -> int:
             flush=True,
         )
     settings = {"model": arguments.model, "minutes": arguments.minutes, "max_tokens": arguments.max_tokens}
-    file = arguments.json or (None if arguments.quick else RESULTS / "tune_search.json")
-    if file is not None:
-        write({"environment": began, "settings": settings, "rows": rows}, file)
+    result: Path | None = arguments.json or (None if arguments.quick else RESULTS / "tune_search.json")
+    if result is not None:
+        write({"environment": began, "settings": settings, "rows": rows}, result)
     missed = [row["workload"] for row in rows if row["chosen_over_best"][0] < GOAL]
     print(f"missed: {', '.join(missed) or 'nothing'}")
     return 0

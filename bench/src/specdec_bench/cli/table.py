@@ -51,6 +51,7 @@ def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
 
 
 def print_summary(rows: Sequence[dict[str, Any]]) -> None:
+    """Print speed, acceptance and identity of each configuration."""
     table = new_table("configuration", "tok/s", "speed-up", "95 %", "accepted", "drafted", "identical")
     table.columns[0].no_wrap = False
     table.columns[0].overflow = "fold"

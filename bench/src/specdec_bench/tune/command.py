@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,17 +133,18 @@ def _show(report: TuneReport, output: Path, html: Path, json: Path | None) -> No
         report.print()
     failures = []
     config = report.choice.config
-    writes = {
-        "--output": (output, lambda path: None if config is None else write_config(config, path)),
-        "--html": (html, lambda path: path.write_text(report.page(), encoding="utf-8")),
-        "--json": (json, lambda path: print_json(report.data(), path)),
-    }
-    for name, (path, write) in writes.items():
-        if path is not None:
-            try:
-                write(path)
-            except OSError as error:
-                failures.append(ConfigError(f"{name}: cannot write {str(path)!r}: {error.strerror}"))
+    writes: list[tuple[str, Path, Callable[[Path], object]]] = [
+        ("--html", html, lambda path: path.write_text(report.page(), encoding="utf-8"))
+    ]
+    if config is not None:
+        writes.insert(0, ("--output", output, lambda path: write_config(config, path)))
+    if json is not None:
+        writes.append(("--json", json, lambda path: print_json(report.data(), path)))
+    for name, path, write in writes:
+        try:
+            write(path)
+        except OSError as error:
+            failures.append(ConfigError(f"{name}: cannot write {str(path)!r}: {error.strerror}"))
     for warning in report.warnings():
         warn(warning)
     if failures:

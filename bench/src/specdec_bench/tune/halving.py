@@ -35,6 +35,10 @@ class Counted(Protocol):
         """Count a step."""
         ...
 
+    def expect(self, total: float) -> None:
+        """Change the total number of steps."""
+        ...
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -130,8 +134,10 @@ class Halving:
         stage = self._begin(candidates, 1)
         with self._show(self._title(stage), self._num_steps(stage, self._groups)) as steps:
             stage.on_done = steps.advance
-            has_time = True
+            has_time, num_passes = True, 0
             while has_time:
+                num_passes += 1
+                steps.expect(num_passes * self._num_steps(stage, self._groups))
                 self._pool.keep([])
                 stage.prepare(self._pool)
                 has_time = stage.run(self._pool, self._groups, self._limits.ends_at, FEWEST_GROUPS)

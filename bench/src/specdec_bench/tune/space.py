@@ -9,6 +9,7 @@ from typing import Any
 from specdec import ConfigError, PluginError, registry
 from specdec.config import ZOO, TargetFacts, parse_speculative_config, read_mapping
 from specdec.interfaces import Capability, Proposer
+from specdec.registry import Group
 from specdec_bench.candidates import LeftOut, installed_methods
 from specdec_bench.contender import Contender, contenders_of
 from specdec_bench.tune.candidate import Candidate, Kind
@@ -59,7 +60,7 @@ class Space:
     def singles(self) -> list[Candidate]:
         """Return the candidates of installed methods that draft by themselves."""
         found = []
-        for method in sorted(installed_methods(), key=place):
+        for method in sorted(_methods(), key=place):
             known = registry.known_method(method)
             if method == COMPOSITE or (known is not None and known.draft == "methods"):
                 continue
@@ -81,7 +82,7 @@ class Space:
         configs: list[dict[str, Any]] = []
         if ranked and not ranked[0].contender.config.get("adaptive"):
             configs.append({**ranked[0].contender.config, "adaptive": True})
-        installed = installed_methods()
+        installed = _methods()
         several = [name for name in installed if (m := registry.known_method(name)) and m.draft == "methods"]
         configs += [{"method": name} for name in several if name != COMPOSITE]
         members = [
@@ -127,6 +128,12 @@ class Space:
         k = resolved.config.num_speculative_tokens
         assert k is not None
         return Candidate(contender, k, _kind(resolved.config.method, resolved.proposer_class), contender)
+
+
+def _methods() -> list[str]:
+    """Return the installed methods that the environment lets load."""
+    allowed = {info.name for info in registry.installed(Group.PROPOSERS) if registry.may_load(info)}
+    return [name for name in installed_methods() if name in allowed]
 
 
 def _kind(method: str | None, proposer: type[Proposer]) -> Kind:

@@ -57,7 +57,7 @@ class Bench:
 
     @contextmanager
     def show(self, description: str, total: float) -> Iterator[Any]:
-        yield SimpleNamespace(advance=lambda: None)
+        yield SimpleNamespace(advance=lambda: None, expect=lambda total: None)
 
     def halving(
         self,
