@@ -9,13 +9,18 @@ import shutil
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from specdec import LLM, SamplingParams
+from specdec import LLM, RequestOutput, SamplingParams
 from specdec.cli.main import run
+from specdec.engine.metrics import PerProposer
 from specdec.folders import compiled_folder
+from specdec.outputs import CompletionOutput, RequestMetrics
+from specdec.samplers.strict import StrictSampler
 from specdec_cli.chat import _lines
+from specdec_cli.conversation import Conversation
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
@@ -92,6 +97,26 @@ def test_statistics_and_drafts_off(
     )
     assert rest.count(answer.outputs[0].text + "\n") == 2
     assert err.startswith("specdec: error: there is no command '/nothing'; commands: /stats, /off")
+
+
+def test_statistics_tell_the_members_apart() -> None:
+    counts = {"accepted": {"first": 3, "second": 1}, "draft": {"first": 4, "second": 5}}
+    metrics = [PerProposer(f"specdec:proposer_{what}_tokens", values) for what, values in counts.items()]
+    llm = SimpleNamespace(method="m", sampler=StrictSampler, get_metrics=lambda: metrics)
+    conversation = Conversation(cast(LLM, llm), SamplingParams(), None)
+    conversation._last = RequestOutput(
+        "r",
+        None,
+        [1],
+        [CompletionOutput(0, "", [1, 2], "stop")],
+        True,
+        RequestMetrics(0, 0, 0, [], None, 1.0),
+    )
+    line = "all answers: 0 tokens, 4 of 9 drafted tokens accepted: first 3 of 4, second 1 of 5"
+    assert conversation.stats()[-1] == line
+    counts["accepted"].pop("second")
+    counts["draft"].pop("second")
+    assert conversation.stats()[-1] == "all answers: 0 tokens, 3 of 4 drafted tokens accepted"
 
 
 def test_a_model_without_a_chat_template_continues_each_message(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specdec import ConfigError
-from specdec.engine.metrics import Counter, Gauge, Histogram, Vector
+from specdec.engine.metrics import Counter, Gauge, Histogram, PerProposer, Vector
 from specdec_server.ray import app
 from specdec_server.ray.arguments import VARIABLE, read_arguments
 from specdec_server.ray.metrics import MetricExport, export_metrics
@@ -100,10 +100,18 @@ def test_counters_are_handed_on_as_growth() -> None:
                 Counter("vllm:spec_decode_num_drafts", drafts),
                 Gauge("vllm:num_requests_running", running),
                 Vector("vllm:accepted_per_pos", positions),
+                PerProposer("specdec:proposer_drafts", {"a": drafts, "b": 1}),
                 Histogram("vllm:latency", (1.0,), [0, 0], 0.0),
             ]
         )
-    assert set(MADE) == {"vllm_spec_decode_num_drafts", "vllm_num_requests_running", "vllm_accepted_per_pos"}
+    names = {"vllm_spec_decode_num_drafts", "vllm_num_requests_running", "vllm_accepted_per_pos"}
+    assert set(MADE) == names | {"specdec_proposer_drafts"}
+    assert MADE["specdec_proposer_drafts"].tag_keys == ("proposer",)
+    assert MADE["specdec_proposer_drafts"].calls == [
+        ("inc", 3.0, {"proposer": "a"}),
+        ("inc", 1.0, {"proposer": "b"}),
+        ("inc", 4.0, {"proposer": "a"}),
+    ]
     assert MADE["vllm_spec_decode_num_drafts"].calls == [("inc", 3.0, {}), ("inc", 4.0, {})]
     assert [value for _, value, _ in MADE["vllm_num_requests_running"].calls] == [1.0, 2.0, 0.0]
     assert MADE["vllm_accepted_per_pos"].tag_keys == ("position",)

@@ -34,7 +34,8 @@ def numbers(telemetry: Telemetry) -> dict[str, float]:
 def engine_metrics() -> list[Metric]:
     engine = EngineMetrics()
     engine.count_step(StepStats(1, 0, 1, 4, 3, 4, 1.0, 2.0, 30.0, 4.0, 5.0))
-    engine.count_positions(4, 3)
+    engine.count_draft("first", 4, 3)
+    engine.count_draft("second", 2, 0)
     for seconds in (0.0004, 0.004, 0.004, 20.0):
         engine.inter_token_latency.observe(seconds)
     gauges = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
@@ -49,6 +50,21 @@ def test_the_engine_s_numbers() -> None:
         for part in ("schedule", "propose", "score", "verify", "commit")
     ]
     assert seconds == [0.001, 0.002, 0.03, 0.004, 0.005]
+
+    def drafted(what: str) -> list[float]:
+        """Of all drafts, then of each proposer."""
+        by = [f'{{engine="0",model_name="m",proposer="{name}"}}' for name in ("first", "second")]
+        names = [
+            f"vllm:spec_decode_num_{what}_total{LABELS}",
+            *(f"specdec:proposer_{what}_total{b}" for b in by),
+        ]
+        return [told[name] for name in names]
+
+    assert [drafted(what) for what in ("drafts", "draft_tokens", "accepted_tokens")] == [
+        [2, 1, 1],
+        [6, 4, 2],
+        [3, 3, 0],
+    ]
 
     def bucket(bound: str) -> float:
         return told[f'vllm:inter_token_latency_seconds_bucket{{engine="0",le="{bound}",model_name="m"}}']

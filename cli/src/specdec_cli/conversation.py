@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from specdec.engine.metrics import PerProposer
 from specdec.inputs import conversation_prompt
 from specdec_cli.run_summary import summary
 from specdec_cli.show_stream import show_stream
@@ -31,7 +32,7 @@ class Conversation:
         self._system = system
         self._messages: list[dict[str, str]] = []
         self._last: RequestOutput | None = None
-        self._num_tokens = self._num_drafted = self._num_accepted = 0
+        self._num_tokens = 0
         self.is_drafting = llm.method is not None
         """Whether the next answer uses drafts."""
         self.restart()
@@ -77,18 +78,20 @@ class Conversation:
         if metrics.num_drafts:
             rates = (f"{count / metrics.num_drafts:.0%}" for count in metrics.accepted_per_position)
             lines.append(f"accepted at each position of a draft: {' '.join(rates)}")
-        drafted = f"{self._num_accepted} of {self._num_drafted} drafted tokens accepted"
+        found = {m.name: m.values for m in self._llm.get_metrics() if isinstance(m, PerProposer)}
+        accepted, counts = (found[f"specdec:proposer_{what}_tokens"] for what in ("accepted", "draft"))
+        drafted = f"{sum(accepted.values())} of {sum(counts.values())} drafted tokens accepted"
+        if len(counts) > 1:
+            drafted += f": {', '.join(f'{name} {accepted[name]} of {counts[name]}' for name in counts)}"
         return [*lines, f"all answers: {self._num_tokens} tokens, {drafted}"]
 
     def _count(self, asked: list[dict[str, str]]) -> None:
         """Add the last answer, if there is one, to the messages and to the totals."""
         if self._last is None:
             return
-        answer, metrics = self._last.outputs[0], self._last.metrics
+        answer = self._last.outputs[0]
         self._messages = [*asked, {"role": "assistant", "content": answer.text}]
         self._num_tokens += len(answer.token_ids)
-        self._num_drafted += metrics.num_draft_tokens
-        self._num_accepted += metrics.num_accepted_tokens
 
     def _kept(self, outputs: Iterator[Any]) -> Iterator[RequestOutput]:
         for self._last in outputs:

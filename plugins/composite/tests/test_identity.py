@@ -8,6 +8,7 @@ import pytest
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
+from specdec.engine import PerProposer
 
 HEAD = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3}
 COPIES = {"method": "ngram", "num_speculative_tokens": 5}
@@ -85,3 +86,22 @@ def test_together_they_draft_more_than_each_alone() -> None:
     together = tokens_per_step(run(make_llm(**KINDS["cascade"]), 0.0))
     alone = [tokens_per_step(run(make_llm(**member), 0.0)) for member in ({"method": "suffix"}, HEAD)]
     assert together > 1.1 * max(alone)
+
+
+def test_every_member_has_counters_of_its_own() -> None:
+    llm = make_llm(**KINDS["cascade"])
+    prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(4)]
+    params = SamplingParams(temperature=0.0, max_tokens=40, return_draft_steps=True)
+    steps = [
+        step
+        for output in llm.generate(prompts, params, use_tqdm=False)
+        for step in output.outputs[0].draft_steps or []
+        if step.token_ids
+    ]
+    found = {m.name: m.values for m in llm.get_metrics() if isinstance(m, PerProposer)}
+    assert set(found["specdec:proposer_drafts"]) == {"suffix", "eagle3"}
+    for name in ("suffix", "eagle3"):
+        own = [step for step in steps if step.proposer == name]
+        assert found["specdec:proposer_drafts"][name] == len(own) > 0
+        assert found["specdec:proposer_draft_tokens"][name] == sum(len(step.token_ids) for step in own)
+        assert found["specdec:proposer_accepted_tokens"][name] == sum(len(step.accepted) for step in own)

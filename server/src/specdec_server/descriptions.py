@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from specdec.engine import PerProposer, Vector
+
 ENGINE_METRICS = {
     "vllm:spec_decode_num_drafts": "Drafts verified: one for each request and step with at least one drafted token.",
     "vllm:spec_decode_num_draft_tokens": "Drafted tokens verified, all nodes of a tree included.",
@@ -20,6 +22,9 @@ ENGINE_METRICS = {
     "specdec:score_seconds": "Seconds of steps spent in the target's pass.",
     "specdec:verify_seconds": "Seconds of steps spent deciding which drafted tokens are accepted.",
     "specdec:commit_seconds": "Seconds of steps spent appending tokens, detokenizing and looking for stops.",
+    "specdec:proposer_drafts": "Drafts verified, by proposer: with composite and auto by the member that drafted.",
+    "specdec:proposer_draft_tokens": "Drafted tokens verified, by proposer.",
+    "specdec:proposer_accepted_tokens": "Drafted tokens accepted, by proposer.",
     "specdec:proposer_errors": "Exceptions of the proposer; each cost the drafts of one step.",
     "specdec:proposer_nodes_cut": "Drafted tokens that were malformed or too many and were cut off unverified.",
     "specdec:proposer_overruns": "Calls of the proposer that took longer than its time budget.",
@@ -44,3 +49,10 @@ ENGINE_METRICS = {
 def about(name: str) -> str:
     """Return the sentence about a metric; a scorer's own counts have none but their names."""
     return ENGINE_METRICS.get(name, f"{name.partition(':')[2].replace('_', ' ')}, as the scorer counts it.")
+
+
+def labelled(metric: Vector | PerProposer) -> tuple[str, dict[str, int]]:
+    """Return the label that tells the numbers of a metric apart, and these by its values."""
+    if isinstance(metric, PerProposer):
+        return "proposer", metric.values
+    return "position", {str(position): value for position, value in enumerate(metric.values)}

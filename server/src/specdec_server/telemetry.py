@@ -10,10 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from specdec import RequestOutput
-from specdec.engine import Gauge, Vector
+from specdec.engine import Gauge, PerProposer, Vector
 from specdec.engine import Histogram as EngineHistogram
 from specdec.engine import Metric as EngineMetric
-from specdec_server.descriptions import about
+from specdec_server.descriptions import about, labelled
 
 _SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _TOKENS = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 2, 5))
@@ -36,10 +36,11 @@ class _EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as a Prometheus metric family."""
         for metric in self._read():
-            if isinstance(metric, Vector):
-                family = CounterMetricFamily(metric.name, about(metric.name), labels=[*_LABELS, "position"])
-                for position, value in enumerate(metric.values):
-                    family.add_metric([*self._labels, str(position)], value)
+            if isinstance(metric, Vector | PerProposer):
+                label, counts = labelled(metric)
+                family = CounterMetricFamily(metric.name, about(metric.name), labels=[*_LABELS, label])
+                for place, value in counts.items():
+                    family.add_metric([*self._labels, place], value)
                 yield family
                 continue
             if isinstance(metric, EngineHistogram):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from specdec.engine.metrics import Gauge as Gauge
     from specdec.engine.metrics import Histogram as Histogram
     from specdec.engine.metrics import Metric as Metric
+    from specdec.engine.metrics import PerProposer as PerProposer
     from specdec.engine.metrics import Vector as Vector
     from specdec.engine.openmp import release_threads as release_threads
     from specdec.engine.ranks import TensorParallel as TensorParallel
@@ -56,6 +57,7 @@ __all__ = [
     "Intake",
     "KVManager",
     "Metric",
+    "PerProposer",
     "ProposerGuard",
     "Request",
     "SchedulerOutput",
@@ -101,6 +103,7 @@ __getattr__ = lazily(
         "StopChecker": "stop_checker",
         "TensorParallel": "ranks",
         "TopK": "speculation.top_k",
+        "PerProposer": "metrics",
         "Vector": "metrics",
         "assemble": "build",
         "check_draft": "speculation.check_draft",

@@ -63,7 +63,7 @@ class Committer:
         self._kv = kv
         self._cache = cache
         self._delivery = None if speculation is None else speculation.delivery
-        self._proposer_name = None if speculation is None else speculation.guard.name
+        self.proposer_name = None if speculation is None else speculation.guard.name
 
     def commit(
         self,
@@ -162,7 +162,7 @@ class Committer:
             parents = list(draft.parents[row])
         proposer = None
         if token_ids:
-            proposer = self._proposer_name if draft.proposers is None else str(draft.proposers[row])
+            proposer = self.proposer_name if draft.proposers is None else str(draft.proposers[row])
         return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
 
     def _count(self, done: Committed, sequence: Sequence, outcome: Outcome, *, is_expected: bool) -> None:
@@ -171,7 +171,7 @@ class Committer:
         done.num_accepted.append(num_accepted)
         if not outcome.num_drafted:  # the proposer may still have to learn of an earlier draft
             return
-        sequence.count_draft(outcome.num_drafted, num_accepted)
+        sequence.drafts.count(outcome.num_drafted, num_accepted)
         if not is_expected:
             sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
         elif sequence.expected is not None:

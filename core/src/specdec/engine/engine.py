@@ -263,9 +263,9 @@ class Engine:
                 request_id=sequence.request_id,
                 num_prompt_tokens=sequence.num_prompt_tokens,
                 num_output_tokens=sequence.num_output_tokens,
-                num_drafts=sequence.num_drafts,
-                num_draft_tokens=sequence.num_draft_tokens,
-                num_accepted_tokens=sequence.num_accepted_tokens,
+                num_drafts=sequence.drafts.num_drafts,
+                num_draft_tokens=sequence.drafts.num_draft_tokens,
+                num_accepted_tokens=sequence.drafts.num_accepted_tokens,
                 time_to_first_token_ms=1e3 * (metrics.time_to_first_token or 0.0),
                 total_ms=1e3 * metrics.total_time,
                 finish_reason=sequence.finish_reason,
@@ -299,8 +299,9 @@ class Engine:
         times: list[float],
     ) -> None:
         drafted = [len(row) for row in draft.rows]
-        for count, accepted in zip(drafted, num_accepted, strict=True):
-            self.metrics.count_positions(count, accepted)
+        names = draft.proposers or [self._committer.proposer_name or ""] * len(drafted)
+        for name, count, accepted in zip(names, drafted, num_accepted, strict=True):
+            self.metrics.count_draft(name, count, accepted)
         spans = [1e3 * (b - a) for a, b in pairwise(times)]
         stats = StepStats(
             num_requests=len(scheduled.sequences),

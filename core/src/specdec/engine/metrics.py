@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from specdec.engine.latency_histogram import BOUNDS_S, LatencyHistogram
-from specdec.engine.sequence import count_accepted
 from specdec.interfaces.observer import StepStats
 
 _PREFIX = "vllm:spec_decode_"
+_OF_DRAFTS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
+_PARTS = ("schedule", "propose", "score", "verify", "commit")
+_OWN = (
+    *("num_steps", "num_emitted_tokens", "num_preemptions", "observer_errors", "prefix_tokens_rerun"),
+    *("proposer_errors", "proposer_nodes_cut", "proposer_overruns", "proposer_pauses"),
+    *("requests_without_states", "steps_without_drafts", "steps_with_shorter_drafts"),
+)
+"""Fields of `EngineMetrics` that are exported as they are."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +55,45 @@ class Histogram:
     """Sum of the times."""
 
 
-Metric = Counter | Gauge | Vector | Histogram
+@dataclass(frozen=True)
+class PerProposer:
+    """One number that only increases per proposer: the members of one that calls others, else itself."""
+
+    name: str
+    values: dict[str, int]
+
+
+Metric = Counter | Gauge | Vector | PerProposer | Histogram
+_MOST_PROPOSERS = 32
+"""Names that a proposer gives are counted apart up to this number."""
+
+
+class DraftCounts:
+    """Numbers of verified drafts, of their tokens and of those accepted."""
+
+    def __init__(self) -> None:
+        self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
+        self.accepted_per_position: list[int] = []
+
+    def count(self, num_drafted: int, num_accepted: int) -> None:
+        """Add one verified draft."""
+        self.num_drafts += 1
+        self.num_draft_tokens += num_drafted
+        self.num_accepted_tokens += num_accepted
+        positions = self.accepted_per_position
+        positions += [0] * (num_drafted - len(positions))
+        for position in range(num_accepted):
+            positions[position] += 1
 
 
 @dataclass
-class EngineMetrics:
+class EngineMetrics(DraftCounts):
     """Counters of the engine. Names are exported as vLLM's where it has them, else with `specdec:`."""
 
     num_steps: int = 0
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
     num_emitted_tokens: int = 0
     num_preemptions: int = 0
-    accepted_per_position: list[int] = field(default_factory=list)
+    by_proposer: defaultdict[str, DraftCounts] = field(default_factory=lambda: defaultdict(DraftCounts))
     proposer_errors: int = 0
     proposer_nodes_cut: int = 0
     proposer_overruns: int = 0
@@ -82,12 +115,12 @@ class EngineMetrics:
     inter_token_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
     """Times between two steps that added tokens to the same sample."""
 
+    def __post_init__(self) -> None:
+        super().__init__()
+
     def count_step(self, stats: StepStats) -> None:
         """Add one step."""
         self.num_steps += 1
-        self.num_drafts += stats.num_drafts
-        self.num_draft_tokens += stats.num_draft_tokens
-        self.num_accepted_tokens += stats.num_accepted_tokens
         self.num_emitted_tokens += stats.num_emitted_tokens
         self.schedule_s += stats.schedule_ms / 1e3
         self.propose_s += stats.propose_ms / 1e3
@@ -95,39 +128,30 @@ class EngineMetrics:
         self.verify_s += stats.verify_ms / 1e3
         self.commit_s += stats.commit_ms / 1e3
 
-    def count_positions(self, num_drafted: int, num_accepted: int) -> None:
-        """Add one verified draft to the counts by position."""
-        count_accepted(self.accepted_per_position, num_drafted, num_accepted)
+    def count_draft(self, proposer: str, num_drafted: int, num_accepted: int) -> None:
+        """Add one draft, if it has tokens, to the counts of all and of its proposer."""
+        if num_drafted:
+            self.count(num_drafted, num_accepted)
+            is_named = proposer in self.by_proposer or len(self.by_proposer) < _MOST_PROPOSERS
+            self.by_proposer[proposer if is_named else "others"].count(num_drafted, num_accepted)
 
     def snapshot(self) -> list[Metric]:
         """Return all metrics."""
+        counts = list(self.by_proposer.items())  # at once, as a step may add one meanwhile
         return [
-            Counter(_PREFIX + "num_drafts", self.num_drafts),
-            Counter(_PREFIX + "num_draft_tokens", self.num_draft_tokens),
-            Counter(_PREFIX + "num_accepted_tokens", self.num_accepted_tokens),
+            *(Counter(_PREFIX + name, getattr(self, name)) for name in _OF_DRAFTS),
             Vector(_PREFIX + "num_accepted_tokens_per_pos", list(self.accepted_per_position)),
-            Counter("specdec:num_steps", self.num_steps),
-            Counter("specdec:num_emitted_tokens", self.num_emitted_tokens),
-            Counter("specdec:num_preemptions", self.num_preemptions),
+            *(
+                PerProposer(f"specdec:proposer_{name[4:]}", {p: getattr(c, name) for p, c in counts})
+                for name in _OF_DRAFTS
+            ),
+            *(Counter(f"specdec:{name}", getattr(self, name)) for name in _OWN),
             Counter("vllm:num_preemptions", self.num_preemptions),
-            Counter("specdec:schedule_seconds", self.schedule_s),
-            Counter("specdec:propose_seconds", self.propose_s),
-            Counter("specdec:score_seconds", self.score_s),
-            Counter("specdec:verify_seconds", self.verify_s),
-            Counter("specdec:commit_seconds", self.commit_s),
+            *(Counter(f"specdec:{part}_seconds", getattr(self, f"{part}_s")) for part in _PARTS),
             Histogram(
                 "vllm:inter_token_latency_seconds",
                 BOUNDS_S,
                 list(self.inter_token_latency.counts),
                 self.inter_token_latency.total,
             ),
-            Counter("specdec:proposer_errors", self.proposer_errors),
-            Counter("specdec:proposer_nodes_cut", self.proposer_nodes_cut),
-            Counter("specdec:proposer_overruns", self.proposer_overruns),
-            Counter("specdec:proposer_pauses", self.proposer_pauses),
-            Counter("specdec:prefix_tokens_rerun", self.prefix_tokens_rerun),
-            Counter("specdec:requests_without_states", self.requests_without_states),
-            Counter("specdec:steps_without_drafts", self.steps_without_drafts),
-            Counter("specdec:steps_with_shorter_drafts", self.steps_with_shorter_drafts),
-            Counter("specdec:observer_errors", self.observer_errors),
         ]

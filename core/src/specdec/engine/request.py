@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import zip_longest
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.stop_checker import StopChecker
@@ -79,18 +80,16 @@ class Request:
 
     def _metrics(self) -> RequestMetrics:
         sequences = self.sequences
-        width = max(len(sequence.accepted_per_position) for sequence in sequences)
+        drafts = [s.drafts for s in sequences]
+        by_position = zip_longest(*(d.accepted_per_position for d in drafts), fillvalue=0)
         firsts = [s.first_token_time - s.arrival_time for s in sequences if s.first_token_time is not None]
         expected = [s.expected for s in sequences if s.expected is not None]
         begun = [s.admission_time - s.arrival_time for s in sequences if s.admission_time is not None]
         return RequestMetrics(
-            num_drafts=sum(s.num_drafts for s in sequences),
-            num_draft_tokens=sum(s.num_draft_tokens for s in sequences),
-            num_accepted_tokens=sum(s.num_accepted_tokens for s in sequences),
-            accepted_per_position=[
-                sum(s.accepted_per_position[i] for s in sequences if i < len(s.accepted_per_position))
-                for i in range(width)
-            ],
+            num_drafts=sum(d.num_drafts for d in drafts),
+            num_draft_tokens=sum(d.num_draft_tokens for d in drafts),
+            num_accepted_tokens=sum(d.num_accepted_tokens for d in drafts),
+            accepted_per_position=list(map(sum, by_position)),
             time_to_first_token=min(firsts, default=None),
             total_time=time.perf_counter() - sequences[0].arrival_time,
             queue_time=min(begun, default=None),

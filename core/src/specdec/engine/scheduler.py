@@ -242,8 +242,8 @@ def _expected(sequence: Sequence, most_proposed: int) -> list[int]:
     with Contained(sequence, "drafting the tokens that its rules force"):
         room = sequence.max_num_tokens - sequence.num_tokens - 1
         drafted = expected.draft(sequence.num_output_tokens, room)
-    num_drafts = 1 + sequence.num_drafts - expected.num_drafts
-    num_accepted = most_proposed + sequence.num_accepted_tokens - expected.num_accepted
+    num_drafts = 1 + sequence.drafts.num_drafts - expected.num_drafts
+    num_accepted = most_proposed + sequence.drafts.num_accepted_tokens - expected.num_accepted
     return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []
 
 

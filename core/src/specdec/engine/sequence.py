@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from specdec.engine.expected.expected import ExpectedTokens
+from specdec.engine.metrics import DraftCounts
 from specdec.engine.speculation.shown import Shown, separate
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.finish import FinishReason
@@ -35,7 +36,6 @@ class Sequence:
     __slots__ = (
         "_array",
         "acceptance",
-        "accepted_per_position",
         "admission_time",
         "arrival_time",
         "client",
@@ -43,6 +43,7 @@ class Sequence:
         "delivered",
         "draft_flags",
         "draft_steps",
+        "drafts",
         "expected",
         "finish_reason",
         "first_slot",
@@ -54,11 +55,8 @@ class Sequence:
         "last_token_time",
         "logprobs",
         "max_num_tokens",
-        "num_accepted_tokens",
         "num_cached_prompt_tokens",
         "num_computed",
-        "num_draft_tokens",
-        "num_drafts",
         "num_missing",
         "num_prompt_tokens",
         "num_tokens",
@@ -136,8 +134,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.last_num_drafted = self.last_num_accepted = 0
-        self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
-        self.accepted_per_position: list[int] = []
+        self.drafts = DraftCounts()
         self.draft_flags: list[bool] = []
         """For each output token whether it is an accepted drafted token."""
         self.draft_steps: list[DraftStep] | None = [] if params.return_draft_steps else None
@@ -185,18 +182,3 @@ class Sequence:
         self.output_token_ids += token_ids
         self.num_tokens = end
         self.draft_flags += [True] * num_drafted + [False] * (count - num_drafted)
-
-    def count_draft(self, num_drafted: int, num_accepted: int) -> None:
-        """Record one verified draft."""
-        self.num_drafts += 1
-        self.num_draft_tokens += num_drafted
-        self.num_accepted_tokens += num_accepted
-        count_accepted(self.accepted_per_position, num_drafted, num_accepted)
-
-
-def count_accepted(positions: list[int], num_drafted: int, num_accepted: int) -> None:
-    """Add one verified draft to the numbers of accepted tokens per position."""
-    if num_drafted > len(positions):
-        positions.extend([0] * (num_drafted - len(positions)))
-    for position in range(num_accepted):
-        positions[position] += 1

@@ -152,11 +152,8 @@ class HostedProposer:
         self._metrics.num_emitted_tokens += len(kept)
         if num_drafted:
             sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
-            sequence.count_draft(num_drafted, num_accepted)
-            self._metrics.count_positions(num_drafted, num_accepted)
-            self._metrics.num_drafts += 1
-            self._metrics.num_draft_tokens += num_drafted
-            self._metrics.num_accepted_tokens += num_accepted
+            sequence.drafts.count(num_drafted, num_accepted)
+            self._metrics.count_draft(self.name, num_drafted, num_accepted)
 
     def keep_states(self, request_id: str, start: int, states: tuple[torch.Tensor, ...]) -> None:
         """Keep the states of a request's rows that the target computed; call after `commit` of the same step.

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from specdec.engine import Counter, Gauge, Metric, Vector
-from specdec_server.descriptions import about
+from specdec.engine import Counter, Gauge, Metric, PerProposer, Vector
+from specdec_server.descriptions import about, labelled
 
 logger = logging.getLogger("specdec")
 
@@ -27,22 +27,22 @@ class MetricExport:
     def __init__(self, make_counter: Callable[..., Any], make_gauge: Callable[..., Any]) -> None:
         self._makers: dict[bool, Callable[..., Any]] = {False: make_counter, True: make_gauge}
         self._made: dict[str, Any] = {}
-        self._last: dict[tuple[str, str | None], float] = {}
+        self._last: dict[tuple[str, ...], float] = {}
 
     def update(self, metrics: Sequence[Metric]) -> None:
         """Export the engine's current metrics, without its histograms, since Ray measures latencies itself."""
-        for name, position, value, is_gauge in _flat(metrics):
+        for name, tags, value, is_gauge in _flat(metrics):
             made = self._made.get(name)
             if made is None:
-                keys = () if position is None else ("position",)
+                keys = tuple(tags)
                 told = about(name.replace("_", ":", 1))
                 made = self._made[name] = self._makers[is_gauge](name, description=told, tag_keys=keys)
-            tags = {} if position is None else {"position": position}
             if is_gauge:
                 made.set(value, tags=tags)
                 continue
-            grown = value - self._last.get((name, position), 0.0)
-            self._last[name, position] = value
+            place = (name, *tags.values())
+            grown = value - self._last.get(place, 0.0)
+            self._last[place] = value
             if grown > 0:
                 made.inc(grown, tags=tags)
 
@@ -67,11 +67,12 @@ async def export_metrics(read: Callable[[], Sequence[Metric]]) -> None:
         await asyncio.sleep(EVERY_S)
 
 
-def _flat(metrics: Sequence[Metric]) -> Iterator[tuple[str, str | None, float, bool]]:
+def _flat(metrics: Sequence[Metric]) -> Iterator[tuple[str, dict[str, str], float, bool]]:
     for metric in metrics:
         name = metric.name.replace(":", "_")
-        if isinstance(metric, Vector):
-            for position, count in enumerate(metric.values):
-                yield name, str(position), float(count), False
+        if isinstance(metric, Vector | PerProposer):
+            label, counts = labelled(metric)
+            for value, count in counts.items():
+                yield name, {label: value}, float(count), False
         elif isinstance(metric, Counter | Gauge):
-            yield name, None, float(metric.value), isinstance(metric, Gauge)
+            yield name, {}, float(metric.value), isinstance(metric, Gauge)
