@@ -145,7 +145,7 @@ def main() -> int:
     add = parser.add_argument
     add("--model", default="smollm2")
     add("--minutes", type=float, default=4.0)
-    add("--max-tokens", type=int, default=96)
+    add("--max-tokens", type=int, default=64)
     add("--workloads", nargs="+", choices=["copied", "new"], default=["copied", "new"])
     add("--json", type=Path, help="where to write the result (default: benchmarks/results, not with --quick)")
     add("--quick", action="store_true", help="a smoke run: two short prompts")

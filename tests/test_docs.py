@@ -35,9 +35,15 @@ DOCUMENTS = sorted(
 )
 MADE_ELSEWHERE = (
     *("git clone", "make ", "source ", "pip install", "cd "),
-    *("specdec check my_idea", "specdec check my_kernels", "specdec check my_rule", "specdec bench --suite"),
+    *(
+        "specdec check my_idea",
+        "specdec check my_kernels",
+        "specdec check my_rule",
+        "specdec bench --suite",
+        "specdec tune ",
+    ),
 )
-"""Commands in documents that are checked, not run: the last four run in testing/tests/scaffold, on installed packages, and in
+"""Commands in documents that are checked, not run: the last five run in testing/tests/scaffold, on installed packages, and in
 bench/tests/cli."""
 
 
