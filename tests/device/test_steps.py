@@ -1,4 +1,4 @@
-"""The device path on a pretend device: tokens and log probabilities are the CPU's, and what a step asks of the device is counted.
+"""The device path on a pretend device: tokens and log probabilities are the CPU's, and requests to the device are counted.
 
 The numbers in `counts.json` are what a settled step, the median of a generation, may ask for. A change may lower them and
 never raises them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ def read_once() -> Iterator[None]:
 
     A vocabulary of 262,144 ids takes a reader seconds, most of them spent on slices of `np.memmap`.
     """
-    import gguf
-
+    gguf: Any = import_module("gguf")
     published: Any = gguf.GGUFReader
 
-    class Reader(published):  # type: ignore[misc]  # gguf is not annotated
+    class Reader(published):  # type: ignore[misc]  # a class of another package, without types
+        data: Any
+
         def _get(self, *arguments: Any, **settings: Any) -> Any:
             self.data = np.asarray(self.data)
             return super()._get(*arguments, **settings)

@@ -55,7 +55,7 @@ def load_extensions() -> None:
     Its own scan ends at the first installed package whose metadata cannot be read; such a package costs only itself here.
     """
     try:
-        entrypoints.init_all()
+        entrypoints.init_all()  # type: ignore[no-untyped-call]
         return
     except Exception:  # numba does not scan again
         found = distributions()
