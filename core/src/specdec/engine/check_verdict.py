@@ -28,7 +28,9 @@ def check_verdict(verdict: object, num_nodes: Sequence[int], scores: Scores, sam
         if sound is None and scores.is_sound is not None:
             sound = scores.is_sound.tolist()
         if sound is not None and len(sound) != len(scores.logits):
-            raise PluginError(f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows")
+            raise PluginError(
+                f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows"
+            )
         own = Verdict(exact_rows(verdict.accepted_nodes), exact_rows(verdict.token_ids), sound)
     problem = problem_of(own, num_nodes, scores.logits.shape[1])
     if problem is not None:

@@ -130,9 +130,13 @@ def _arguments(
         the kernel's first arguments, and the other arrays on the device.
     """
     numbers = [scores.row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
-    temperatures = np.array([0.0 if params.is_greedy else 1.0 for params in batch.sampling_params], np.float32)
+    temperatures = np.array(
+        [0.0 if params.is_greedy else 1.0 for params in batch.sampling_params], np.float32
+    )
     arrays = [*np.array(numbers, np.int64), temperatures, _padded(draft.rows, width), *more]
-    starts, counts, seeds, positions, samples, heat, ids, *others = sent_together(arrays, scores.logits.device)
+    starts, counts, seeds, positions, samples, heat, ids, *others = sent_together(
+        arrays, scores.logits.device
+    )
     return (scores.logits, ids, starts, counts, heat, NoiseKeys(seeds, positions, samples)), *others
 
 
