@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field, model_validator
 
-from specdec.interfaces import ProposerConfig
+from specdec.interfaces import ProposerConfig, Resolve
+
+_DEFAULT_TOKENS = 8
 
 
 class RecyclingConfig(ProposerConfig):
@@ -19,6 +24,11 @@ class RecyclingConfig(ProposerConfig):
         lt=1.0,
         description="Least estimated probability that a drafted token is accepted; lower where verified rows cost little.",
     )
+
+    @classmethod
+    def complete(cls, keys: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
+        """Set the default of `num_speculative_tokens`."""
+        return {"num_speculative_tokens": _DEFAULT_TOKENS, **keys}
 
     @model_validator(mode="after")
     def _refuse_revision(self) -> RecyclingConfig:
