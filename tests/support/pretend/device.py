@@ -16,7 +16,7 @@ from pretend.dispatch import Dispatcher
 from pretend.graphs import Tape
 from pretend.kernels import kernels
 from pretend.tensor import DeviceTensor, allow_cuda_tensors
-from specdec_kernels.layers.structure import llama_parts
+from specdec_kernels.layers.structure import layer_parts, model_parts
 
 NAME = "Pretend device"
 MEMORY = 2**36
@@ -83,7 +83,8 @@ class PretendDevice:
             (cuda, "CUDAGraph", lambda: Graph(device)),
             (cuda, "graph", capture),
             (cuda, "is_current_stream_capturing", lambda: device.tape is not None),
-            (llama_parts, "__defaults__", (is_plain_linear,)),
+            (model_parts, "__defaults__", (is_plain_linear,)),
+            (layer_parts, "__defaults__", (is_plain_linear,)),
             (torch.Tensor, "pin_memory", lambda tensor, *_: device.pin(tensor)),
             (nn.Module, "to", _moving(nn.Module.to)),
         ]
