@@ -1,5 +1,6 @@
 import asyncio
 import json
+import logging
 import os
 import sys
 import time
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specdec import ConfigError
 from specdec_server.data_parallel.conversation import conversation_of, response_prefix
@@ -17,6 +20,7 @@ from specdec_server.data_parallel.engine import EngineEndedError, EngineProcess,
 from specdec_server.data_parallel.engines import MOST_AHEAD, Engines
 from specdec_server.data_parallel.metrics import merged_metrics
 from specdec_server.data_parallel.place import Place
+from specdec_server.data_parallel.refusals import Refusals
 from specdec_server.data_parallel.relay import Relay
 
 STUB = Path(__file__).parent / "support" / "servercheck" / "stub_engine.py"
@@ -154,7 +158,7 @@ async def running(folder: Path, num_engines: int = 1) -> AsyncIterator[Engines]:
         await engines.stop()
 
 
-async def ask(relay: Relay, path: str, leaves_after: int | None = None) -> tuple[int, dict[str, str], str]:
+async def ask(relay: ASGIApp, path: str, leaves_after: int | None = None) -> tuple[int, dict[str, str], str]:
     """Return what the front answers; the client leaves after so many pieces of the body."""
     sent: list[dict] = []
     left = asyncio.Event()
@@ -224,6 +228,28 @@ def test_an_engine_that_says_it_failed_is_started_again(tmp_path: Path) -> None:
         async with running(tmp_path) as engines:
             await ask(Relay(engines), "/fail")
             await until(lambda: engines.num_restarts == [1] and bool(engines.ready))
+
+    asyncio.run(work())
+
+
+def test_refusals_of_the_front_are_logged_and_those_of_engines_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def engine(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(status_code=400, headers={"x-request-id": "of-the-engine"})(scope, receive, send)
+
+    async def work() -> None:
+        caplog.set_level(logging.INFO, "specdec.access")
+        refusing = Refusals(Relay(Engines([])), by_key=False)
+        status, headers, _ = await ask(refusing, "/v1/completions")
+        assert status == 503
+        assert f"id={headers['x-request-id']} client=10.0.0.9" in caplog.text
+        assert 'reason="no engine serves at the moment' in caplog.text
+        caplog.clear()
+        await ask(refusing, "/health")
+        status, headers, _ = await ask(Refusals(engine, by_key=False), "/v1/completions")
+        assert (status, headers["x-request-id"]) == (400, "of-the-engine")
+        assert caplog.text == ""
 
     asyncio.run(work())
 

@@ -20,7 +20,7 @@ from specdec_server.tracing import Tracing
 
 logger = logging.getLogger("specdec.access")
 
-_QUIET = frozenset({"/health", "/ping", "/metrics"})
+QUIET = frozenset({"/health", "/ping", "/metrics"})
 """Paths that monitoring polls every few seconds; logged only at level debug."""
 _ID = re.compile(r"[\w.:-]{1,128}")
 
@@ -49,7 +49,7 @@ class Access:
     ) -> None:
         self._app, self._by_key, self._is_logged = app, by_key, is_logged
         self._tracing, self._on_refusal = tracing, on_refusal
-        self._quiet = _QUIET | pages
+        self._quiet = QUIET | pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""

@@ -25,6 +25,7 @@ from specdec_server.body import BodyLimit
 from specdec_server.data_parallel.engine import EngineEndedError, EngineProcess, environment_of
 from specdec_server.data_parallel.engines import Engines
 from specdec_server.data_parallel.place import Place
+from specdec_server.data_parallel.refusals import Refusals
 from specdec_server.data_parallel.relay import Relay
 from specdec_server.http import Http
 from specdec_server.key import KeyCheck
@@ -75,7 +76,7 @@ def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options
             engines.append(EngineProcess(index, command, task, path, environment_of(num_engines)))
         front = Engines(engines)
         pages = page_paths(has_page=settings["is_page_served"], has_docs=settings["are_docs_served"])
-        app = _app(front, limits, settings["api_key"], pages)
+        app = _app(front, limits, settings["api_key"], pages, is_logged=settings["is_access_logged"])
         config = replace(http, root_path="").config(app, limits, has_lifespan=False)
         with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
             try:
@@ -86,9 +87,18 @@ def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options
                 raise typer.Exit(error.code or 1) from None
 
 
-def _app(engines: Engines, limits: Limits, api_key: tuple[str, ...] | None, pages: frozenset[str]) -> ASGIApp:
+def _app(
+    engines: Engines,
+    limits: Limits,
+    api_key: tuple[str, ...] | None,
+    pages: frozenset[str],
+    *,
+    is_logged: bool,
+) -> ASGIApp:
     app: ASGIApp = BodyLimit(Relay(engines), limits)
-    return app if api_key is None else KeyCheck(app, api_key, pages)
+    if api_key is not None:
+        app = KeyCheck(app, api_key, pages)
+    return Refusals(app, by_key=len(api_key or ()) > 1) if is_logged else app
 
 
 async def _serve(server: FrontServer, http: Http, listener: socket.socket) -> None:
