@@ -60,7 +60,7 @@ class Exchange:
     """
 
     def __init__(self, llm: Any, config: dict[str, Any]) -> None:
-        from specdec.hosting import open_proposer, resolve_for_host
+        from specdec_hosting import open_proposer, resolve_for_host
         from specdec_vllm.binding import Binding
         from specdec_vllm.drafting import Drafting
         from specdec_vllm.requests import Requests

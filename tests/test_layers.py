@@ -21,7 +21,6 @@ LAYERS = (
     {"config", "hooks", "inputs", "logits", "noise", "registry", "runner", "samplers"},
     {"loading", "scorers"},
     {"engine"},
-    {"hosting"},
     {"async_llm", "llm", "reference"},
     {"__main__", "cli"},
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from stub_engine import HIDDEN, MAX_LEN, VOCAB, StubParams, StubRunner
 
-from specdec.hosting import HostTarget, open_proposer, resolve_for_host
+from specdec_hosting import HostTarget, open_proposer, resolve_for_host
 from specdec_vllm.binding import Binding
 from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Requests

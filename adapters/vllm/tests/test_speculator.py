@@ -14,7 +14,7 @@ from stub_engine import MAX_LEN, VOCAB, StubParams
 from support import known, target
 
 from specdec import ConfigError, FinishReason
-from specdec.hosting import open_proposer
+from specdec_hosting import open_proposer
 from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Requests
 

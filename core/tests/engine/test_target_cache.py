@@ -15,9 +15,9 @@ from speccheck.on_target import NoiseConfig, OnTarget, Straying
 from specdec import LLM, ConfigError, ModelError, PluginError
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.speculation.capabilities import check_capabilities
-from specdec.hosting import HostTarget, open_proposer
 from specdec.interfaces import Capability
 from specdec.scorers.transformers import TransformersScorer
+from specdec_hosting import HostTarget, open_proposer
 
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -10,7 +10,7 @@ import pytest
 import specdec_zoo
 from specdec import LLM, ConfigError, SamplingParams
 from specdec.config import parse_speculative_config
-from specdec.hosting import HostTarget, open_proposer
+from specdec_hosting import HostTarget, open_proposer
 
 
 def run(llm: LLM, temperature: float = 0.8) -> list[Any]:

@@ -9,8 +9,8 @@ import pytest
 
 import specdec_zoo
 from specdec import LLM, ConfigError, FinishReason, RequestOutput, SamplingParams
-from specdec.hosting import HostTarget, open_proposer
 from specdec.interfaces import TargetTopK
+from specdec_hosting import HostTarget, open_proposer
 from specdec_plugin_recycling.successors import SuccessorTable, successors_of
 from specdec_plugin_recycling.tree import Tree, grow
 from specdec_testing import ProposerConformance

@@ -8,8 +8,8 @@ import torch
 
 from speccheck.proposers import HiddenRecorder, Recorder
 from specdec import FinishReason, SamplingParams
-from specdec.hosting import HostedProposer
 from specdec.interfaces import Capability
+from specdec_hosting import HostedProposer
 
 HIDDEN = 4
 

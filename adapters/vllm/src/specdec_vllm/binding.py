@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec import ConfigError, FinishReason
-from specdec.hosting import HostedProposer
+from specdec_hosting import HostedProposer
 from specdec_vllm.drafting import Drafting, Rows
 from specdec_vllm.requests import Requests
 from specdec_vllm.verifier import Verifier

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from specdec import FinishReason
 from specdec.engine import Counter, Vector
-from specdec.hosting import HostedProposer
+from specdec_hosting import HostedProposer
 
 logger = logging.getLogger("specdec")
 

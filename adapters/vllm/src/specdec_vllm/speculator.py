@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from specdec import ConfigError
-from specdec.hosting import HostedProposer
+from specdec_hosting import HostedProposer
 from specdec_vllm.drafting import Drafting, Rows
 from specdec_vllm.requests import Request, Requests
 

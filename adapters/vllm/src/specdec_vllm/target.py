@@ -9,8 +9,8 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from specdec import ModelError
-from specdec.hosting import HostTarget
 from specdec_drafting.checkpoint import HeadCheckpoint
+from specdec_hosting import HostTarget
 
 _EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.decoder.embed_tokens.weight")
 _HEADS = ("lm_head.weight", "embed_out.weight")

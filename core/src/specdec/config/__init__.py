@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number
+from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number, read_mapping_of
 from specdec.config.draft_rules import CONTEXT_KEYS
 from specdec.config.early import check_first
 from specdec.config.fit import target_facts
@@ -45,6 +45,7 @@ __all__ = [
     "packaged_model",
     "parse_speculative_config",
     "read_mapping",
+    "read_mapping_of",
     "resolve_name",
     "split",
     "target_facts",

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from specdec.engine.check_verdict import problem_of as problem_of
     from specdec.engine.detokenizer import IncrementalDetokenizer as IncrementalDetokenizer
     from specdec.engine.engine import Engine as Engine
+    from specdec.engine.intake import SEED_BITS as SEED_BITS
     from specdec.engine.intake import Intake as Intake
+    from specdec.engine.intake import signed as signed
     from specdec.engine.kv_manager import KVManager as KVManager
     from specdec.engine.metrics import Counter as Counter
     from specdec.engine.metrics import EngineMetrics as EngineMetrics
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from specdec.engine.request import Request as Request
     from specdec.engine.scheduler_output import SchedulerOutput as SchedulerOutput
     from specdec.engine.sequence import Sequence as Sequence
+    from specdec.engine.speculation.adaptive import MeasuredStep as MeasuredStep
     from specdec.engine.speculation.adaptive.backoff import Backoff as Backoff
     from specdec.engine.speculation.adaptive.step_costs import ByCount as ByCount
     from specdec.engine.speculation.adaptive.step_costs import StepCosts as StepCosts
@@ -37,11 +40,14 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.draws import EngineDraws as EngineDraws
     from specdec.engine.speculation.guard import ProposerGuard as ProposerGuard
     from specdec.engine.speculation.opening import no_states as no_states
+    from specdec.engine.speculation.opening import open_speculation as open_speculation
+    from specdec.engine.speculation.speculation import Speculation as Speculation
     from specdec.engine.speculation.top_k import TopK as TopK
     from specdec.engine.speculation.undeclared import undeclared as undeclared
     from specdec.engine.stop_checker import StopChecker as StopChecker
 
 __all__ = [
+    "SEED_BITS",
     "Backoff",
     "BuiltEngine",
     "ByCount",
@@ -56,12 +62,14 @@ __all__ = [
     "IncrementalDetokenizer",
     "Intake",
     "KVManager",
+    "MeasuredStep",
     "Metric",
     "PerProposer",
     "ProposerGuard",
     "Request",
     "SchedulerOutput",
     "Sequence",
+    "Speculation",
     "StepCosts",
     "StopChecker",
     "TensorParallel",
@@ -71,9 +79,11 @@ __all__ = [
     "check_draft",
     "make_sampler",
     "no_states",
+    "open_speculation",
     "problem_of",
     "release_threads",
     "select_rows",
+    "signed",
     "undeclared",
 ]
 
@@ -94,24 +104,29 @@ __getattr__ = lazily(
         "IncrementalDetokenizer": "detokenizer",
         "Intake": "intake",
         "KVManager": "kv_manager",
+        "MeasuredStep": "speculation.adaptive",
         "Metric": "metrics",
+        "PerProposer": "metrics",
         "ProposerGuard": "speculation.guard",
         "Request": "request",
+        "SEED_BITS": "intake",
         "SchedulerOutput": "scheduler_output",
         "Sequence": "sequence",
+        "Speculation": "speculation.speculation",
         "StepCosts": "speculation.adaptive.step_costs",
         "StopChecker": "stop_checker",
         "TensorParallel": "ranks",
         "TopK": "speculation.top_k",
-        "PerProposer": "metrics",
         "Vector": "metrics",
         "assemble": "build",
         "check_draft": "speculation.check_draft",
         "make_sampler": "build",
         "no_states": "speculation.opening",
+        "open_speculation": "speculation.opening",
         "problem_of": "check_verdict",
         "release_threads": "openmp",
         "select_rows": "speculation.check_draft",
+        "signed": "intake",
         "undeclared": "speculation.undeclared",
     },
 )

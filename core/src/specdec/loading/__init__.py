@@ -8,6 +8,7 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.loading.admission import check_rope as check_rope
+    from specdec.loading.checkpoint import SafetensorsReader as SafetensorsReader
     from specdec.loading.draft import load_draft as load_draft
     from specdec.loading.target import LoadedTarget as LoadedTarget
     from specdec.loading.target import fingerprint as fingerprint
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LoadedTarget",
+    "SafetensorsReader",
     "check_rope",
     "fingerprint",
     "load_draft",
@@ -27,6 +29,7 @@ __getattr__ = lazily(
     __name__,
     {
         "LoadedTarget": "target",
+        "SafetensorsReader": "checkpoint",
         "check_rope": "admission",
         "fingerprint": "target",
         "load_draft": "draft",

@@ -17,6 +17,8 @@ from torch.utils._device import DeviceContext
 
 from specdec.errors import is_interrupt
 
+__all__ = ["importing", "undisturbed"]
+
 logger = logging.getLogger("specdec")
 
 Result = TypeVar("Result")

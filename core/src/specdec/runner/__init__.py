@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from specdec.interfaces.sent import sent
 from specdec.runner.agreement import FACTOR, agreement, distance
+from specdec.runner.attention_choice import choose_attention
 from specdec.runner.binding import ATTENTION_NAME
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.layers import decoder_layers, input_embedding, output_head
@@ -22,6 +23,7 @@ __all__ = [
     "SdpaAttention",
     "SlotPool",
     "agreement",
+    "choose_attention",
     "decoder_layers",
     "distance",
     "fast_linear",

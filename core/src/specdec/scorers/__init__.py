@@ -8,11 +8,13 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.scorers.lending import Lender as Lender
+    from specdec.scorers.memory import num_slots as num_slots
     from specdec.scorers.transformers import TransformersScorer as TransformersScorer
 
 __all__ = [
     "Lender",
     "TransformersScorer",
+    "num_slots",
 ]
 
 __getattr__ = lazily(
@@ -20,5 +22,6 @@ __getattr__ = lazily(
     {
         "Lender": "lending",
         "TransformersScorer": "transformers",
+        "num_slots": "memory",
     },
 )

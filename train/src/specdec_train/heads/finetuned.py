@@ -11,11 +11,11 @@ from transformers import PreTrainedModel
 
 from specdec import EngineOptions
 from specdec.config import ZOO, TargetFacts, zoo_draft
-from specdec.hosting import HostTarget
 from specdec.interfaces import TargetHandle
 from specdec.runner import input_embedding, output_head
 from specdec.scorers import Lender
 from specdec_drafting import HeadCheckpoint
+from specdec_hosting import HostTarget
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_eagle.aux_layers import layers_read
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from specdec import ConfigError
 from specdec.config import ResolvedSpeculation
-from specdec.hosting import HostedProposer, open_proposer, resolve_for_host
+from specdec_hosting import HostedProposer, open_proposer, resolve_for_host
 from specdec_vllm.binding import Binding
 from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Requests

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from specdec import ConfigError, EngineOptions
 from specdec.config import ResolvedSpeculation, parse_speculative_config
-from specdec.engine.speculation.opening import open_speculation
-from specdec.engine_options import EngineOptions
-from specdec.errors import ConfigError
-from specdec.hosting.hosted import HostedProposer
-from specdec.hosting.target import HostTarget
-from specdec.interfaces.attention import AttentionNeeds
-from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
-from specdec.interfaces.proposer import Proposer
+from specdec.engine import open_speculation
+from specdec.interfaces import NEEDED_CAPABILITIES, AttentionNeeds, Capability, Proposer
 from specdec.registry.undisturbed import importing
-from specdec.runner.attention_choice import choose_attention
-from specdec.scorers.lending import Lender
-from specdec.scorers.memory import num_slots
+from specdec.runner import choose_attention
+from specdec.scorers import Lender, num_slots
+from specdec_hosting.hosted import HostedProposer
+from specdec_hosting.target import HostTarget
 
 OWN_VERIFIER = ("strict",)
 """The values of `rejection_sample_method` for a host that verifies drafts only with its own draws."""

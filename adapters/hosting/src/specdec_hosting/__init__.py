@@ -4,8 +4,8 @@
 receives requests and their tokens, and drafts for them under the engine's own guard.
 """
 
-from specdec.hosting.hosted import HostedProposer
-from specdec.hosting.opening import open_proposer, resolve_for_host
-from specdec.hosting.target import HostTarget
+from specdec_hosting.hosted import HostedProposer
+from specdec_hosting.opening import open_proposer, resolve_for_host
+from specdec_hosting.target import HostTarget
 
 __all__ = ["HostTarget", "HostedProposer", "open_proposer", "resolve_for_host"]

@@ -10,7 +10,7 @@ from speccheck.hosting import HIDDEN, drive, state_at, states_of
 
 from specdec import FinishReason, SamplingParams
 from specdec.engine.speculation.adaptive import MeasuredStep
-from specdec.hosting import HostedProposer, HostTarget, open_proposer
+from specdec_hosting import HostedProposer, HostTarget, open_proposer
 
 VOCAB, LENGTH, K = 128, 1200, 4
 PLAIN_S = 10e-3
@@ -30,7 +30,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("specdec.hosting.hosted.time", made)
+    monkeypatch.setattr("specdec_hosting.hosted.time", made)
     return made
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.adaptive import MeasuredStep
-from specdec.engine.speculation.speculation import Speculation
+from specdec.engine import MeasuredStep, Sequence, Speculation
 
 
 @dataclass(frozen=True)

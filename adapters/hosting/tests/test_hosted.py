@@ -12,7 +12,7 @@ from speccheck.malformed import MALFORMED
 from speccheck.models import tiny
 
 from specdec import ConfigError, FinishReason, PluginError, SamplingParams
-from specdec.hosting import HostedProposer, HostTarget, open_proposer
+from specdec_hosting import HostedProposer, HostTarget, open_proposer
 
 VOCAB, MAX_LEN = 128, 160
 PROMPTS = {"a": 9, "b": 31, "c": 2}

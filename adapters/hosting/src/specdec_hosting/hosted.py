@@ -10,18 +10,11 @@ from collections.abc import Sequence as Ids
 import numpy as np
 import torch
 
+from specdec import SamplingParams
 from specdec.config import ResolvedSpeculation
-from specdec.engine.intake import SEED_BITS, signed
-from specdec.engine.metrics import Metric
-from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.speculation import Speculation
-from specdec.hosting.host_steps import HostSteps
-from specdec.interfaces.batch import TokenIds
-from specdec.interfaces.draft import CheckedDraft
-from specdec.interfaces.finish import FinishReason
-from specdec.interfaces.proposer import Proposer
-from specdec.interfaces.target import TargetInfo
-from specdec.sampling_params import SamplingParams
+from specdec.engine import SEED_BITS, Metric, Sequence, Speculation, signed
+from specdec.interfaces import CheckedDraft, FinishReason, Proposer, TargetInfo, TokenIds
+from specdec_hosting.host_steps import HostSteps
 
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
 

@@ -12,16 +12,11 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from specdec.config import TargetFacts
-from specdec.config.checkpoint import read_mapping_of
-from specdec.engine_options import EngineOptions
-from specdec.errors import ConfigError
-from specdec.interfaces.capability import Capability
-from specdec.interfaces.target import TargetHandle, TargetInfo
-from specdec.loading.checkpoint import SafetensorsReader
-from specdec.loading.draft import load_draft
-from specdec.loading.target import fingerprint
-from specdec.scorers.lending import Lender
+from specdec import ConfigError, EngineOptions
+from specdec.config import TargetFacts, read_mapping_of
+from specdec.interfaces import Capability, TargetHandle, TargetInfo
+from specdec.loading import SafetensorsReader, fingerprint, load_draft
+from specdec.scorers import Lender
 
 
 @dataclass(frozen=True, kw_only=True)
