@@ -9,8 +9,7 @@ from pathlib import Path
 
 from servercheck.served import Served
 
-from specdec.engine.latency_histogram import BOUNDS_S
-from specdec.engine.metrics import EngineMetrics, Gauge, Metric
+from specdec.engine.metrics import BOUNDS_S, EngineMetrics, Gauge, Metric
 from specdec.interfaces.observer import StepStats
 from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from specdec_server.descriptions import ENGINE_METRICS

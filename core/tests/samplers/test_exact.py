@@ -10,7 +10,7 @@ from lawcheck.exact import bias, outcome, worst_bias
 from lawcheck.world import CHAINS, TREES, World, all_drafts, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
-from specdec.samplers.block_scheme import block_scheme
+from specdec.samplers.block import block_scheme
 from specdec.samplers.rejection import rejection_scheme
 from specdec.samplers.scheme import Scheme
 from specdec_kernels.cpu.verification.schemes import compiled_scheme

@@ -17,7 +17,7 @@ from lawcheck.exact import Decision, bias, by_children, in_order, outcome
 from lawcheck.world import CHAINS, Drafts, World, all_drafts, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
-from specdec.samplers.block_scheme import block_scheme
+from specdec.samplers.block import block_scheme
 from specdec.samplers.rejection import rejection_scheme
 from specdec.samplers.scheme import Scheme
 from specdec.samplers.sibling_walk import walk_siblings

@@ -15,7 +15,7 @@ from lawcheck.exact import outcome
 from lawcheck.world import World, all_drafts, on_trial
 
 from specdec.interfaces import DraftSampling
-from specdec.samplers.block_scheme import block_scheme
+from specdec.samplers.block import block_scheme
 from specdec.samplers.rejection import rejection_scheme
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
 

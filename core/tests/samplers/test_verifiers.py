@@ -24,8 +24,7 @@ from specdec.interfaces import (
     Scores,
     VerifyBatch,
 )
-from specdec.samplers.block import BlockSampler
-from specdec.samplers.block_scheme import block_scheme
+from specdec.samplers.block import BlockSampler, block_scheme
 from specdec.samplers.decide import decide
 from specdec.samplers.emission import draw_tokens
 from specdec.samplers.probabilistic import ProbabilisticSampler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 
 import torch
@@ -26,15 +26,6 @@ from specdec.logits.logprobs import LogprobRecord
 from specdec.outputs import DraftStep
 
 logger = logging.getLogger("specdec")
-
-
-@dataclass(slots=True)
-class Committed:
-    """Counts of one committed step."""
-
-    num_emitted_tokens: int = 0
-    num_accepted: list[int] = field(default_factory=list)
-    """Drafted tokens that were accepted and kept, for each sequence that sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +63,10 @@ class Committer:
         scores: Scores,
         verdict: Verdict,
         watches: dict[Sequence, StopChecker],
-    ) -> Committed:
-        """Commit one step; sequences that end are marked finished."""
-        done, sound = Committed(), verdict.is_sound
+    ) -> list[Outcome]:
+        """Commit one step; sequences that end are marked finished. Returns what was kept for each that sampled."""
+        outcomes: list[Outcome] = []
+        sound = verdict.is_sound
         delivery = self._delivery
         if delivery is not None and delivery.num_top_k:
             decoding = [scheduled.sequences[index] for index in scheduled.decoding]
@@ -93,11 +85,12 @@ class Committer:
             outcome = None
             if row is not None and sound is not None and _spoils(draft, row, scores, verdict, sound):
                 self._repeat_without_draft(sequence)
-                done.num_accepted.append(0)
+                outcomes.append(Outcome(row, len(draft.rows[row]), [], []))
                 continue
             if row is not None:
                 outcome = _judge(sequence, watches[sequence], row, draft, scores, verdict, sound)
-                self._count(done, sequence, outcome, is_expected=index in scheduled.expected)
+                outcomes.append(outcome)
+                _count(sequence, outcome, is_expected=index in scheduled.expected)
             nodes = [] if outcome is None else outcome.nodes
             self._keep_rows(sequence, chunk, nodes)
             self._keep_states(sequence, chunk, scores, scores.first_rows[index], outcome)
@@ -105,7 +98,7 @@ class Committer:
             if outcome is not None and outcome.emitted:
                 self._append(sequence, draft, scores, outcome)
             self._kv.publish(sequence)
-        return done
+        return outcomes
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
         """Commit nothing of a sequence, so that its rows run again in the next step, and stop drafting for it."""
@@ -165,17 +158,17 @@ class Committer:
             proposer = self.proposer_name if draft.proposers is None else str(draft.proposers[row])
         return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
 
-    def _count(self, done: Committed, sequence: Sequence, outcome: Outcome, *, is_expected: bool) -> None:
-        num_accepted = len(outcome.nodes)
-        done.num_emitted_tokens += len(outcome.emitted)
-        done.num_accepted.append(num_accepted)
-        if not outcome.num_drafted:  # the proposer may still have to learn of an earlier draft
-            return
-        sequence.drafts.count(outcome.num_drafted, num_accepted)
-        if not is_expected:
-            sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
-        elif sequence.expected is not None:
-            sequence.expected.observe(outcome.num_drafted, num_accepted)
+
+def _count(sequence: Sequence, outcome: Outcome, *, is_expected: bool) -> None:
+    """Count a sequence's verified draft."""
+    num_accepted = len(outcome.nodes)
+    if not outcome.num_drafted:  # the proposer may still have to learn of an earlier draft
+        return
+    sequence.drafts.count(outcome.num_drafted, num_accepted)
+    if not is_expected:
+        sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
+    elif sequence.expected is not None:
+        sequence.expected.observe(outcome.num_drafted, num_accepted)
 
 
 def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: Ids[bool]) -> bool:

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from specdec.engine.check_verdict import check_verdict
-from specdec.engine.commit import Committer
+from specdec.engine.commit import Committer, Outcome
 from specdec.engine.constrain import constrain
 from specdec.engine.containment import Contained, output_of
 from specdec.engine.expected.insert import with_expected
@@ -152,10 +152,10 @@ class Engine:
         verdict = self._sampler.verify(scores, draft, batch)
         verdict = check_verdict(verdict, batch.num_nodes, scores, self._sampler.name)
         times.append(perf_counter() - ONCE.seconds)
-        done = self._committer.commit(scheduled, draft, scores, verdict, self._watches)
+        outcomes = self._committer.commit(scheduled, draft, scores, verdict, self._watches)
         outputs = self._show(scheduled)
         times.append(perf_counter() - ONCE.seconds)
-        self._observe(scheduled, draft, done.num_accepted, done.num_emitted_tokens, times)
+        self._observe(scheduled, draft, outcomes, times)
         return outputs
 
     def _propose(self, scheduled: SchedulerOutput) -> CheckedDraft:
@@ -291,14 +291,9 @@ class Engine:
                     )  # fmt: skip
 
     def _observe(
-        self,
-        scheduled: SchedulerOutput,
-        draft: CheckedDraft,
-        num_accepted: list[int],
-        num_emitted: int,
-        times: list[float],
+        self, scheduled: SchedulerOutput, draft: CheckedDraft, outcomes: list[Outcome], times: list[float]
     ) -> None:
-        drafted = [len(row) for row in draft.rows]
+        drafted, num_accepted = [len(row) for row in draft.rows], [len(outcome.nodes) for outcome in outcomes]
         names = draft.proposers or [self._committer.proposer_name or ""] * len(drafted)
         for name, count, accepted in zip(names, drafted, num_accepted, strict=True):
             self.metrics.count_draft(name, count, accepted)
@@ -309,7 +304,7 @@ class Engine:
             num_drafts=sum(1 for count in drafted if count),
             num_draft_tokens=sum(drafted),
             num_accepted_tokens=sum(num_accepted),
-            num_emitted_tokens=num_emitted,
+            num_emitted_tokens=sum(len(outcome.emitted) for outcome in outcomes),
             schedule_ms=spans[0],
             propose_ms=spans[1],
             score_ms=spans[2],

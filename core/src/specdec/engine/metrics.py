@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from specdec.engine.latency_histogram import BOUNDS_S, LatencyHistogram
 from specdec.interfaces.observer import StepStats
 
+BOUNDS_S = (
+    0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+"""Upper bounds of the buckets of times, in seconds; one more bucket holds all longer times."""
 _PREFIX = "vllm:spec_decode_"
 _OF_DRAFTS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 _PARTS = ("schedule", "propose", "score", "verify", "commit")
@@ -43,16 +47,21 @@ class Vector:
     values: list[int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Histogram:
     """Counts of times, in seconds, in buckets with upper bounds."""
 
     name: str
-    bounds: tuple[float, ...]
-    counts: list[int]
+    bounds: tuple[float, ...] = BOUNDS_S
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     """Per bucket, one more than there are bounds; not cumulative."""
-    total: float
+    total: float = 0.0
     """Sum of the times."""
+
+    def observe(self, seconds: float) -> None:
+        """Count a time."""
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,9 @@ class EngineMetrics(DraftCounts):
     score_s: float = 0.0
     verify_s: float = 0.0
     commit_s: float = 0.0
-    inter_token_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    inter_token_latency: Histogram = field(
+        default_factory=lambda: Histogram("vllm:inter_token_latency_seconds")
+    )
     """Times between two steps that added tokens to the same sample."""
 
     def __post_init__(self) -> None:
@@ -148,10 +159,5 @@ class EngineMetrics(DraftCounts):
             *(Counter(f"specdec:{name}", getattr(self, name)) for name in _OWN),
             Counter("vllm:num_preemptions", self.num_preemptions),
             *(Counter(f"specdec:{part}_seconds", getattr(self, f"{part}_s")) for part in _PARTS),
-            Histogram(
-                "vllm:inter_token_latency_seconds",
-                BOUNDS_S,
-                list(self.inter_token_latency.counts),
-                self.inter_token_latency.total,
-            ),
+            replace(self.inter_token_latency, counts=list(self.inter_token_latency.counts)),
         ]

@@ -1,6 +1,6 @@
 """Rejection sampling and block verification on the CPU, compiled: one pass over a row where torch needs several.
 
-Uses the recursion of `sibling_walk` and the closed forms of `rejection` and `block_scheme`, which are the
+Uses the recursion of `sibling_walk` and the closed forms of `rejection` and `block`, which are the
 specification, in double precision. A residual is kept as `rest * scale`, so that normalisation needs no extra
 pass.
 """
