@@ -36,7 +36,7 @@ def engine_metrics() -> list[Metric]:
     engine.count_draft("first", 4, 3)
     engine.count_draft("second", 2, 0)
     for seconds in (0.0004, 0.004, 0.004, 20.0):
-        engine.inter_token_latency.observe(seconds)
+        engine.count_time_between_tokens(seconds)
     gauges = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
     return [*engine.snapshot(), *(Gauge(f"vllm:{name}", 0.25) for name in gauges)]
 

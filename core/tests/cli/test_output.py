@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
 
 from specdec.cli import output
-from specdec.cli.quiet import notices_once
 
 
 def test_json_goes_to_a_file_or_to_standard_output(
@@ -29,12 +27,3 @@ def test_columns_are_aligned_without_trailing_blanks(capsys: pytest.CaptureFixtu
     output.print_fields({"ab": 1, "c": "d"})
     output.print_fields({})
     assert capsys.readouterr().out == "A\nab  1\nc   d\n"
-
-
-def test_a_notice_that_comes_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("specdec")
-    with notices_once():
-        for text in ("slow", "slow", "slower"):
-            logger.warning("it is %s", text)
-    logger.warning("it is %s", "slow")
-    assert [record.getMessage() for record in caplog.records] == ["it is slow", "it is slower", "it is slow"]

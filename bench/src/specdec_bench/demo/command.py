@@ -57,7 +57,7 @@ def demo(
     Plain decoding and the methods generate the same texts, which must not change, and then the fastest answers a prompt,
     accepted drafts in colour. The exit code is 1 if a text changes.
     """
-    from specdec.cli import notices_once
+    from specdec_bench.notices import notices_once
 
     with notices_once():
         is_same = _demo(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import notices_once, print_json, warn
+from specdec.cli import print_json, warn
+from specdec_bench.notices import notices_once
 
 if TYPE_CHECKING:
     from specdec_bench.tune.report import TuneReport

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from specdec.cli.progress_bar import loading as loading
     from specdec.cli.progress_bar import progress as progress
     from specdec.cli.quiet import hush_libraries as hush_libraries
-    from specdec.cli.quiet import notices_once as notices_once
 
 __all__ = [
     "Steps",
@@ -32,7 +31,6 @@ __all__ = [
     "loading",
     "no_drafts_message",
     "no_drafts_warning",
-    "notices_once",
     "print_fields",
     "print_json",
     "print_table",
@@ -51,7 +49,6 @@ __getattr__ = lazily(
         "hush_libraries": "quiet",
         "no_drafts_message": "no_drafts",
         "no_drafts_warning": "no_drafts",
-        "notices_once": "quiet",
         "print_fields": "output",
         "print_json": "output",
         "print_table": "output",

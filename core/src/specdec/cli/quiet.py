@@ -1,11 +1,8 @@
-"""Suppresses noise between a command's output: progress bars of libraries, and repeated notices."""
+"""Suppresses progress bars of libraries."""
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 def hush_libraries() -> None:
@@ -16,22 +13,3 @@ def hush_libraries() -> None:
     logging.disable_progress_bar()
     if not sys.stderr.isatty():
         disable_progress_bars()
-
-
-@contextmanager
-def notices_once() -> Iterator[None]:
-    """Log each specdec warning once, for commands that create many engines."""
-    said: set[str] = set()
-
-    def is_new(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        is_first = message not in said
-        said.add(message)
-        return is_first
-
-    logger = logging.getLogger("specdec")
-    logger.addFilter(is_new)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_new)

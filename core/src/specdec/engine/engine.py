@@ -223,7 +223,7 @@ class Engine:
             if sequence.first_token_time is None:
                 sequence.first_token_time = now
             else:
-                self.metrics.inter_token_latency.observe(now - sequence.last_token_time)
+                self.metrics.count_time_between_tokens(now - sequence.last_token_time)
             sequence.last_token_time = now
         for sequence in scheduled.sequences:
             request = self._owners[sequence]

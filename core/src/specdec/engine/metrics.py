@@ -58,11 +58,6 @@ class Histogram:
     total: float = 0.0
     """Sum of the times."""
 
-    def observe(self, seconds: float) -> None:
-        """Count a time."""
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
-
 
 @dataclass(frozen=True)
 class PerProposer:
@@ -145,6 +140,11 @@ class EngineMetrics(DraftCounts):
             self.count(num_drafted, num_accepted)
             is_named = proposer in self.by_proposer or len(self.by_proposer) < _MOST_PROPOSERS
             self.by_proposer[proposer if is_named else "others"].count(num_drafted, num_accepted)
+
+    def count_time_between_tokens(self, seconds: float) -> None:
+        """Add a time between two steps that added tokens to the same sample."""
+        self.inter_token_latency.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.inter_token_latency.total += seconds
 
     def snapshot(self) -> list[Metric]:
         """Return all metrics."""
