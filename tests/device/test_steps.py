@@ -1,4 +1,4 @@
-"""The device path on a pretend device: tokens and log probabilities are the CPU's, and requests to the device are counted.
+"""The device path on a pretend device: tokens and log probabilities are the CPU's, and what a step asks of it is counted.
 
 The numbers in `counts.json` are what a settled step, the median of a generation, may ask for. A change may lower them and
 never raises them.
@@ -45,7 +45,7 @@ PARAMS = {
 TEXT = "def name(self):\n    return self._name\n\ndef value(self):\n    return self._value\n\ndef "
 SIZES = (1, 3, 8)
 OPTIONS = {
-    "dtype": "float32", "max_model_len": 256, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
 
@@ -114,7 +114,7 @@ def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: l
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PARAMS)
-def test_a_generation(name: str, size: int, served, device, prompts, expected, record_property) -> None:
+def test_a_generation(name: str, size: int, served, device, prompts, expected) -> None:
     method, llm = served
     outputs, steps = counted(llm, device, prompts[:size], params(name)[:size])
     for output, wanted in zip(outputs, expected[name][:size], strict=True):
@@ -130,7 +130,7 @@ def test_a_generation(name: str, size: int, served, device, prompts, expected, r
     if method != "plain":
         assert sum(output.metrics.num_draft_tokens for output in outputs) > 0
     settled = [median(getattr(step, kind) for step in steps) for kind in LIMITED]
-    record_property("counts", f"{method} {name} {size} {settled}")
+    print(f"\ncounts: {method} {name} {size} {settled}")  # pytest -rP shows it
     most = HELD[method][name][SIZES.index(size)]
     typical = min(steps, key=lambda step: abs(step.launches - settled[1]))
     for kind, got, held in zip(LIMITED, settled, most, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PackedBatch, Runner, Segment
+from specdec.interfaces import HostRows, PackedBatch, Runner, Segment
 from specdec.runner import sent
 
 Int64s = npt.NDArray[np.int64]
@@ -132,18 +132,17 @@ def _run(runner: Runner, pieces: list[Piece], stage: int) -> tuple[torch.Tensor 
     rows = wanted or [0]
     features = [piece.features for piece in pieces if piece.features is not None]
     output = runner.forward(
-        PackedBatch(
-            token_ids=sent(_tensor([piece.ids for piece in pieces]), device),
-            positions=sent(_tensor(positions), device),
-            segments=segments,
-            slots=None if len(pieces) == 1 else sent(_tensor(slots), device),
-            logits_rows=None if len(rows) == row else torch.tensor(rows, device=device),
+        PackedBatch.of_rows(
+            HostRows(
+                token_ids=np.concatenate([piece.ids for piece in pieces]),
+                positions=np.concatenate(positions),
+                slots=np.concatenate(slots),
+                logits_rows=None if len(rows) == row else np.array(rows),
+            ),
+            segments,
+            device,
         ),
         None if not features else features[0] if len(features) == 1 else torch.cat(features),
         stage,
     )
     return output.logits if wanted else None, output.hidden_states
-
-
-def _tensor(parts: list[Int64s]) -> torch.Tensor:
-    return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))

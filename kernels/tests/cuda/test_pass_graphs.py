@@ -54,7 +54,7 @@ def test_a_shape_is_recorded_when_it_comes_again() -> None:
         1,
         2,
         1,
-        1000 + 2 * 256 // 16 * 8 + MAX_ROWS * (4 + 4),  # with the outputs that all recordings share
+        1000 + 4 * 1024 // 16 * 8 + MAX_ROWS * (4 + 4),  # with the outputs that all recordings share
     )
 
 
@@ -72,10 +72,11 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
     batch = step([3, 2], [5, 9])
     rows = paged_pass(batch, NUM_SLOTS, is_exact=False)
     shape = padded_shape(5, rows)
-    assert (shape.num_rows, shape.num_requests) == (8, 2)
+    assert (shape.num_rows, shape.num_requests) == (8, 8)
     static = StaticPass(replace(shape, num_requests=4), 512, CPU, torch.ones(5, 6))
     for number in (3.0, 5.0):
         static.fill(batch, rows, None, torch.full((5, 6), number))
+        static.make_tables()
         assert static.rows.slots.tolist() == [5, 6, 7, 137, 138, -1, -1, -1]
         assert static.rows.query_starts.tolist() == [0, 3, 5, 5, 5]
         assert static.rows.context_lens.tolist() == [8, 11, 0, 0]

@@ -11,7 +11,7 @@ from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.backend import TritonBackend
 from specdec_kernels.cuda.form import GraphForm
 from specdec_kernels.cuda.graphs import Recording
-from specdec_kernels.cuda.paged_pass import PagedPass, paged_pass
+from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, pass_numbers
 
 NUM_SLOTS = 1024
 
@@ -64,6 +64,9 @@ class StandInAttention:
 
     def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
         return paged_pass(batch, NUM_SLOTS, is_exact=False), None
+
+    def numbers(self, batch: PackedBatch) -> PassNumbers | None:
+        return None if batch.host is None else pass_numbers(batch.segments, NUM_SLOTS)
 
     def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
         self.rows = rows

@@ -17,7 +17,7 @@ from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.form import Form
-from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
+from specdec.interfaces.forward import ForwardOutput, HostRows, PackedBatch, Segment
 from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
@@ -65,6 +65,7 @@ __all__ = [
     "GrammarState",
     "Grammars",
     "HeadParts",
+    "HostRows",
     "KVCache",
     "KeptStates",
     "LayerShape",

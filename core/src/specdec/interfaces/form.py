@@ -42,6 +42,9 @@ class Form(ABC):
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:  # noqa: B027  most have nothing to compile
         """Run a short pass in each way that a pass may take here, so that no request compiles anything."""
 
+    def prepare(self, num_requests: int) -> None:  # noqa: B027  most record nothing
+        """Record or compile passes of up to so many requests; the cache is allocated, and only its padding may be written."""
+
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics, by name."""
         return {}

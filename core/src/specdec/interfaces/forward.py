@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import torch
+
+from specdec.interfaces.sent import sent_together
+
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -37,6 +43,16 @@ class Segment:
         return self.num_cached + self.num_rows
 
 
+@dataclass(frozen=True, slots=True)
+class HostRows:
+    """The numbers of a pass on the host; fields as in `PackedBatch`."""
+
+    token_ids: Int64s
+    positions: Int64s
+    slots: Int64s
+    logits_rows: Int64s | None
+
+
 @dataclass(slots=True)
 class PackedBatch:
     """Inputs of one forward pass over T rows."""
@@ -52,6 +68,38 @@ class PackedBatch:
     """`[R]` int64 rows whose logits are needed; None means all."""
     longest: int | None = None
     """All positions are below this; None if they are below the longest `Segment.kv_len`, as in every pass but a probe."""
+    host: HostRows | None = field(default=None, init=False)
+    """The same numbers, of a pass made from them."""
+    device: torch.device = field(default=torch.device("cpu"), init=False)
+    """With `host`: where the tensors are."""
+
+    @classmethod
+    def of_rows(cls, rows: HostRows, segments: list[Segment], device: torch.device) -> PackedBatch:
+        """Return a pass whose tensors are sent, together, when one of them is first read."""
+        batch: PackedBatch = object.__new__(cls)
+        batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
+        return batch
+
+    @property
+    def num_rows(self) -> int:
+        """T."""
+        return len(self.token_ids if self.host is None else self.host.token_ids)
+
+    def __getattr__(self, name: str) -> torch.Tensor | None:
+        if name not in _SENT or self.host is None:
+            raise AttributeError(name)
+        rows, is_single = self.host, len(self.segments) == 1
+        arrays = [rows.token_ids, rows.positions, *([] if is_single else [rows.slots])]
+        arrays += [] if rows.logits_rows is None else [rows.logits_rows]
+        tensors = iter(sent_together(arrays, self.device))
+        self.token_ids, self.positions = next(tensors), next(tensors)
+        self.slots = None if is_single else next(tensors)
+        self.logits_rows = next(tensors, None)
+        found: torch.Tensor | None = getattr(self, name)
+        return found
+
+
+_SENT = frozenset({"token_ids", "positions", "slots", "logits_rows"})
 
 
 @dataclass(slots=True)

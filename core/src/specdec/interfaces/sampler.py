@@ -48,7 +48,7 @@ class Verdict:
     token_ids: Sequence[Sequence[int]]
     """`[B][num_accepted + 1]`: emitted tokens: the accepted path and the correction or bonus token."""
     is_sound: Sequence[bool] | None = None
-    """`[R]`: `Scores.is_sound`, from a sampler that reads it from the device with the tokens; None leaves it to the engine."""
+    """`[R]`: `Scores.is_sound`, from a sampler that reads it together with the tokens; None leaves it to the engine."""
 
     @property
     def num_accepted(self) -> list[int]:

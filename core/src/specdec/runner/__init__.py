@@ -5,7 +5,7 @@ A proposer gets a runner from `TargetHandle.make_runner`. It keeps each request'
 
 from __future__ import annotations
 
-from specdec.interfaces.sent import sent
+from specdec.interfaces.sent import sent, sent_together
 from specdec.runner.agreement import FACTOR, agreement, distance
 from specdec.runner.attention_choice import choose_attention
 from specdec.runner.binding import ATTENTION_NAME
@@ -32,5 +32,6 @@ __all__ = [
     "input_embedding",
     "output_head",
     "sent",
+    "sent_together",
     "speed_up_linears",
 ]

@@ -155,6 +155,12 @@ class ModuleRunner:
         self.attention = self._make_attention(cache, self.max_context)
         self._rebind()
 
+    @in_inference_mode
+    def prepare(self, num_requests: int) -> None:
+        """Let the forms record what that many requests need, so that no request waits for it."""
+        for form in self._all_forms():
+            form.prepare(num_requests)
+
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""
         fallbacks = sum(len(forms) == 1 for forms in self.forms) if self.may_fuse else 0

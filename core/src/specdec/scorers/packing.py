@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draft import CheckedDraft
-from specdec.interfaces.forward import PackedBatch, Segment
+from specdec.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec.interfaces.score_batch import ScoreBatch
 from specdec.interfaces.sent import sent
 from specdec.logits.rows import RowBlock
@@ -83,17 +83,11 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
             )
             logits_rows.extend(range(row + chunk - 1, row + count))
         row += count
-    is_single = len(segments) == 1
     step.num_prompt_rows = len(prompt_rows)
-    step.batch = PackedBatch(
-        token_ids=sent(torch.from_numpy(tokens[0] if is_single else np.concatenate(tokens)), device),
-        positions=sent(torch.from_numpy(positions[0] if is_single else np.concatenate(positions)), device),
-        segments=segments,
-        slots=None if is_single else sent(torch.from_numpy(np.concatenate(slots)), device),
-        logits_rows=None
-        if len(logits_rows) == row and not prompt_rows
-        else sent(torch.tensor(logits_rows + prompt_rows, dtype=torch.int64), device),
-    )
+    has_all = len(logits_rows) == row and not prompt_rows
+    wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
+    host = HostRows(np.concatenate(tokens), np.concatenate(positions), np.concatenate(slots), wanted)
+    step.batch = PackedBatch.of_rows(host, segments, device)
     return step
 
 

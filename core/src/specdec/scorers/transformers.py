@@ -89,6 +89,8 @@ class TransformersScorer(Scorer):
         slots = num_slots(self.options, self.target, bytes_per_token, needed, spread, self._allocate_states)
         self.runner.allocate(slots)
         self._lender.allocate(slots)
+        for runner in runners:
+            runner.prepare(self.options.max_num_seqs)
 
     def _allocate_states(self, budget: int | None) -> int:
         """Allocate the states of as many requests as half of a budget has room for; returns the bytes they take."""

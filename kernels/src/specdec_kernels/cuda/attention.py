@@ -9,7 +9,7 @@ import torch
 
 from specdec.interfaces import KVCache, PackedBatch
 from specdec.runner import SdpaAttention
-from specdec_kernels.cuda.paged_pass import PagedPass, paged_pass
+from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, pass_numbers
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.paged_attention import pack_tree_mask, paged_attention
@@ -143,6 +143,12 @@ class PagedAttention:
             self.use(batch, rows, None if rows.visible is None else pack_tree_mask(rows.visible))
         assert self._prepared is not None
         return self._prepared[1:]
+
+    def numbers(self, batch: PackedBatch) -> PassNumbers | None:
+        """Return what the kernels read of a pass of chains that the host knows; None for any other pass."""
+        if batch.host is None or any(segment.tree_mask is not None for segment in batch.segments):
+            return None
+        return pass_numbers(batch.segments, self.cache.num_slots)
 
     def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
         """Use these tensors for the attention of a batch, instead of those derived from its segments."""

@@ -7,7 +7,9 @@ import torch
 from specdec.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Recorder
+from specdec_kernels.cuda.graphs.pass_shape import shapes_for
 from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.paged_pass import page_size_of
 
 
 class GraphForm(Form):
@@ -40,7 +42,7 @@ class GraphForm(Form):
             return self._inner.forward(batch, features)
         logits, *states = outputs
         return ForwardOutput(
-            logits=logits if batch.logits_rows is None else logits[batch.logits_rows],
+            logits=logits,
             hidden_states=states.pop(0) if self._runner.wanted.final else None,
             aux_hidden_states=tuple(states),
         )
@@ -57,6 +59,17 @@ class GraphForm(Form):
         self._passes = PassGraphs(*place, runner.rounding)
         if self._has_chain:
             self._chain = ChainGraphs(*place, self._num_positions())
+
+    def prepare(self, num_requests: int) -> None:
+        """See `Form.prepare`: record passes of chains."""
+        runner = self._runner
+        if self._passes is None or runner.device.type != "cuda":
+            return
+        module, features = runner.module, None
+        if isinstance(module, DraftHead):
+            features = torch.zeros(1, module.feature_size, dtype=runner.dtype, device=runner.device)
+        shapes = shapes_for(num_requests, runner.max_context, page_size_of(runner.cache.num_slots))
+        self._passes.prepare(shapes, runner.device, features)
 
     def counts(self) -> dict[str, int]:
         """See `Form.counts`."""

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from specdec.interfaces import PackedBatch, Segment
-from specdec.runner import sent
+from specdec.runner import sent, sent_together
+
+Int64s = npt.NDArray[np.int64]
+_ZERO = np.zeros(1, np.int64)
 
 _MAX_PAGE = 16
-_MIN_BOUND = 256
+_BOUND, _STEP = 1024, 8
+"""The least bound on contexts, and the factor from one to the next: few kernels and recordings, tables not much too wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,9 @@ class PagedPass:
     block_tables: torch.Tensor
     """`[B, M]` int64 pages of each request."""
     max_context_len: int
-    """Upper bound on the context lengths; a power of two, so that few kernels are compiled for all lengths."""
+    """Upper bound on the context lengths; of few values, so that few kernels are compiled for all lengths."""
+    first_pages: torch.Tensor | None = None
+    """`[B]` first page of each request whose others follow it; None if a request's pages are anywhere."""
     visible: torch.Tensor | None = None
     """`[T, W]` bool: for each row of a tree, which rows of its request in this pass it sees. Rows of chains see all
     rows before them."""
@@ -57,12 +64,10 @@ def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPa
     has_trees = any(segment.tree_mask is not None for segment in segments)
     if has_trees and (is_exact or any(segment.num_branched for segment in segments)):
         return _by_paths(batch, _slots(batch))
-    page_size = gcd(_MAX_PAGE, num_slots, *(segment.first_slot for segment in segments))
-    ends = [segment.row + segment.num_rows for segment in segments]
-    lengths = [segment.kv_len for segment in segments]
-    pages = [segment.first_slot // page_size for segment in segments]
-    starts, context_lens, first_pages = _sent([0, *ends], lengths, pages, device=device)
-    bound = _bound(max(lengths))
+    numbers = pass_numbers(segments, num_slots)
+    page_size, bound = numbers.page_size, numbers.bound
+    arrays = [numbers.query_starts, numbers.context_lens, numbers.first_pages]
+    starts, context_lens, first_pages = sent_together(arrays, device)
     visible = positions = None
     if has_trees:
         visible, positions = _tree_rows(batch)
@@ -73,9 +78,47 @@ def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPa
         context_lens=context_lens,
         block_tables=first_pages[:, None] + torch.arange(-(-bound // page_size), device=device),
         max_context_len=bound,
+        first_pages=first_pages,
         visible=visible,
         positions=positions,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PassNumbers:
+    """The same of a pass without branches in the cache, on the host."""
+
+    page_size: int
+    bound: int
+    """`PagedPass.max_context_len`."""
+    query_starts: Int64s
+    context_lens: Int64s
+    first_pages: Int64s
+    """`[B]` first page of each request; the others follow it."""
+
+
+def pass_numbers(segments: list[Segment], num_slots: int) -> PassNumbers:
+    """Return what the kernels read of these segments."""
+    table = np.array(
+        [(s.row + s.num_rows, s.num_cached + s.num_rows, s.first_slot) for s in segments], np.int64
+    )
+    ends, lengths, firsts = np.ascontiguousarray(table.T)
+    page_size = gcd(page_size_of(num_slots), int(np.gcd.reduce(firsts)))
+    starts = np.concatenate((_ZERO, ends))
+    return PassNumbers(page_size, bound_of(int(lengths.max())), starts, lengths, firsts // page_size)
+
+
+def page_size_of(num_slots: int) -> int:
+    """Return the page size of a cache in which no request begins within a page."""
+    return gcd(_MAX_PAGE, num_slots)
+
+
+def bound_of(length: int) -> int:
+    """Return the bound on contexts up to `length`."""
+    bound = _BOUND
+    while bound < length:
+        bound *= _STEP
+    return bound
 
 
 def _by_paths(batch: PackedBatch, slots: torch.Tensor) -> PagedPass:
@@ -91,8 +134,9 @@ def _by_paths(batch: PackedBatch, slots: torch.Tensor) -> PagedPass:
             starts.append(segment.row + end)
             firsts.append(segment.first_slot)
             lengths.append(segment.kv_len)
-    bound = _bound(max(lengths))
-    query_starts, context_lens, first_slots = _sent(starts, lengths, firsts, device=device)
+    bound = 1 << (max(lengths) - 1).bit_length()
+    arrays = [np.array(numbers, np.int64) for numbers in (starts, lengths, firsts)]
+    query_starts, context_lens, first_slots = sent_together(arrays, device)
     # The extra column receives the tokens that a row does not see.
     tables = first_slots[:, None] + torch.arange(bound + 1, device=device)
     request = 0
@@ -138,14 +182,3 @@ def _slots(batch: PackedBatch) -> torch.Tensor:
     only = batch.segments[0]
     start = only.first_slot + only.num_cached
     return torch.arange(start, start + only.num_rows, device=batch.token_ids.device)
-
-
-def _sent(*lists: list[int], device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Return lists of integers as tensors on a device, using one transfer."""
-    together = sent(torch.tensor([number for numbers in lists for number in numbers]), device)
-    return tuple(together.split([len(numbers) for numbers in lists]))
-
-
-def _bound(length: int) -> int:
-    """Return the power of two that bounds contexts up to `length`."""
-    return max(_MIN_BOUND, 1 << (length - 1).bit_length())

@@ -30,11 +30,13 @@ class PassArrays:
 
 def as_pass_arrays(batch: PackedBatch) -> PassArrays:
     """Convert a pass to the form that is sent."""
+    rows = batch.host or batch
+    is_single = len(batch.segments) == 1 and batch.host is not None
     return PassArrays(
-        token_ids=_array(batch.token_ids),
-        positions=_array(batch.positions),
-        slots=None if batch.slots is None else _array(batch.slots),
-        logits_rows=None if batch.logits_rows is None else _array(batch.logits_rows),
+        token_ids=_array(rows.token_ids),
+        positions=_array(rows.positions),
+        slots=None if rows.slots is None or is_single else _array(rows.slots),
+        logits_rows=None if rows.logits_rows is None else _array(rows.logits_rows),
         segments=[(s.row, s.num_rows, s.first_slot, s.num_cached, s.num_branched) for s in batch.segments],
         trees={
             index: (_array(s.tree_mask), None if s.depths is None else _array(s.depths))
@@ -64,8 +66,8 @@ def on_device(batch: PassArrays, device: torch.device) -> PackedBatch:
     )
 
 
-def _array(tensor: torch.Tensor) -> Array:
-    return np.ascontiguousarray(tensor.cpu().numpy())
+def _array(numbers: torch.Tensor | Array) -> Array:
+    return np.ascontiguousarray(numbers.cpu().numpy() if isinstance(numbers, torch.Tensor) else numbers)
 
 
 def _tensor(array: Array, device: torch.device) -> torch.Tensor:

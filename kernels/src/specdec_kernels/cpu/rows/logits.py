@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.floating]
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def scale(logits: Floats, temperatures: Floats, out: Floats) -> None:
-    """Write `(logits - max) / temperature` to `out [R, V]`, with maximum and temperature of each row. NaN fills its row."""
+    """Write `(logits - max) / temperature` to `out [R, V]`, each row's own. NaN spreads over its row."""
     for r in range(logits.shape[0]):
         row = logits[r]
         highest = row[0]

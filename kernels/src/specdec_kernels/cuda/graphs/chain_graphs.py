@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
-from specdec.interfaces import Chains, ChainWork, NewRows, PackedBatch, Segment, done_once
-from specdec.runner import sent
+from specdec.interfaces import Chains, ChainWork, HostRows, NewRows, PackedBatch, Segment, done_once
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
-from specdec_kernels.cuda.graphs.pass_shape import padded_shape
+from specdec_kernels.cuda.graphs.pass_shape import shape_of
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs
 from specdec_kernels.cuda.graphs.static_chain import ChainShape, StaticChain
@@ -50,17 +50,18 @@ class ChainGraphs(Graphs[StaticChain]):
         """Return the tokens of each row; see `Runner.draft_chain`."""
         num_rows = len(work.first_slots)
         batch = _last_pass(work, logits.device)
-        rows, _ = self._backend.prepare(batch)
+        numbers = self._backend.numbers(batch)
+        assert batch.host is not None and numbers is not None
         is_greedy = not any(t > 0 for t in work.temperatures)
         has_cuts = bool(work.cuts) and not is_greedy
-        shape = ChainShape(padded_shape(num_rows, rows), work.num_steps, is_greedy, work.rules, has_cuts)
+        shape = ChainShape(shape_of(num_rows, numbers), work.num_steps, is_greedy, work.rules, has_cuts)
         found = self._recordings.find(shape)
         static = (
             StaticChain(shape, self._max_context, self._max_positions, logits, states)
             if found is None
             else found[0]
         )
-        static.fill(batch, rows, logits, states, work)
+        static.fill(batch.host, numbers, logits, states, work)
         if found is not None:
             found[1].replay()
             self.num_replays += 1
@@ -110,14 +111,15 @@ def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
 
 def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
     """Return the pass with one row per request that has the longest contexts of the loop."""
-    first_slots = work.first_slots
-    lengths = [cached + work.num_steps for cached in work.num_cached]
-    table = sent(torch.tensor([[length - 1 for length in lengths], list(first_slots)]), device)
+    slots, last = (
+        np.array(work.first_slots, np.int64),
+        np.array(work.num_cached, np.int64) + work.num_steps - 1,
+    )
     segments = [
-        Segment(row, 1, slot, length - 1)
-        for row, (slot, length) in enumerate(zip(first_slots, lengths, strict=True))
+        Segment(row, 1, slot, cached)
+        for row, (slot, cached) in enumerate(zip(slots.tolist(), last.tolist(), strict=True))
     ]
-    return PackedBatch(torch.zeros_like(table[0]), table[0], segments, table[0] + table[1], None)
+    return PackedBatch.of_rows(HostRows(np.zeros_like(last), last, slots + last, None), segments, device)
 
 
 def _chains(outputs: Tensors, num_rows: int) -> Chains:

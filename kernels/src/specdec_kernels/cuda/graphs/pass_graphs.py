@@ -11,11 +11,17 @@ import torch
 
 from specdec.interfaces import PackedBatch, done_once
 from specdec.runner import FACTOR, distance
-from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, MAX_WHOLE_ROWS, PassShape, padded_shape
+from specdec_kernels.cuda.graphs.pass_shape import (
+    MAX_ROWS,
+    MAX_WHOLE_ROWS,
+    PassShape,
+    padded_shape,
+    shape_of,
+)
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
-from specdec_kernels.cuda.graphs.recordings import Graphs
+from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
-from specdec_kernels.cuda.paged_pass import PagedPass
+from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative distance between a replay and the pass it repeats that is always allowed."""
@@ -35,6 +41,9 @@ class PagedBackend(Protocol):
     def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
         """Return a pass in the form that the kernels read, and its tree mask."""
 
+    def numbers(self, batch: PackedBatch) -> PassNumbers | None:
+        """Return what the kernels read of a pass of chains that the host knows; None for any other pass."""
+
     def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
         """Use these tensors for the attention of a batch."""
 
@@ -42,8 +51,8 @@ class PagedBackend(Protocol):
 class PassGraphs(Graphs[StaticPass]):
     """Replays the passes of a runner that are short enough to be bound by launch overhead on the host.
 
-    A shape is recorded the second time it is used, and the recording's outputs are compared once with those of the eager
-    pass. If recording fails or they differ, one warning is logged and all later passes run eagerly.
+    Shapes of chains are recorded by `prepare`, others the second time they are used. A recording's outputs are compared once
+    with those of the eager pass. If recording fails or they differ, one warning is logged and all later passes run eagerly.
 
     Args:
         run: runs a pass.
@@ -68,33 +77,78 @@ class PassGraphs(Graphs[StaticPass]):
         """Device memory that the recordings hold."""
         return super().num_bytes + sum(output.nbytes for output in self._shared)
 
+    def prepare(self, shapes: list[PassShape], device: torch.device, features: torch.Tensor | None) -> None:
+        """Record shapes with passes of padding, which read and write nothing; as many as half of the room has.
+
+        Args:
+            shapes: the shapes.
+            device: where the tensors are.
+            features: `[T, F]` of a head, for width and dtype.
+        """
+        for shape in shapes:
+            half = self.num_recordings >= MAX_RECORDINGS // 2 or self.num_bytes >= MAX_BYTES // 2
+            if half or self.failure is not None:
+                return
+            static = StaticPass(shape, self._max_context, device, features)
+            self._record(shape, static, partial(self._run_once, static), shape.num_rows)
+
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
-        """Replay a pass; returns the outputs of `run` for all its rows, or None if it has to run eagerly."""
+        """Replay a pass; returns the outputs of `run`, logits of the wanted rows only, or None if it has to run eagerly."""
         outputs = None if self.failure is not None else self._replay(batch, features)
         if outputs is None:
             self.num_plain += 1
         return outputs
 
     def _replay(self, batch: PackedBatch, features: torch.Tensor | None) -> Tensors | None:
-        num_rows = len(batch.token_ids)
-        if num_rows > (MAX_ROWS if batch.logits_rows is None else MAX_WHOLE_ROWS):
+        num_rows, host = batch.num_rows, batch.host
+        wanted = batch.logits_rows if host is None else host.logits_rows
+        if num_rows > (MAX_ROWS if wanted is None else MAX_WHOLE_ROWS):
             return None
-        rows, tree_mask = self._backend.prepare(batch)
-        shape = padded_shape(num_rows, rows)
+        numbers = self._backend.numbers(batch)
+        shape = (
+            shape_of(num_rows, numbers)
+            if numbers
+            else padded_shape(num_rows, self._backend.prepare(batch)[0])
+        )
         found = self._recordings.find(shape)
         if found is None and self._recordings.is_due(shape):
-            found = self._record(shape, batch, rows, tree_mask, features)
+            static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
+            self._set(static, batch, numbers, features)
+            whole = partial(self._run, replace(batch, logits_rows=None), features)
+            found = self._record(shape, static, whole, num_rows)
         if found is None:
             return None
         static, recording = found
-        static.fill(batch, rows, tree_mask, features)
+        self._set(static, batch, numbers, features)
         recording.replay()
         self.num_replays += 1
-        return own_rows(recording.outputs, num_rows)
+        logits, *states = recording.outputs
+        if wanted is None:
+            logits = logits[:num_rows].clone()
+        else:
+            rows = static.logits_rows[: len(wanted)] if numbers else batch.logits_rows
+            logits = logits[rows]
+        return logits, *own_rows(tuple(states), num_rows)
+
+    def _set(
+        self,
+        static: StaticPass,
+        batch: PackedBatch,
+        numbers: PassNumbers | None,
+        features: torch.Tensor | None,
+    ) -> None:
+        if numbers is not None and batch.host is not None:
+            static.send(batch.host, numbers, features)
+        else:
+            static.fill(batch, *self._backend.prepare(batch), features)
+
+    def _run_once(self, static: StaticPass) -> Tensors:
+        static.make_tables()
+        self._backend.use(static.batch, static.rows, static.tree_mask)
+        return self._run(static.batch, static.features)
 
     def _run_static(self, static: StaticPass) -> Tensors:
-        self._backend.use(static.batch, static.rows, static.tree_mask)
-        outputs = self._run(static.batch, static.features)
+        outputs = self._run_once(static)
         places = tuple(place[: len(output)] for place, output in zip(self._shared, outputs, strict=True))
         for place, output in zip(places, outputs, strict=True):
             place.copy_(output)
@@ -103,24 +157,28 @@ class PassGraphs(Graphs[StaticPass]):
     def _record(
         self,
         shape: PassShape,
-        batch: PackedBatch,
-        rows: PagedPass,
-        tree_mask: torch.Tensor | None,
-        features: torch.Tensor | None,
+        static: StaticPass,
+        run: Callable[[], Tensors],
+        num_rows: int,
     ) -> tuple[StaticPass, Recording] | None:
-        """Record a shape with a pass of it; returns None on failure. All runs write the same values to the cache."""
-        static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
-        static.fill(batch, rows, tree_mask, features)
+        """Record a shape with a pass of it; returns None on failure. All runs write the same values to the cache.
+
+        Args:
+            shape: the shape.
+            static: the pass in its place.
+            run: runs the same pass eagerly.
+            num_rows: its rows.
+        """
         with done_once():
             try:
-                expected = self._run(replace(batch, logits_rows=None), features)
+                expected = run()
                 self._shared = self._shared or [
                     made.new_empty(MAX_ROWS, *made.shape[1:]) for made in expected
                 ]
                 recording = self._recorder.record(partial(self._run_static, static))
                 recording.replay()
                 wrong = difference(
-                    own_rows(recording.outputs, len(batch.token_ids)), expected, self._rounding
+                    own_rows(recording.outputs, num_rows), own_rows(expected, num_rows), self._rounding
                 )
             except RuntimeError as error:  # not recordable, or out of device memory
                 wrong = f"{type(error).__name__}: {error}"

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork, PackedBatch
+from specdec.interfaces import ChainRules, ChainWork, HostRows
 from specdec.noise import Stream, node_word
-from specdec.runner import sent
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
-from specdec_kernels.cuda.graphs.static_pass import StaticPass
-from specdec_kernels.cuda.paged_pass import PagedPass
+from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in
+from specdec_kernels.cuda.paged_pass import PassNumbers
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
 
 _MOST_KEPT = 64
@@ -63,12 +62,10 @@ class StaticChain:
         self._logits = logits.new_zeros(num_rows, logits.shape[1])
         self._carry = None if carry is None else carry.new_zeros(num_rows, carry.shape[1])
         size = max(num_rows, shape.last.num_requests)
-        self._cached, self._first_slots, self._seeds, self._samples, self._positions = torch.zeros(
-            (5, size), dtype=torch.int64, device=device
-        )
-        self._is_real = torch.zeros(size, dtype=torch.bool, device=device)
-        self._temperatures = torch.zeros(num_rows, 1, device=device)
-        self._cuts = torch.zeros(3, num_rows, 1, device=device) if shape.has_cuts else None
+        self._table = torch.zeros((6, size), dtype=torch.int64, device=device)
+        self._cached, self._first_slots, self._seeds, self._samples, self._positions, self._rows = self._table
+        self._heat = torch.zeros((4, num_rows), device=device)
+        """Temperature, top-k, top-p and min-p."""
         ids = shape.rules.target_ids
         self._target_ids = None if ids is None else torch.from_numpy(ids).to(device)
         self._num_noisy = shape.rules.num_ids if ids is None or shape.rules.is_drawn else int(ids[-1]) + 1
@@ -80,8 +77,8 @@ class StaticChain:
 
     def fill(
         self,
-        batch: PackedBatch,
-        rows: PagedPass,
+        host: HostRows,
+        numbers: PassNumbers,
         logits: torch.Tensor,
         carry: torch.Tensor | None,
         work: ChainWork,
@@ -89,35 +86,34 @@ class StaticChain:
         """Set the inputs of a loop.
 
         Args:
-            batch: its last pass.
-            rows: the same pass in the form that the kernels read.
+            host: its last pass.
+            numbers: the same pass in the form that the kernels read.
             logits: `[B, V]` of each row's last token.
             carry: `[B, F]` likewise.
             work: what to draft.
         """
-        count, device, keys = len(work.num_cached), logits.device, work.keys
-        self.step.fill(batch, rows, None, carry)
+        count, keys = len(work.num_cached), work.keys
+        self.step.send(host, numbers, carry)
         self._logits[:count].copy_(logits)
         if self._carry is not None:
             assert carry is not None
             self._carry[:count].copy_(carry)
-        table = np.array(
-            [work.num_cached, work.first_slots, keys.seeds, keys.samples, keys.positions], np.int64
-        )
-        on_device = sent(torch.from_numpy(table), device)
-        places = (self._cached, self._first_slots, self._seeds, self._samples, self._positions)
-        for place, values in zip(places, on_device, strict=True):
-            place[:count].copy_(values)
-        self._is_real[:count] = True
-        self._is_real[count:] = False
+        table = np.zeros(self._table.shape, np.int64)
+        columns = (work.num_cached, work.first_slots, keys.seeds, keys.samples, keys.positions)
+        for place, values in zip(table, columns, strict=False):
+            place[:count] = values
+        table[5, :count] = 1
+        copy_in(self._table, torch.from_numpy(table))
+        if self.shape.is_greedy:
+            return
+        heat = np.zeros(self._heat.shape, np.float32)
         # A positive temperature that float32 rounds to 0 is still not greedy.
-        warm = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
-        heat = sent(torch.tensor(warm, dtype=torch.float32), device)
-        self._temperatures[:count, 0].copy_(heat)
-        self._temperatures[count:] = 0.0
-        if self._cuts is not None:
-            cuts = [(k or _MOST_KEPT, p, floor) for k, p, floor in work.cuts]
-            self._cuts[:, :count, 0].copy_(sent(torch.tensor(cuts, dtype=torch.float32), device).T)
+        heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
+        if self.shape.has_cuts:
+            heat[1:, :count] = np.array(
+                [(k or _MOST_KEPT, p, floor) for k, p, floor in work.cuts], np.float32
+            ).T
+        copy_in(self._heat, torch.from_numpy(heat))
 
     def run(self, run_pass: Callable[[StaticPass], Tensors]) -> Tensors:
         """Run the loop.
@@ -128,6 +124,7 @@ class StaticChain:
         """
         rules, num_steps = self.shape.rules, self.shape.num_steps
         num_rows = self.shape.last.num_rows
+        self.step.make_tables()
         logits, carry = self._logits, self._carry
         ids, confidences, draft_probs = [], [], []
         first = logits[:, :0]
@@ -157,10 +154,11 @@ class StaticChain:
         rules = self.shape.rules
         if self.shape.is_greedy:
             return best, scores.softmax(-1) if rules.wants_confidences else scores
-        is_hot = self._temperatures > 0
-        heat = torch.where(is_hot, self._temperatures, 1.0)
+        temperatures = self._heat[0, :, None]
+        is_hot = temperatures > 0
+        heat = torch.where(is_hot, temperatures, 1.0)
         law = ((scores - scores.amax(-1, keepdim=True)) / heat).softmax(-1)
-        if self._cuts is not None:
+        if self.shape.has_cuts:
             law = self._cut(law)
         count = len(scores)
         word = node_word(Stream.DRAFT, step) if rules.is_drawn else node_word(Stream.TARGET)
@@ -173,8 +171,7 @@ class StaticChain:
 
     def _cut(self, law: torch.Tensor) -> torch.Tensor:
         """Return distributions `[T, num_ids]` without what the cuts leave out, and of any row only the best ids."""
-        assert self._cuts is not None
-        top_k, top_p, min_p = self._cuts
+        top_k, top_p, min_p = self._heat[1:, :, None]
         best = law.topk(min(_MOST_KEPT, law.shape[1])).values
         ranks = torch.arange(best.shape[1], device=best.device)
         keep = (best.cumsum(-1) - best < top_p) & (ranks < top_k) & (best >= min_p * best[:, :1])
@@ -188,12 +185,13 @@ class StaticChain:
         supports; tokens that a request chooses beyond its limit are dropped.
         """
         batch, rows = self.step.batch, self.step.rows
-        place = torch.where(self._is_real, self._cached + step, 0)
+        is_real = self._rows > 0
+        place = torch.where(is_real, self._cached + step, 0)
         count = len(batch.token_ids)
-        batch.token_ids.copy_(torch.where(self._is_real[:count], token_ids, 0))
+        batch.token_ids.copy_(torch.where(is_real[:count], token_ids, 0))
         batch.positions.copy_(place[:count].clamp_max(self._max_positions - 1))
-        rows.slots.copy_(torch.where(self._is_real, self._first_slots + place, -1)[:count])
-        rows.context_lens.copy_((place + self._is_real.long())[: len(rows.context_lens)])
+        rows.slots.copy_(torch.where(is_real, self._first_slots + place, -1)[:count])
+        rows.context_lens.copy_((place + self._rows)[: len(rows.context_lens)])
         if carry is not None:
             assert self.step.features is not None
             self.step.features.copy_(carry)
