@@ -12,6 +12,8 @@ from specdec.logits import LogprobRecord
 class RawLogits(LogprobRecord):
     """Keeps whole logits rows in float32, whereas a `LogprobRecord` keeps a few log probabilities per row."""
 
+    needs_logits = True
+
     def __init__(self) -> None:
         super().__init__(0, None)
         self.rows: list[torch.Tensor] = []

@@ -22,10 +22,13 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
-from specdec.logits.logprobs import LogprobRecord
+from specdec.logits.logprobs import Listing, LogprobRecord, listings
 from specdec.outputs import DraftStep
 
 logger = logging.getLogger("specdec")
+
+_FEW_LISTED = 64
+"""Most log probabilities of a token that are listed together with those of other requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Committer:
         if delivery is not None and delivery.num_top_k:
             decoding = [scheduled.sequences[index] for index in scheduled.decoding]
             delivery.keep_top_k(top_k_of(decoding, draft, scores, delivery.num_top_k, sound))
+        listed = _listed([scheduled.sequences[index] for index in scheduled.decoding], scores, verdict)
         row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
         num_prompt_rows = 0
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
@@ -88,7 +92,7 @@ class Committer:
                 outcomes.append(Outcome(row, len(draft.rows[row]), [], []))
                 continue
             if row is not None:
-                outcome = _judge(sequence, watches[sequence], row, draft, scores, verdict, sound)
+                outcome = _judge(sequence, watches[sequence], row, draft, scores, verdict, sound, listed)
                 outcomes.append(outcome)
                 _count(sequence, outcome, is_expected=index in scheduled.expected)
             nodes = [] if outcome is None else outcome.nodes
@@ -183,7 +187,7 @@ def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sou
 
 def _judge(
     sequence: Sequence, watch: StopChecker, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
-    sound: Ids[bool] | None,
+    sound: Ids[bool] | None, listed: Mapping[int, list[Listing]],
 ) -> Outcome:  # fmt: skip
     """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen.
 
@@ -200,7 +204,7 @@ def _judge(
         emitted = watch.accept(choosable)
         outcome = Outcome(row, num_drafted, nodes[: len(emitted)], emitted)
         if sequence.logprobs is not None and emitted:
-            _record(sequence.logprobs, scores, outcome)
+            _record(sequence.logprobs, scores, outcome, listed.get(row))
         if dead_row is not None and sequence.finish_reason is None:
             fail(sequence, dead_rows[dead_row])
             _log_cause(sequence, dead_row)
@@ -208,8 +212,25 @@ def _judge(
     return nothing
 
 
-def _record(record: LogprobRecord, scores: Scores, outcome: Outcome) -> None:
+def _listed(decoding: list[Sequence], scores: Scores, verdict: Verdict) -> dict[int, list[Listing]]:
+    """Return, by row of the draft, the log probabilities of a verdict's tokens, for requests that want few of each."""
+    records = [
+        (row, sequence.logprobs) for row, sequence in enumerate(decoding) if sequence.logprobs is not None
+    ]
+    wanted = {row: r.num_top for row, r in records if 0 <= r.num_top <= _FEW_LISTED and not r.needs_logits}
+    if not wanted:
+        return {}
+    rows = [scores.row_of(row, node) for row in wanted for node in (-1, *verdict.accepted_nodes[row])]
+    tokens = [token_id for row in wanted for token_id in verdict.token_ids[row]]
+    found = iter(listings(scores.raw_logits, rows, tokens, max(wanted.values())))
+    return {row: [next(found) for _ in verdict.token_ids[row]] for row in wanted}
+
+
+def _record(record: LogprobRecord, scores: Scores, outcome: Outcome, listed: list[Listing] | None) -> None:
     """Record log probabilities of the emitted tokens."""
+    if listed is not None:
+        record.take(outcome.emitted, listed[: len(outcome.emitted)])
+        return
     chosen_by = [scores.row_of(outcome.row, node) for node in (-1, *outcome.nodes)][: len(outcome.emitted)]
     index = torch.tensor(chosen_by, device=scores.raw_logits.device)
     record.add(scores.raw_logits[index], outcome.emitted)

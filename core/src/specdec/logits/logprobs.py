@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+import numpy as np
 import torch
 
+from specdec.interfaces.sent import sent_together
 from specdec.outputs import Logprob
 
 _ROWS_AT_ONCE = 64
@@ -22,6 +24,43 @@ class TokenText(Protocol):
         """Add a token."""
 
 
+Listing = tuple[float, int, list[int], list[float]]
+"""Of a row: log probability and rank of its token; ids and log probabilities of the most probable tokens."""
+
+
+def listings(
+    logits: torch.Tensor, rows: Sequence[int], token_ids: Sequence[int], count: int
+) -> list[Listing]:
+    """List log probabilities, read from the device by one transfer for many rows.
+
+    Args:
+        logits: `[R, V]`.
+        rows: `[N]` of `logits`.
+        token_ids: `[N]` the token of each row.
+        count: number of most probable tokens to list; at most V are.
+    """
+    found: list[Listing] = []
+    count = min(count, logits.shape[-1])
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        index, ids = sent_together([np.array(rows[part]), np.array(token_ids[part])], logits.device)
+        logprobs = torch.log_softmax(logits[index].float(), -1)
+        chosen = logprobs.gather(-1, ids[:, None])
+        ranks = (logprobs > chosen).sum(-1, keepdim=True) + 1
+        top = logprobs.topk(count, -1)
+        # float64 holds all of them exactly
+        numbers = torch.cat((chosen.double(), ranks, top.values, top.indices), 1).cpu().numpy()
+        own, values, best = np.split(numbers, (2, 2 + count), 1)
+        lists = (
+            own[:, 0].tolist(),
+            own[:, 1].astype(int).tolist(),
+            best.astype(int).tolist(),
+            values.tolist(),
+        )
+        found += zip(*lists, strict=True)
+    return found
+
+
 class LogprobRecord:
     """Collects `logprobs` or `prompt_logprobs` of one sample.
 
@@ -33,8 +72,11 @@ class LogprobRecord:
         text: the text before the first token that is recorded; None without a tokenizer.
     """
 
+    needs_logits: ClassVar[bool] = False
+    """Whether `add` must be called, with logits; else `take` will do."""
+
     def __init__(self, num_top: int, text: TokenText | None) -> None:
-        self._num_top = num_top
+        self.num_top = num_top
         self._text = text
         self.entries: list[dict[int, Logprob]] = []
         """For each position, by id: the token at that position first, then the most probable ones."""
@@ -48,23 +90,17 @@ class LogprobRecord:
             logits: `[N, V]` the target's rows from which the tokens were chosen.
             token_ids: `[N]`.
         """
-        for start in range(0, len(token_ids), _ROWS_AT_ONCE):
-            self._add(logits[start : start + _ROWS_AT_ONCE], token_ids[start : start + _ROWS_AT_ONCE])
+        count = logits.shape[-1] if self.num_top < 0 else self.num_top
+        self.take(token_ids, listings(logits, range(len(token_ids)), token_ids, count))
 
-    def _add(self, logits: torch.Tensor, token_ids: Sequence[int]) -> None:
-        logprobs = torch.log_softmax(logits.float(), -1)
-        ids = torch.tensor(token_ids, device=logits.device)[:, None]
-        chosen = logprobs.gather(-1, ids)
-        ranks = (logprobs > chosen).sum(-1) + 1
-        count = logprobs.shape[-1] if self._num_top < 0 else min(self._num_top, logprobs.shape[-1])
-        top = logprobs.topk(count, -1)
-        rows = zip(
-            token_ids, chosen[:, 0].tolist(), ranks.tolist(), top.indices.tolist(), top.values.tolist(),
-            strict=True,
-        )  # fmt: skip
-        for token_id, logprob, rank, top_ids, top_logprobs in rows:
+    def take(self, token_ids: Sequence[int], rows: Sequence[Listing]) -> None:
+        """Record tokens `[N]` with what was listed of their rows, as many most probable tokens as wanted or more."""
+        for token_id, (logprob, rank, top_ids, top_logprobs) in zip(token_ids, rows, strict=True):
             entry = {token_id: self._logprob(token_id, logprob, rank)}
-            for place, (other, value) in enumerate(zip(top_ids, top_logprobs, strict=True), 1):
+            count = len(top_ids) if self.num_top < 0 else self.num_top
+            for place, (other, value) in enumerate(
+                zip(top_ids[:count], top_logprobs[:count], strict=True), 1
+            ):
                 if other != token_id:
                     entry[other] = self._logprob(other, value, place)
             self.entries.append(entry)
