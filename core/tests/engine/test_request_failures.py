@@ -70,7 +70,7 @@ PLACES: dict[str, tuple[dict[str, Any], Callable[[Request, list[StopChecker]], t
     "text": ({}, lambda request, watches: (watches[0]._stream, "push")),
     "text with stops": ({"stop": "zz"}, lambda request, watches: (watches[0]._stream, "push")),
     "stops": ({"stop": "zz"}, lambda request, watches: (watches[0], "accept")),
-    "log probabilities": ({"logprobs": 1}, lambda request, watches: (request.sequences[0].logprobs, "add")),
+    "log probabilities": ({"logprobs": 1}, lambda request, watches: (request.sequences[0].logprobs, "take")),
     "spelling": ({"logprobs": 1}, lambda request, watches: (request.sequences[0].logprobs._text, "spelled")),
     "prompt": (
         {"prompt_logprobs": 1},

@@ -70,11 +70,11 @@ class Committer:
         """Commit one step; sequences that end are marked finished. Returns what was kept for each that sampled."""
         outcomes: list[Outcome] = []
         sound = verdict.is_sound
+        decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         delivery = self._delivery
         if delivery is not None and delivery.num_top_k:
-            decoding = [scheduled.sequences[index] for index in scheduled.decoding]
             delivery.keep_top_k(top_k_of(decoding, draft, scores, delivery.num_top_k, sound))
-        listed = _listed([scheduled.sequences[index] for index in scheduled.decoding], scores, verdict)
+        listed = _listed(decoding, scores, verdict) if any(s.logprobs is not None for s in decoding) else {}
         row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
         num_prompt_rows = 0
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):

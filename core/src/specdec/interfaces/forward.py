@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +44,7 @@ class Segment:
         return self.num_cached + self.num_rows
 
 
-@dataclass(frozen=True, slots=True)
-class HostRows:
+class HostRows(NamedTuple):
     """The numbers of a pass on the host; fields as in `PackedBatch`."""
 
     token_ids: Int64s
@@ -78,6 +78,13 @@ class PackedBatch:
         """Return a pass whose tensors are sent, together, when one of them is first read."""
         batch: PackedBatch = object.__new__(cls)
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
+        if device.type == "cpu":  # which shares the host's memory
+            batch.token_ids, batch.positions = (
+                torch.from_numpy(rows.token_ids),
+                torch.from_numpy(rows.positions),
+            )
+            batch.slots = None if len(segments) == 1 else torch.from_numpy(rows.slots)
+            batch.logits_rows = None if rows.logits_rows is None else torch.from_numpy(rows.logits_rows)
         return batch
 
     @property

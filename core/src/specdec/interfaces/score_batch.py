@@ -21,6 +21,9 @@ class LogitsRules(Protocol):
     def apply(self, logits: torch.Tensor, block: Any) -> torch.Tensor:
         """Return the changed rows `[R, V]` of a `specdec.logits.RowBlock`; `specdec.logits.p_logits` calls it."""
 
+    def settle(self, before: torch.Tensor, after: torch.Tensor, best: list[float]) -> None:
+        """Give rows `after [R, V]` from which no token can be chosen, by their `best` logit `[R]`, the logits `before`."""
+
 
 class ScoredSequence(Protocol):
     """A running sample of a request; read-only."""

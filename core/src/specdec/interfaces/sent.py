@@ -21,10 +21,8 @@ def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def sent_together(arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> list[torch.Tensor]:
-    """Return arrays as tensors on a device: by one transfer, unless it is the CPU, which shares their memory."""
+    """Return arrays as tensors on a device, by one transfer."""
     tensors = [torch.from_numpy(array) for array in arrays]
-    if device.type == "cpu":
-        return tensors
     ends = np.cumsum([-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays]).tolist()
     buffer, starts = np.empty(ends[-1], np.uint8), [0, *ends[:-1]]
     for start, array in zip(starts, arrays, strict=True):

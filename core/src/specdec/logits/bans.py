@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from specdec.interfaces.sent import sent
 from specdec.logits.rows import RowBlock
 
 
@@ -52,7 +53,7 @@ class MinTokensRule:
             return logits
         rows = [row for row, path in enumerate(block.paths()) if len(path) < missing]
         out = logits.clone()
-        out[torch.tensor(rows, device=logits.device)[:, None], self._end_ids] = -torch.inf
+        out[sent(torch.tensor(rows), logits.device)[:, None], self._end_ids] = -torch.inf
         return out
 
 
@@ -82,7 +83,7 @@ class BadWordsRule:
         if not places:
             return logits
         out = logits.clone()
-        out[torch.tensor(places, device=logits.device).unbind(-1)] = -torch.inf
+        out[sent(torch.tensor(places), logits.device).unbind(-1)] = -torch.inf
         return out
 
 

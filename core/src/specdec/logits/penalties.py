@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from specdec.interfaces.sent import sent
 from specdec.logits.rows import RowBlock
 from specdec.sampling_params import SamplingParams
 
@@ -32,7 +33,7 @@ class PenaltyRule:
         counts = committed.expand_as(logits).clone()
         places = [(row, token_id) for row, path in enumerate(block.paths()) for token_id in path]
         if places:
-            index = torch.tensor(places, device=logits.device).unbind(-1)
+            index = sent(torch.tensor(places), logits.device).unbind(-1)
             counts.index_put_(index, counts.new_ones(len(places)), accumulate=True)
         is_in_output = counts > 0
         if self._repetition != 1.0:
@@ -51,10 +52,10 @@ class PenaltyRule:
             self._counts = torch.zeros(size, dtype=torch.float32, device=device)
             self._is_in_prompt = torch.zeros(size, dtype=torch.bool, device=device)
             prompt = torch.from_numpy(block.token_ids[: block.num_prompt_tokens].astype("int64"))
-            self._is_in_prompt[prompt.to(device)] = True
+            self._is_in_prompt[sent(prompt, device)] = True
             self._num_counted = block.num_prompt_tokens
         if self._num_counted < len(block.token_ids):
-            new = torch.from_numpy(block.token_ids[self._num_counted :].astype("int64")).to(device)
+            new = sent(torch.from_numpy(block.token_ids[self._num_counted :].astype("int64")), device)
             self._counts.index_add_(0, new, self._counts.new_ones(len(new)))
             self._num_counted = len(block.token_ids)
         return self._counts, self._is_in_prompt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 
@@ -18,14 +19,17 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
         blocks: one per request, in the order of the rows.
     """
     out = logits.float()
-    if any(block.rules is not None for block in blocks):
-        out = out.clone()
-        start = 0
-        for block in blocks:
-            end = start + block.num_rows
-            if block.rules is not None:
-                out[start:end] = block.rules.apply(out[start:end], block)
-            start = end
+    ends = list(accumulate(block.num_rows for block in blocks))
+    ruled = [
+        (b.rules, b, slice(end - b.num_rows, end)) for b, end in zip(blocks, ends, strict=True) if b.rules
+    ]
+    if ruled:
+        before, out = out, out.clone()
+        for rules, block, rows in ruled:
+            out[rows] = rules.apply(out[rows], block)
+        best = out.amax(-1).tolist()  # read once for all requests
+        for rules, _, rows in ruled:
+            rules.settle(before[rows], out[rows], best[rows])
     return apply_temperature_and_truncation(
         out, [block.params for block in blocks], [block.num_rows for block in blocks]
     )

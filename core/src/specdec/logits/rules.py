@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -20,6 +21,8 @@ from specdec.logits.rows import RowBlock
 from specdec.sampling_params import SamplingParams
 
 logger = logging.getLogger("specdec")
+
+_NOTHING_ALLOWED = "no token is allowed: the sampling parameters exclude each other"
 
 
 class Rule(Protocol):
@@ -73,30 +76,21 @@ class RequestRules:
             out = rule.apply(out, block)
         if self.grammar is not None:
             out = self.grammar.mask(out, block.nodes, block.parents)
-        out = self._without_dead_rows(logits, out)
-        for row, error in self.causes.items():
-            self.dead_rows[row] = described(error)
-            out[row] = logits[row]
         return out
 
-    def _without_dead_rows(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-        best = after.max(-1).values
-        is_sound = torch.isfinite(best)
-        if bool(is_sound.all()):
-            return after
-        after = after.clone()
-        for row in torch.nonzero(~is_sound)[:, 0].tolist():
-            if best[row] == torch.inf:  # a processor forces an id
+    def settle(self, before: torch.Tensor, after: torch.Tensor, best: list[float]) -> None:
+        """See `LogitsRules.settle`."""
+        for row, value in enumerate(best):
+            if row in self.causes:
+                self.dead_rows[row] = described(self.causes[row])
+            elif math.isfinite(value):
+                continue
+            elif value == math.inf:  # a processor forces an id
                 after[row] = torch.where(after[row] == torch.inf, 0.0, -torch.inf)
                 continue
-            is_empty = best[row] == -torch.inf
-            self.dead_rows[row] = (
-                "no token is allowed: the sampling parameters exclude each other"
-                if is_empty
-                else "the logits are not numbers"
-            )
+            else:
+                self.dead_rows[row] = _NOTHING_ALLOWED if value == -math.inf else "the logits are not numbers"
             after[row] = before[row]
-        return after
 
 
 def end_ids(params: SamplingParams, info: TargetInfo) -> set[int]:
