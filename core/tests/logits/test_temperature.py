@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from specdec import ConfigError
-from specdec.logits.nucleus import nucleus
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
-from specdec.logits.temperature import apply_temperature_and_truncation, sorted_cut
+from specdec.logits.temperature import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
 
 logit_rows = st.lists(
@@ -165,30 +163,3 @@ def test_no_temperature_makes_anything_but_numbers(temperature, cuts) -> None:
 def test_parameters_are_finite(name, value) -> None:
     with pytest.raises(ConfigError, match=name):
         SamplingParams(**{name: value})
-
-
-@given(
-    st.sampled_from(["levels", "normal", "peaked"]),
-    st.integers(1, 700),
-    st.sampled_from([1e-3, 0.05, 0.3, 0.5, 0.77, 0.9, 0.99, 0.9999]),
-    st.integers(0, 9999),
-)
-@settings(max_examples=400, deadline=None)
-def test_the_nucleus_is_that_of_a_sort(kind, size, top_p, seed) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    row = torch.randn(size, generator=generator)
-    if kind == "levels":  # many ties
-        row = torch.randint(-3, 4, (size,), generator=generator).float()
-    elif kind == "peaked":
-        row = row * 6.0
-    kept = nucleus(row.numpy(), top_p)
-    if kept is not None:  # else the sort decides
-        assert torch.equal(torch.from_numpy(kept), sorted_cut(row, top_p, size))
-
-
-def test_the_nucleus_leaves_to_the_sort_what_rounding_decides_and_what_are_no_numbers() -> None:
-    assert nucleus(np.zeros(10, np.float32), 0.3) is None
-    assert nucleus(np.zeros(10, np.float32), 0.25) is not None
-    for value in (np.nan, np.inf):
-        assert nucleus(np.array([0.0, value], np.float32), 0.5) is None
-    assert nucleus(np.full(3, -np.inf, np.float32), 0.5) is None

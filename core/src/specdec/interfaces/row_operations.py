@@ -32,6 +32,25 @@ class RowOperations(ABC):
             [self.scaled(row, t.item()) for row, t in zip(logits.split(1), temperatures, strict=True)]
         )
 
+    def keep_top_p(self, logits: torch.Tensor, top_p: float | torch.Tensor, counts: Int64s) -> torch.Tensor:
+        """Return rows with -inf for all but the fewest most probable ids whose total reaches `top_p`.
+
+        Ties go to the lowest ids.
+
+        Args:
+            logits: `[R, V]`.
+            top_p: of all rows, or `[R, 1]` float32; 1 keeps a row as it is.
+            counts: `[R]`: most ids of a row that are not -inf.
+        """
+        values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
+        values, ids = values[..., : counts.max()], ids[..., : counts.max()]
+        probs = torch.softmax(values, -1)
+        bound = torch.as_tensor(top_p)
+        is_cut = probs.cumsum(-1) - probs >= torch.where(bound < 1.0, bound, torch.inf)
+        is_cut[..., 0] = False
+        kept = values.masked_fill(is_cut, -torch.inf)
+        return torch.full_like(logits, -torch.inf).scatter_(-1, ids, kept)
+
     @abstractmethod
     def race(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor

@@ -7,7 +7,6 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.sent import sent
-from specdec.logits.nucleus import nucleus
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
@@ -43,7 +42,7 @@ def apply_temperature_and_truncation(
     if (settings[2] < logits.shape[-1]).any():
         out = _keep_top_k(out, top_k, settings[2])
     if (settings[3] < 1.0).any():
-        out = _keep_top_p(out, top_p, settings)
+        out = operations.keep_top_p(out, top_p, settings[2].astype(np.int64))
     return torch.where(torch.as_tensor(temperature) > 0.0, out, logits) if (settings[0] <= 0.0).any() else out
 
 
@@ -86,26 +85,3 @@ def _keep_top_k(logits: torch.Tensor, k: float | torch.Tensor, counts: Floats) -
     room = k - keep.sum(-1, keepdim=True)
     keep |= ties & (ties.cumsum(-1) <= room)
     return logits.masked_fill(~keep, -torch.inf)
-
-
-def _keep_top_p(logits: torch.Tensor, top_p: float | torch.Tensor, settings: Floats) -> torch.Tensor:
-    """Keep the smallest set of most probable ids whose total reaches top_p; ties go to the lowest ids."""
-    if logits.device.type != "cpu":
-        return sorted_cut(logits, top_p, int(settings[2].max()))
-    out = torch.empty_like(logits)
-    for row, (whole, kept) in enumerate(zip(logits.numpy(), out.numpy(), strict=True)):
-        top_k, bound = settings[2:, row].tolist()
-        cut = whole if bound >= 1.0 else nucleus(whole, bound)
-        kept[:] = sorted_cut(logits[row], bound, int(top_k)).numpy() if cut is None else cut
-    return out
-
-
-def sorted_cut(logits: torch.Tensor, top_p: float | torch.Tensor, num_candidates: int) -> torch.Tensor:
-    """Do the same by a sort of all ids; rows with a top_p of 1 are unchanged."""
-    values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
-    values, ids = values[..., :num_candidates], ids[..., :num_candidates]
-    probs = torch.softmax(values, -1)
-    is_cut = (probs.cumsum(-1) - probs >= top_p) & torch.as_tensor(top_p < 1.0)
-    is_cut[..., 0] = False
-    kept = values.masked_fill(is_cut, -torch.inf)
-    return torch.full_like(logits, -torch.inf).scatter_(-1, ids, kept)

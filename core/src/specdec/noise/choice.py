@@ -52,6 +52,7 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
     keys = seeds, positions, samples
     words = torch.arange(_ROWS, device=device)
     heat = 0.5 + words[:, None].double()
+    counts = np.full(_ROWS, _IDS)
     broken = logits.clone()
     broken[0], broken[1, 3] = -torch.inf, torch.nan
     masks = [operations.sound_rows(broken) for operations in (found, own)]
@@ -62,6 +63,7 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
         and torch.equal(*masks)  # type: ignore[arg-type]  # not None
         and torch.allclose(found.scaled(logits, 0.7), own.scaled(logits, 0.7), atol=1e-5)
         and torch.allclose(found.scaled_rows(logits, heat), own.scaled_rows(logits, heat), atol=1e-5)
+        and torch.equal(found.keep_top_p(logits, 0.7, counts), own.keep_top_p(logits, 0.7, counts))
         and torch.equal(
             found.race(logits.softmax(-1), *keys, words), own.race(logits.softmax(-1), *keys, words)
         )

@@ -8,6 +8,7 @@ import torch
 from specdec.interfaces import RowOperations
 from specdec_kernels.cpu.rows import logits as compiled
 from specdec_kernels.cpu.rows.noise import Int64s, first_uniforms, gumbel_rows, race_rows
+from specdec_kernels.cpu.rows.nucleus import keep_nuclei
 
 _FLOATS = (torch.float32, torch.float64)
 
@@ -35,6 +36,21 @@ class CpuRows(RowOperations):
         wide = _wide(logits)
         out = torch.empty_like(wide, memory_format=torch.contiguous_format)
         compiled.scale(wide.numpy(), temperatures[:, 0].numpy(), out.numpy())
+        return out
+
+    def keep_top_p(self, logits: torch.Tensor, top_p: float | torch.Tensor, counts: Int64s) -> torch.Tensor:
+        """See `RowOperations.keep_top_p`; a row is sorted only where rounding decides."""
+        rows = len(logits)
+        bounds = np.full(rows, top_p) if isinstance(top_p, float) else top_p[:, 0].double().numpy()
+        weights, out, is_done = (
+            (logits - logits.amax(-1, keepdim=True)).exp(),
+            torch.empty_like(logits),
+            np.ones(rows, bool),
+        )
+        keep_nuclei(logits.numpy(), weights.numpy(), bounds, out.numpy(), is_done)
+        for row in np.flatnonzero(~is_done).tolist():
+            one = slice(row, row + 1)
+            out[one] = super().keep_top_p(logits[one], float(bounds[row]), counts[one])
         return out
 
     def race(
