@@ -131,10 +131,14 @@ def test_forms_share_an_engine_until_the_last_stage() -> None:
 
 
 def test_a_candidate_that_cannot_be_faster_is_left_out_before_it_answers() -> None:
-    bench = Bench({"slow": 0.01, "good": 1.5})
-    bench.slow_steps.add("slow")
-    halving = bench.halving([candidate("slow", 4), candidate("good")])
+    bench = Bench({"slow": 0.01, "good": 1.5, "unlucky": 2.0})
+    bench.slow_steps |= {"slow", "unlucky"}
+    bench.slow_once.add("unlucky")
+    halving = bench.halving([candidate("slow", 4), candidate("good"), candidate("unlucky")])
     halving.run()
+    fastest = found(halving).fastest
+    assert fastest is not None
+    assert fastest.candidate.name == "unlucky", "its steps were slow when they were first measured"
     ((one, reason),) = halving.stages[0].left_out
     assert one.name == "slow"
     assert reason == "a step takes 100 times as long as a plain one, and brings 5 tokens at most"

@@ -43,7 +43,12 @@ def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
     else:
         _print_steps(overall)
     print(_facts(overall[0], environment))
-    if "16" in environment["dtype"] and not all(row["identical_to_baseline"] for row in overall):
+    print_rounding(overall, environment)
+
+
+def print_rounding(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) -> None:
+    """Say why texts may differ, if some do and rounding may be the reason."""
+    if "16" in environment["dtype"] and not all(row["identical_to_baseline"] for row in rows):
         print(
             "With 16 bits logits depend on how many rows a pass has, so texts may part where two\n"
             "tokens are close; --deterministic or --dtype float32 shows whether that is all."

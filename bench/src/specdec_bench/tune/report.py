@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from specdec.cli import no_drafts_message
-from specdec_bench.cli.table import WIDTH, print_summary
+from specdec_bench.cli.table import WIDTH, print_rounding, print_summary
 from specdec_bench.environment import environment
 from specdec_bench.row import make_row, more_columns
 from specdec_bench.tune.choice import Choice
@@ -74,6 +74,8 @@ class TuneReport:
     def print(self) -> None:
         """Print it for people."""
         print_summary(self.rows)
+        print(fill(self._facts(), WIDTH))
+        print_rounding(self.rows, self.environment)
         others = [entry for entry in self.choice.tried if entry.stage != self.choice.stage.number]
         if others:
             print("\nin earlier stages, on fewer prompts:")
@@ -84,17 +86,22 @@ class TuneReport:
             print(f"  and {len(others) - MOST_TRIED} slower ones, which the page lists")
         if self.choice.left_out:
             print("\nnot tried, or not to the end:")
+        reasons: dict[str, list[str]] = {}
         for left_out in self.choice.left_out:
-            print(
-                fill(
-                    f"{left_out.method}: {left_out.reason}",
-                    WIDTH,
-                    initial_indent="  ",
-                    subsequent_indent="    ",
-                )
-            )
+            reasons.setdefault(left_out.reason, []).append(left_out.method)
+        for reason, names in reasons.items():
+            text = f"{', '.join(names)}: {reason}"
+            print(fill(text, WIDTH, initial_indent="  ", subsequent_indent="    "))
         print()
         print(fill(" ".join(self.choice.reasons()), WIDTH))
+
+    def _facts(self) -> str:
+        facts, first = self.environment, self.rows[0]
+        return (
+            f"Last stage: {first['num_prompts']} answers, {facts['max_tokens']} tokens each at most, batch size "
+            f"{first['batch_size']}, temperature {facts['temperature']:g}, {facts['dtype']} on {facts['device']}. 95 %: bounds "
+            f"by resampling the prompts, of which the file has {facts['prompts_in_file']}."
+        )
 
     def warnings(self) -> list[str]:
         """Return warnings about the numbers: configurations that drafted nothing, or whose proposers failed."""

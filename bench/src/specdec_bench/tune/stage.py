@@ -9,6 +9,7 @@ from time import perf_counter
 
 from specdec_bench.speedup import Bounded, speedup_by_questions
 from specdec_bench.tune.candidate import Candidate
+from specdec_bench.tune.engine import Engine
 from specdec_bench.tune.pool import Pool, Refused, reason_of
 from specdec_bench.turn import Turn
 
@@ -43,20 +44,23 @@ class Stage:
 
     def prepare(self, pool: Pool, deadline: float = inf) -> None:
         """Make the engines until the deadline; leave out candidates that have none, or cannot be faster."""
-        plain_s = pool.engine(self.candidates[0]).warm_up.fastest_step_s
+        plain = pool.engine(self.candidates[0])
         for candidate in list(self.candidates[1:]):
             self.on_done()
             if self.clock() > deadline and not pool.has(candidate):
                 self._leave_out(candidate, "there was no time to try it: give more --minutes")
                 continue
             try:
-                step_s = pool.engine(candidate).warm_up.fastest_step_s
+                engine = pool.engine(candidate)
             except Refused as error:
                 self._leave_out(candidate, str(error))
                 continue
             most = 1 + candidate.num_speculative_tokens
-            if step_s > SLOWEST * most * plain_s:
-                times = step_s / plain_s
+            if _times(engine, plain) > SLOWEST * most:  # or the machine had other work
+                engine.warm_again()
+                plain.warm_again()
+            times = _times(engine, plain)
+            if times > SLOWEST * most:
                 reason = (
                     f"a step takes {times:.0f} times as long as a plain one, and brings {most} tokens at most"
                 )
@@ -116,3 +120,8 @@ class Stage:
         self.candidates.remove(candidate)
         self.turns.pop(candidate.name, None)
         self.left_out.append((candidate, reason))
+
+
+def _times(engine: Engine, plain: Engine) -> float:
+    """Return how long a step takes, relative to a plain one."""
+    return engine.warm_up.fastest_step_s / plain.warm_up.fastest_step_s

@@ -41,6 +41,7 @@ class Bench:
         self.answers: list[tuple[str, tuple[int, ...], int, int | None]] = []
         self.other_texts: set[str] = set()
         self.slow_steps: set[str] = set()
+        self.slow_once: set[str] = set()
         self.before_answer: Callable[[str], None] = lambda name: None
 
     def make(self, contender: Contender) -> FakeEngine:
@@ -100,6 +101,10 @@ class FakeEngine:
         text = [1 if self._name in bench.other_texts else 0] * max_tokens
         outputs = [SimpleNamespace(outputs=[SimpleNamespace(token_ids=text)]) for _ in prompts]
         return Turn(seconds, tuple(cast(RequestOutput, output) for output in outputs), (), 0.0)
+
+    def warm_again(self) -> None:
+        if self._name in self._bench.slow_once:
+            self.warm_up = WarmUp(0.02, PLAIN_S, PLAIN_S)
 
     def close(self) -> None:
         self._bench.is_open.remove(self._name)

@@ -57,7 +57,6 @@ class Committer:
         self._kv = kv
         self._cache = cache
         self._delivery = None if speculation is None else speculation.delivery
-        self.proposer_name = None if speculation is None else speculation.guard.name
 
     def commit(
         self,
@@ -157,9 +156,7 @@ class Committer:
         parents = list(range(-1, len(token_ids) - 1))
         if draft.parents is not None:
             parents = list(draft.parents[row])
-        proposer = None
-        if token_ids:
-            proposer = self.proposer_name if draft.proposers is None else str(draft.proposers[row])
+        proposer = draft.proposers[row] if token_ids and draft.proposers else None
         return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
 
 

@@ -161,11 +161,10 @@ class Engine:
     def _propose(self, scheduled: SchedulerOutput) -> CheckedDraft:
         """Deliver new tokens to the proposer; return its draft, or the expected tokens, for the sequences that sample."""
         self.metrics.num_preemptions += len(scheduled.preempted)
-        speculation, name = self._speculation, ""
+        speculation = self._speculation
         if speculation is None:
             draft = CheckedDraft.empty(len(scheduled.decoding))
         else:
-            name = speculation.guard.name
             if speculation.delivery.needs_hidden:
                 for sequence in scheduled.preempted:
                     if sequence.first_slot < 0:  # else it has been placed again and restarts from there
@@ -178,7 +177,7 @@ class Engine:
         self._finish_ended()
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         if scheduled.expected:
-            draft = with_expected(draft, scheduled, name)
+            draft = with_expected(draft, scheduled)
         return constrain(draft, decoding)
 
     def _finish_ended(self) -> None:
@@ -294,7 +293,7 @@ class Engine:
         self, scheduled: SchedulerOutput, draft: CheckedDraft, outcomes: list[Outcome], times: list[float]
     ) -> None:
         drafted, num_accepted = [len(row) for row in draft.rows], [len(outcome.nodes) for outcome in outcomes]
-        names = draft.proposers or [self._committer.proposer_name or ""] * len(drafted)
+        names = draft.proposers or [""] * len(drafted)
         for name, count, accepted in zip(names, drafted, num_accepted, strict=True):
             self.metrics.count_draft(name, count, accepted)
         spans = [1e3 * (b - a) for a, b in pairwise(times)]

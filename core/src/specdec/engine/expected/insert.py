@@ -10,7 +10,7 @@ from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.interfaces.draft import CheckedDraft
 
 
-def with_expected(draft: CheckedDraft, scheduled: SchedulerOutput, proposer: str) -> CheckedDraft:
+def with_expected(draft: CheckedDraft, scheduled: SchedulerOutput) -> CheckedDraft:
     """Return a draft whose rows are the expected tokens where there are some.
 
     Beside rows that carry q, which are all of one width, they are no wider than these.
@@ -18,9 +18,8 @@ def with_expected(draft: CheckedDraft, scheduled: SchedulerOutput, proposer: str
     Args:
         draft: of the sequences that sample; rows with expected tokens are empty.
         scheduled: the step.
-        proposer: name of the proposer of the other rows.
     """
-    rows, names = list(draft.rows), list(draft.proposers or [proposer] * len(draft.rows))
+    rows, names = list(draft.rows), list(draft.proposers or [""] * len(draft.rows))
     parents = None if draft.parents is None else list(draft.parents)
     drawn = draft.drawn if draft.drawn is not None and draft.drawn.token_ids.shape[1] else None
     most = None if drawn is None else drawn.token_ids.shape[1]

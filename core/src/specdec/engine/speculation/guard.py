@@ -134,7 +134,7 @@ class ProposerGuard:
         self._watch_time(
             perf_counter() - ONCE.seconds - started, counts, max(max_nodes, default=0) if is_target else 0
         )
-        return draft
+        return replace(draft, proposers=draft.proposers or (self.name,) * len(draft.rows))
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused.
