@@ -126,9 +126,8 @@ def _talk(conversation: Conversation, *, is_terminal: bool) -> None:
 def _lines(*, is_terminal: bool) -> Iterator[str]:
     """Yield the typed lines until Ctrl-D, with line editing and history; Ctrl-C drops the line."""
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(
-            errors="surrogateescape"
-        )  # a line that is not UTF-8 fails alone, when it is asked
+        # A line that is not UTF-8 fails alone, when it is asked.
+        sys.stdin.reconfigure(errors="surrogateescape")
     if not is_terminal:
         yield from sys.stdin
         return

@@ -313,9 +313,8 @@ class Engine:
         self.last_step = stats
         self.metrics.count_step(stats)
         if self._speculation is not None:
-            self._speculation.guard.observe_target(
-                times[4] - times[2]
-            )  # on a GPU, the verdict waits for the pass
+            # On a GPU, the verdict waits for the pass.
+            self._speculation.guard.observe_target(times[4] - times[2])
             # Rows of expected tokens cost time, and say nothing about the proposer's drafts.
             if self._speculation.is_measured and not scheduled.expected:
                 self._speculation.observe(

@@ -68,8 +68,7 @@ class PerProposer:
 
 
 Metric = Counter | Gauge | Vector | PerProposer | Histogram
-_MOST_PROPOSERS = 32
-"""Names that a proposer gives are counted apart up to this number."""
+_MOST_PROPOSERS = 32  # names that a proposer gives are counted apart up to this number
 
 
 class DraftCounts:

@@ -156,10 +156,8 @@ class ProposerGuard:
             self._contain(error, "raised in resume")
             self.finish([request_id], FinishReason.ERROR)
             return 0
-        seconds, budget = (
-            perf_counter() - ONCE.seconds - started,
-            self._budget * (1 + len(token_ids) / _PROMPT_PIECE),
-        )
+        seconds = perf_counter() - ONCE.seconds - started
+        budget = self._budget * (1 + len(token_ids) / _PROMPT_PIECE)
         if seconds > budget and self._num_calls > _WARMUP_STEPS:
             self._overrun(seconds, budget, "is slow in resume")
         return held
