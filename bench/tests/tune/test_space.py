@@ -85,6 +85,8 @@ def test_your_own_configurations_are_tried_as_they_are(space: Space) -> None:
     assert one.lower is None
     with pytest.raises(ConfigError, match="unknown key 'topk'"):
         space.given([{"method": "suffix", "topk": 3}])
+    with pytest.raises(ConfigError, match="rejection_sample_method 'typical' changes the text"):
+        space.given([{"method": "suffix", "rejection_sample_method": "typical"}])
 
 
 def test_combinations_are_of_the_best_that_copies_and_the_best_with_a_model(
