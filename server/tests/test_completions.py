@@ -238,3 +238,20 @@ def test_one_bad_prompt_of_several_stops_none_half_way(served: Served) -> None:
     after = served.counters()
     name = 'vllm:generation_tokens_total{engine="0",model_name="zoo"}'
     assert after[name] == before[name]
+
+
+def test_a_request_may_choose_a_loaded_method(served: Served) -> None:
+    body = {"prompt": PROMPTS[1], "temperature": 0, "max_tokens": 48}
+    chosen = {"method": "ngram", "num_speculative_tokens": 2, "args": {}}
+    _, answer = served.ask("/v1/completions", body | {"speculative": chosen, "return_draft_steps": True})
+    drafted = [step["draft_token_ids"] for step in answer["choices"][0]["draft_steps"]]
+    assert max(map(len, drafted)) == 2
+    for asked, message in (
+        ({"method": "suffix"}, "'method' is 'suffix'; methods that are loaded: ngram"),
+        ({"args": {"depth": 3}}, "args of 'ngram': unknown key 'depth'"),
+        ({"args": 3}, "args must be a Mapping"),
+        ({"k": 3}, "supports method, num_speculative_tokens, args"),
+    ):
+        status, told = served.ask("/v1/completions", body | {"speculative": asked})
+        assert status == 400
+        assert message in told["error"]["message"]

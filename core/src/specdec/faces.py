@@ -7,13 +7,14 @@ from importlib import import_module
 from typing import Any
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a `__getattr__` for a package.
 
     Args:
         package: its `__name__`.
-        homes: for each name the module of the package that defines it.
+        modules: for each module of the package the names that it defines, with spaces between them.
     """
+    homes = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
         if name not in homes:

@@ -59,7 +59,9 @@ def build(model: Any, speculative_config: object, arguments: Mapping[str, Any]) 
     resolved = resolve_speculation(options, speculation)
     built = assemble(options, resolved) if ranks is None else ranks.build(options, resolved)
     has_priorities = options.scheduling_policy == "priority"
-    return built, Intake(built.info, built.tokenizer, options.seed, has_priorities=has_priorities)
+    return built, Intake(
+        built.info, built.tokenizer, options.seed, has_priorities=has_priorities, speculation=resolved
+    )
 
 
 class LLM:

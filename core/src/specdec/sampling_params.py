@@ -120,9 +120,10 @@ class SamplingParams(BaseModel):
         description="The output that is expected, as text or token ids: most of it is drafted from there, whatever the method "
         "and without one. It never changes the output.",
     )
-    speculative: Literal[False] | Mapping[str, int] | None = Field(
+    speculative: Literal[False] | Mapping[str, Any] | None = Field(
         default=None,
-        description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k.",
+        description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k, 'method' takes one "
+        "of the loaded methods, and 'args' are for it.",
     )
 
     return_draft_steps: bool = Field(
@@ -164,10 +165,13 @@ class SamplingParams(BaseModel):
     @classmethod
     def _known_speculative_keys(cls, value: object) -> object:
         if isinstance(value, Mapping):
-            unknown = set(value) - {"num_speculative_tokens"}
-            if unknown:
-                raise ValueError(f"supports only 'num_speculative_tokens', got {sorted(unknown)}")
-            if any(k < 0 for k in value.values()):
+            kinds = {"method": str, "num_speculative_tokens": int, "args": Mapping}
+            if unknown := set(value) - set(kinds):
+                raise ValueError(f"supports {', '.join(kinds)}, got {sorted(map(str, unknown))}")
+            for key, given in value.items():
+                if not isinstance(given, kinds[key]) or isinstance(given, bool):
+                    raise ValueError(f"{key} must be a {kinds[key].__name__}, got {given!r}")
+            if value.get("num_speculative_tokens", 0) < 0:
                 raise ValueError("num_speculative_tokens must be at least 0")
         return value
 
@@ -246,10 +250,7 @@ class SamplingParams(BaseModel):
 
     def cap_speculation(self, num_speculative_tokens: int) -> int:
         """Return the maximum number of nodes to draft for this request in one step."""
-        if self.speculative is None:
-            return num_speculative_tokens
         if self.speculative is False:
             return 0
-        return min(
-            num_speculative_tokens, self.speculative.get("num_speculative_tokens", num_speculative_tokens)
-        )
+        lower: int = (self.speculative or {}).get("num_speculative_tokens", num_speculative_tokens)
+        return min(num_speculative_tokens, lower)

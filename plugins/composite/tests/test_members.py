@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from composite_check import batch_of, composite_of, members_of, scripted
 
+from specdec import SamplingParams
 from specdec.interfaces import Capability, FinishReason
 
 STATES = (Capability.HIDDEN_STATES,)
@@ -21,6 +22,21 @@ def test_verdicts_go_to_the_member_whose_draft_it_was() -> None:
     cheap, dear = members_of(composite)
     assert cheap.judged[-1] == (3, 1)
     assert dear.judged[-1] == (0, 0)
+
+
+@pytest.mark.parametrize("policy", ["cascade", "longest", "merge", "extend", "choose"])
+def test_a_request_may_choose_a_member(policy: str) -> None:
+    composite = composite_of(policy, scripted(7, 8, name="first"), scripted(5, name="second"))
+    params = SamplingParams(speculative={"method": "second"})
+    found = []
+    for last in range(3, 8):
+        batch = batch_of([1, 2, 3, 4, 5, 6, 7][:last], 0 if last == 3 else last - 1, params=params)
+        draft = composite.propose(batch)
+        found += [*zip(draft.proposers or (), draft.rows, strict=True)]
+    assert ("second", (5,)) in found
+    assert {name for name, tokens in found if tokens} == {"second"}
+    composite.finish(["a"], FinishReason.STOP)
+    assert all(not member._not_chosen for member in composite._members)
 
 
 def test_members_are_told_from_the_text_what_they_do_not_hold() -> None:

@@ -30,6 +30,7 @@ class Feed:
     num_prompt_tokens: int = 2
     texts: dict[str, list[int]] = field(default_factory=dict)
     draft: Draft | None = None
+    params: SamplingParams = field(default_factory=SamplingParams)
 
     def step(self, deliveries: Mapping[str, Delivery]) -> dict[str, list[int]]:
         for request_id, delivery in deliveries.items():
@@ -78,7 +79,7 @@ class Feed:
             new_token_ids=new_token_ids,
             last_num_drafted=[0] * size,
             last_num_accepted=[0] * size,
-            sampling_params=(SamplingParams(),) * size,
+            sampling_params=(self.params,) * size,
             draws=cast(Draws, None),
             token_ids_of=lambda row: np.array(self.texts[names[row]], dtype=np.int32),
         )

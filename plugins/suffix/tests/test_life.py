@@ -2,8 +2,10 @@
 
 import pytest
 
-from specdec.interfaces import Capability, FinishReason
+from specdec import SamplingParams
+from specdec.interfaces import Capability, FinishReason, RequestArgs
 from specdec_plugin_suffix import SuffixProposer, hooks
+from specdec_plugin_suffix.config import SuffixArgs
 from specdec_plugin_suffix.memory import TOKENS_PER_STEP
 from specdec_plugin_suffix.request import PROMPT_TOKENS
 
@@ -57,6 +59,27 @@ def test_caps_hold(make_feed, delivery) -> None:
     assert feed.step({"a": delivery(8, [], 1)}) == {"a": [14]}
     assert feed.append("a", 14, 15) == [11, 12]  # the draft's context has 12 tokens
     assert feed.append("a", 11, 12) == []
+
+
+def test_a_request_may_have_limits_of_its_own(make_feed) -> None:
+    feed = make_feed()
+    text = (1, 2, 3, 4, 5, 1, 2, 3)
+    assert feed.append("a", *text) == [4, 5, 1]
+    feed.params = SamplingParams().model_copy(
+        update={"speculative": {"args": SuffixArgs(max_spec_factor=0.4)}}
+    )
+    assert feed.append("b", *text) == [4]
+    feed.params = SamplingParams().model_copy(
+        update={"speculative": {"args": RequestArgs()}}
+    )  # of another method
+    assert feed.append("c", *text) == [4, 5, 1]
+    mixed = (1, 2, 1, 3, 1, 4, 1)
+    feed.params = SamplingParams().model_copy(
+        update={"speculative": {"args": SuffixArgs(min_token_prob=0.9)}}
+    )
+    assert feed.append("d", *mixed) == []
+    feed.params = SamplingParams()
+    assert feed.append("e", *mixed) != []
 
 
 def test_rows_without_a_draft_still_take_in_tokens(make_feed) -> None:

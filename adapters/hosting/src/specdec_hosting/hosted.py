@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec import SamplingParams
-from specdec.config import ResolvedSpeculation
+from specdec.config import ResolvedSpeculation, with_checked_args
 from specdec.engine import SEED_BITS, Metric, Sequence, Speculation, signed
 from specdec.interfaces import CheckedDraft, FinishReason, Proposer, TargetInfo, TokenIds
 from specdec_hosting.host_steps import HostSteps
@@ -101,6 +101,7 @@ class HostedProposer:
         """
         if request_id in self._sequences:
             self.finish([request_id], FinishReason.ABORT)
+        params = with_checked_args(params, self.resolved)
         prompt = np.asarray(prompt_token_ids, dtype=np.int32)
         limit = self.info.max_model_len
         end = limit if params.max_tokens is None else min(limit, len(prompt) + params.max_tokens)

@@ -172,7 +172,7 @@ def _make(model: PreTrainedModel, speculative_config: Any, options: Mapping[str,
         built, _ = build(loaded, speculative_config, known)
     finally:
         model.train(was_training)
-    return Session(built, Intake(built.info, None, None))
+    return Session(built, Intake(built.info, None, None, speculation=built.speculation))
 
 
 @contextmanager

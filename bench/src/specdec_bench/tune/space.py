@@ -123,8 +123,8 @@ class Space:
         assert resolved is not None
         if not resolved.sampler_class.is_lossless:
             raise ConfigError(
-                f"speculative_config: rejection_sample_method {resolved.sampler_class.name!r} changes the text, and tune compares "
-                "configurations that keep it: leave the key out, or measure this one with specdec bench"
+                f"speculative_config: rejection_sample_method {resolved.sampler_class.name!r} changes the text, and tune "
+                "compares configurations that keep it: leave the key out, or measure this one with specdec bench"
             )
         if Capability.ON_DEVICE in resolved.proposer_class.capabilities and not self._is_on_device:
             raise ConfigError("drafts on a device, and the model runs on the CPU")

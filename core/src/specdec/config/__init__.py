@@ -10,6 +10,7 @@ from specdec.config.hub import is_hub_reachable
 from specdec.config.legacy import translate_llm_arguments
 from specdec.config.model_name import check_name, resolve_name
 from specdec.config.notices import notice
+from specdec.config.request_args import with_checked_args
 from specdec.config.resolve import (
     DEFAULT_SAMPLER,
     ResolvedSpeculation,
@@ -51,6 +52,7 @@ __all__ = [
     "target_facts",
     "target_of",
     "translate_llm_arguments",
+    "with_checked_args",
     "zoo_draft",
     "zoo_path",
 ]

@@ -17,6 +17,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from specdec import registry
+from specdec.config.request_args import with_checked_args
+from specdec.config.resolve import ResolvedSpeculation
 from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.expected.expected import expected_tokens
 from specdec.engine.expected.prediction import Prediction
@@ -56,6 +58,7 @@ class Intake:
         tokenizer: its tokenizer, if it has one.
         seed: seed for requests without their own seed; None means fresh noise.
         has_priorities: whether the scheduler uses priorities.
+        speculation: whose methods requests may choose.
     """
 
     def __init__(
@@ -65,13 +68,14 @@ class Intake:
         seed: int | None,
         *,
         has_priorities: bool = False,
+        speculation: ResolvedSpeculation | None = None,
     ) -> None:
         self._info = info
         self._tokenizer = tokenizer
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
-        self._has_priorities = has_priorities
+        self._has_priorities, self._speculation = has_priorities, speculation
         self._length = None if tokenizer is None else PromptLength(tokenizer, info.max_model_len)
         # Fast tokenizers (the Rust library) are thread-safe.
         is_shared = getattr(tokenizer, "is_fast", False)
@@ -131,6 +135,7 @@ class Intake:
         """
         check_process()
         self._check_params(params)
+        params = with_checked_args(params, self._speculation)
         self._check_priority(priority)
         tokenized = self._tokenize(prompt, params)
         self._check_ids(tokenized.token_ids)

@@ -17,9 +17,8 @@ __all__ = ["Prompt", "as_text", "checked_message", "conversation_prompt"]
 __getattr__ = lazily(
     __name__,
     {
-        "Prompt": "prompts",
-        "as_text": "message_content",
-        "checked_message": "message_content",
-        "conversation_prompt": "conversation",
+        "conversation": "conversation_prompt",
+        "message_content": "as_text checked_message",
+        "prompts": "Prompt",
     },
 )

@@ -25,7 +25,7 @@ from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE, done_once
 from specdec.interfaces.part import Part
-from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, Resolve
+from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec.interfaces.quantized import QuantizedLinear
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner, Wanted
@@ -80,6 +80,7 @@ __all__ = [
     "Proposer",
     "ProposerConfig",
     "QuantizedLinear",
+    "RequestArgs",
     "RequestStats",
     "Resolve",
     "RowOperations",

@@ -18,6 +18,12 @@ SPECDEC_API = 1
 """Version of the interfaces in `specdec.interfaces`; a plugin built for another version is refused."""
 
 
+class RequestArgs(BaseModel):
+    """Base class of what a request may pass to a proposer, `args` in `SamplingParams.speculative`; itself it has no keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
 class ProposerConfig(BaseModel):
     """Base class of a proposer's configuration; the common keys of `speculative_config` arrive resolved.
 
@@ -64,6 +70,10 @@ class ProposerConfig(BaseModel):
         """
         return dict(keys)
 
+    def choices(self, proposer: type[Proposer]) -> dict[str, type[RequestArgs]]:
+        """Return the methods that a request may choose, with the classes of their `args`; several where others are combined."""
+        return {proposer.name: proposer.Args}
+
 
 class Proposer(ABC):
     """Guesses the next tokens. It may be wrong or fail without changing the output distribution.
@@ -83,6 +93,8 @@ class Proposer(ABC):
     installed: classes for later versions set it."""
     Config: ClassVar[type[ProposerConfig]] = ProposerConfig
     """The class's own configuration keys."""
+    Args: ClassVar[type[RequestArgs]] = RequestArgs
+    """What requests may pass; a request that does has an instance as `speculative["args"]` of its `sampling_params`."""
     capabilities: frozenset[Capability] = frozenset()
     """Class attribute: everything this method can do. Instance attribute: what this configuration does."""
     aux_layer_ids: tuple[int, ...] = ()

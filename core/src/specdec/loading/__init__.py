@@ -28,12 +28,9 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "LoadedTarget": "target",
-        "SafetensorsReader": "checkpoint",
-        "check_rope": "admission",
-        "fingerprint": "target",
-        "load_draft": "draft",
-        "load_target": "target",
-        "locate": "target",
+        "admission": "check_rope",
+        "checkpoint": "SafetensorsReader",
+        "draft": "load_draft",
+        "target": "LoadedTarget fingerprint load_target locate",
     },
 )

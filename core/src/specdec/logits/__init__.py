@@ -30,8 +30,8 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "LogprobRecord": "logprobs",
-        "ProcessorRule": "processors",
-        "RequestRules": "rules",
+        "logprobs": "LogprobRecord",
+        "processors": "ProcessorRule",
+        "rules": "RequestRules",
     },
 )

@@ -20,8 +20,8 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "Lender": "lending",
-        "TransformersScorer": "transformers",
-        "num_slots": "memory",
+        "lending": "Lender",
+        "memory": "num_slots",
+        "transformers": "TransformersScorer",
     },
 )

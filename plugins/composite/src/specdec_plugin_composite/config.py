@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from specdec import ConfigError
 from specdec.config import SpeculativeConfig
-from specdec.interfaces import Capability, Proposer, ProposerConfig, Resolve
+from specdec.interfaces import Capability, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec_plugin_composite.policy import Policy, policy_class
 
 _COMMON = frozenset(
@@ -28,6 +28,11 @@ class MemberConfig:
 
     proposer: type[Proposer]
     config: ProposerConfig
+
+    @property
+    def choices(self) -> dict[str, type[RequestArgs]]:
+        """Return the methods by which a request chooses it."""
+        return self.config.choices(self.proposer)
 
     def __str__(self) -> str:
         return f"{self.proposer.name}, k = {self.config.num_speculative_tokens}"
@@ -59,6 +64,13 @@ class CompositeConfig(ProposerConfig):
         description="With `cascade`: a draft that is likely to bring so many tokens, by the confidence its method gives, is "
         "taken without asking the proposers behind; drafts without confidence promise all their tokens.",
     )
+
+    def choices(self, proposer: type[Proposer]) -> dict[str, type[RequestArgs]]:
+        """Return the methods of the members."""
+        found: dict[str, type[RequestArgs]] = {}
+        for member in self.proposers:
+            found |= member.choices
+        return found
 
     @model_validator(mode="after")
     def _promise_is_used(self) -> Self:

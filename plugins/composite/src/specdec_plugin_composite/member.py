@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -38,6 +38,7 @@ class Member:
         most_nodes: k of its configuration.
         aux_places: indices of its auxiliary layers among those of the composite.
         states: where hidden states wait for members that read them.
+        methods: names by which requests choose it.
         is_fallback: False re-raises its exceptions.
     """
 
@@ -47,10 +48,14 @@ class Member:
         most_nodes: int,
         aux_places: Sequence[int],
         states: States,
+        methods: Collection[str],
         *,
         is_fallback: bool,
     ) -> None:
         self.proposer = proposer
+        self._methods = frozenset(methods)
+        self._not_chosen: set[str] = set()
+        """Requests that chose another member."""
         self.most_nodes = most_nodes
         self.guard = ProposerGuard(
             proposer,
@@ -88,6 +93,9 @@ class Member:
         self._is_paused = self.guard.is_paused
         self._idle += 1
         for row, request_id in enumerate(batch.request_ids):
+            method = (batch.sampling_params[row].speculative or {}).get("method")
+            if method is not None and method not in self._methods:
+                self._not_chosen.add(request_id)
             position, offer = self._verified.pop(request_id, (0, None))
             if offer is not None and batch.last_num_drafted[row]:
                 accepted = batch.token_ids(row)[position : position + batch.last_num_accepted[row]]
@@ -105,7 +113,7 @@ class Member:
 
     def can_draft_for(self, request_id: str) -> bool:
         """Return whether it can draft for a request: it was told all of it, or can be."""
-        return self.can_draft and self._inbox.can_draft(request_id)
+        return self.can_draft and self._takes(request_id)
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -129,7 +137,7 @@ class Member:
             return CheckedDraft.empty(batch.batch_size)
         names = batch.request_ids
         most = [
-            min(limit, self.most_nodes) if self._inbox.can_draft(name) else 0
+            min(limit, self.most_nodes) if self._takes(name) else 0
             for name, limit in zip(names, limits, strict=True)
         ]
         feedback = [self._feedback.pop(name, (0, 0)) for name in names]
@@ -156,7 +164,11 @@ class Member:
         """Return its draft behind drafted tokens `paths [B]`, which it is told and then made to forget."""
         if not self.can_draft:
             return CheckedDraft.empty(batch.batch_size)
-        most = [min(limit, self.most_nodes) for limit in limits]
+        names = batch.request_ids
+        most = [
+            min(limit, self.most_nodes) if self._takes(name) else 0
+            for name, limit in zip(names, limits, strict=True)
+        ]
         own = replace(batch_behind(self._inbox.take(batch), paths), max_nodes=tuple(most))
         draft = self.guard.propose(own, most)
         if draft is None:
@@ -197,12 +209,17 @@ class Member:
         if self.is_left_out:
             return
         self._inbox.forget(request_ids)
+        self._not_chosen.difference_update(request_ids)
         for request_id in request_ids:
             self._verified.pop(request_id, None)
             self._feedback.pop(request_id, None)
         if not self._verified and not self._feedback:  # an emptied dict keeps its memory
             self._verified, self._feedback = {}, {}
         self.guard.finish(request_ids, reason)
+
+    def _takes(self, request_id: str) -> bool:
+        """Return whether a request did not choose another member, and can be told to this one."""
+        return request_id not in self._not_chosen and self._inbox.can_draft(request_id)
 
     def _drop(self, request_ids: Sequence[str]) -> None:
         """Drop the state of requests after a failure; they are told again from the text, or get no further drafts of it."""

@@ -57,6 +57,7 @@ class CompositeProposer(Proposer):
                 member.config.num_speculative_tokens,
                 [self.aux_layer_ids.index(layer) for layer in proposer.aux_layer_ids],
                 self._states,
+                member.choices,
                 is_fallback=config.on_proposer_error == "fallback",
             )
             for proposer, member in made

@@ -6,7 +6,18 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from specdec.interfaces import ProposerConfig
+from specdec.interfaces import ProposerConfig, RequestArgs
+
+
+class SuffixArgs(RequestArgs):
+    """Limits of drafts for one request, in place of the configuration's."""
+
+    max_spec_factor: float | None = Field(
+        default=None, ge=0.0, allow_inf_nan=False, description="See `suffix_decoding_max_spec_factor`."
+    )
+    min_token_prob: float | None = Field(
+        default=None, ge=0.0, le=1.0, description="See `suffix_decoding_min_token_prob`."
+    )
 
 
 class SuffixConfig(ProposerConfig):

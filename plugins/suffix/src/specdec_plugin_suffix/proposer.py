@@ -13,10 +13,11 @@ from specdec.interfaces import (
     ProposeBatch,
     Proposer,
     ProposerConfig,
+    RequestArgs,
     TargetHandle,
     TargetInfo,
 )
-from specdec_plugin_suffix.config import SuffixConfig
+from specdec_plugin_suffix.config import SuffixArgs, SuffixConfig
 from specdec_plugin_suffix.drafts import chains, trees
 from specdec_plugin_suffix.keeper import CacheKeeper
 from specdec_plugin_suffix.trees import SuffixCounters, SuffixTrees
@@ -37,6 +38,7 @@ class SuffixProposer(Proposer):
 
     name: ClassVar[str] = "suffix"
     Config: ClassVar[type[ProposerConfig]] = SuffixConfig
+    Args: ClassVar[type[RequestArgs]] = SuffixArgs
     capabilities = frozenset({Capability.TREE})
 
     def __init__(self, config: SuffixConfig, target: TargetInfo) -> None:

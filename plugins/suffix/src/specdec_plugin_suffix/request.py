@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+Rules = tuple[float, float, float, bool]
+"""`max_spec_factor`, its offset, `min_token_prob`, whether a draft is a tree: arguments of the library's `speculate`."""
 PROMPT_TOKENS = 12
 """Number of tokens from the end of a prompt that are remembered before its response.
 
@@ -19,12 +21,22 @@ class Request:
         depth: tokens of context that a match can use.
         text: tokens delivered so far; they wait to be inserted into the tree.
         num_prompt_tokens: length of its prompt.
+        rules: limits of its drafts.
     """
 
-    __slots__ = ("_lesson", "_num_before", "depth", "num_prompt_tokens", "num_tokens", "tail", "waiting")
+    __slots__ = (
+        "_lesson",
+        "_num_before",
+        "depth",
+        "num_prompt_tokens",
+        "num_tokens",
+        "rules",
+        "tail",
+        "waiting",
+    )
 
-    def __init__(self, depth: int, text: list[int], num_prompt_tokens: int) -> None:
-        self.depth = depth
+    def __init__(self, depth: int, text: list[int], num_prompt_tokens: int, rules: Rules) -> None:
+        self.depth, self.rules = depth, rules
         self.num_prompt_tokens = num_prompt_tokens
         self.num_tokens = len(text)
         """Number of delivered tokens."""

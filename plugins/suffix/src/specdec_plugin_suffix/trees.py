@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from arctic_inference.suffix_decoding import SuffixDecodingCache, SuffixDecodingDraft
 
+from specdec import SamplingParams
 from specdec.interfaces import ProposeBatch
 from specdec_plugin_suffix.budget import TimeBudget
-from specdec_plugin_suffix.config import SuffixConfig
+from specdec_plugin_suffix.config import SuffixArgs, SuffixConfig
 from specdec_plugin_suffix.memory import PIECE, TOKENS_PER_STEP, ResponseMemory
-from specdec_plugin_suffix.request import Request
+from specdec_plugin_suffix.request import Request, Rules
 
 
 @dataclass
@@ -70,7 +71,7 @@ class SuffixTrees:
         Raises:
             ValueError: if a row starts after the tokens delivered before.
         """
-        cache, requests, rules, budget = self._cache, self._requests, self._rules, self._budget
+        cache, requests, budget = self._cache, self._requests, self._budget
         budget.begin()
         token_ids: list[int] = batch.new_token_ids.tolist()
         drafts: list[SuffixDecodingDraft | None] = [None] * len(batch.request_ids)
@@ -91,7 +92,7 @@ class SuffixTrees:
             if count:
                 cache.add_active_response(request_id, news)
             if most:
-                drafts[row] = cache.speculate(request_id, request.tail, most, *rules)
+                drafts[row] = cache.speculate(request_id, request.tail, most, *request.rules)
         if behind:
             self._catch_up(batch.request_ids, max_nodes, behind, drafts)
         if not self.memory.is_settled:
@@ -122,8 +123,23 @@ class SuffixTrees:
         self._cache.start_request(request_id, [])
         if self._has_memory:
             self._cache.evict_cached_response(request_id)
-        request = self._requests[request_id] = Request(self._depth, text, batch.num_prompt_tokens[row])
+        request = self._requests[request_id] = Request(
+            self._depth, text, batch.num_prompt_tokens[row], self._rules_for(batch.sampling_params[row])
+        )
         return request
+
+    def _rules_for(self, params: SamplingParams) -> Rules:
+        """Return the limits of a request's drafts."""
+        args = (params.speculative or {}).get("args")
+        if not isinstance(args, SuffixArgs):  # none, or those of another method
+            return self._rules
+        factor, offset, least, is_tree = self._rules
+        return (
+            factor if args.max_spec_factor is None else args.max_spec_factor,
+            offset,
+            least if args.min_token_prob is None else args.min_token_prob,
+            is_tree,
+        )
 
     def _catch_up(
         self,
@@ -143,8 +159,8 @@ class SuffixTrees:
             if is_over:
                 self.counters.num_rows_without_time += 1
                 continue
-            tail = self._requests[request_id].tail
-            drafts[row] = self._cache.speculate(request_id, tail, max_nodes[row], *self._rules)
+            request = self._requests[request_id]
+            drafts[row] = self._cache.speculate(request_id, request.tail, max_nodes[row], *request.rules)
         self.counters.num_steps_over_budget += is_over
 
     def _enter(self, request_id: str) -> bool:

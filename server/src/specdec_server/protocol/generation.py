@@ -73,7 +73,7 @@ class GenerationRequest(HarmlessFields):
     response_format: ResponseFormat | None = None
     prediction: PredictedContent | None = None
     """The output that is expected: most of it is drafted from there. It never changes the output."""
-    speculative: Literal[False] | dict[str, int] | None = None
+    speculative: Literal[False] | dict[str, Any] | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     """Call tokens in `logprobs` `token_id:N`, so that those whose text is no JSON are told apart."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
+from specdec import SamplingParams
 from specdec.interfaces import (
     NEEDED_CAPABILITIES,
     Capability,
@@ -108,13 +108,19 @@ def members_of(composite: CompositeProposer) -> list[Any]:
 
 
 def batch_of(
-    text: Sequence[int], start: int, last: tuple[int, int] = (0, 0), most: int = 8, *, states: bool = False
+    text: Sequence[int],
+    start: int,
+    last: tuple[int, int] = (0, 0),
+    most: int = 8,
+    *,
+    states: bool = False,
+    params: SamplingParams | None = None,
 ) -> ProposeBatch:
     """Return a batch of one request, `a`, whose tokens from `start` on are new; the state of a token is its id."""
     new = np.array(text[start:], np.int32)
     hidden = torch.tensor(text[start:], dtype=torch.float32)[:, None].expand(-1, HIDDEN) if states else None
     return ProposeBatch(
         ("a",), [most], [len(text)], [2], [start], [len(new)], new, [last[0]], [last[1]],
-        (SimpleNamespace(),), None, lambda row: np.array(text, np.int32),
+        (SamplingParams() if params is None else params,), None, lambda row: np.array(text, np.int32),
         hidden_states=hidden, has_hidden=None if hidden is None else torch.ones(len(new), dtype=torch.bool),
     )  # type: ignore[arg-type]  # fmt: skip
