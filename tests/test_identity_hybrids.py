@@ -156,7 +156,7 @@ def test_text_is_that_of_transformers_for_more_models(name, draft) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_states_that_cannot_be_found(name) -> None:
-    with pytest.raises(ModelError, match=r"otherwise than in the cache|no list of"):
+    with pytest.raises(ModelError, match=r"otherwise than in the cache|keep their states in the modules"):
         make_llm(hybrid(name))
 
 

@@ -32,7 +32,7 @@ class Declined:
     """A backend's answer where it has nothing to offer."""
 
     reason: str
-    """A clause, such as "its layers are not of the Llama structure"."""
+    """A clause, such as "its layers are made of self_attn, mlp, norm"."""
     is_elsewhere: bool = False
     """Whether the backend is for other devices; such an answer is shown by `specdec doctor`, but not worth a warning."""
 

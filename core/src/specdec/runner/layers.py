@@ -17,13 +17,19 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
     """Return the list of decoder layers.
 
     Raises:
-        ModelError: if no module list has as many entries as the configuration has layers.
+        ModelError: if no module list has as many entries as the configuration has layers, or these are in no cache.
     """
     wanted = model.config.get_text_config().num_hidden_layers
-    for module in model.base_model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == wanted and _has_attention(module[0]):
-            return module
-    raise ModelError(f"{type(model).__name__}: no list of {wanted} decoder layers found")
+    lists = [m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == wanted]
+    for layers in lists:
+        if _has_attention(layers[0]):
+            return layers
+    raise ModelError(
+        f"{type(model).__name__}: no list of {wanted} decoder layers found"
+        if not lists
+        else f"{type(model).__name__} has layers without a place in the cache of transformers (layer_idx): they keep their "
+        "states in the modules, where those of several requests would mix, and a rejected draft could not be rolled back"
+    )
 
 
 def _has_attention(layer: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""A model of the Llama structure on a device with the kernels."""
+"""A model of layers like Llama's on a device with the kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One decoder layer of the Llama structure by kernels that fuse what surrounds its products."""
+"""One decoder layer like Llama's by kernels that fuse what surrounds its products."""
 
 from __future__ import annotations
 

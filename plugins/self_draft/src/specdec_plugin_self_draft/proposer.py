@@ -32,7 +32,7 @@ class SelfDraftProposer(DraftingProposer):
         if not runner.max_new_rows:
             logger.warning(
                 "self: torch widens weights of %s in every call here, so that a draft takes longer than the target alone "
-                "would: compiled drafts are for models of the Llama structure on the CPU, with specdec-kernels",
+                "would: compiled drafts are for models with a compiled form on the CPU, with specdec-kernels",
                 config.weights,
             )
         return DraftModule(
