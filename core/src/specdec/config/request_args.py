@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import ValidationError
 
 from specdec.config.resolve import ResolvedSpeculation
 from specdec.errors import ConfigError
 from specdec.messages import explain
-from specdec.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from specdec.sampling_params import SamplingParams
 
 
 def with_checked_args(params: SamplingParams, resolved: ResolvedSpeculation | None) -> SamplingParams:
