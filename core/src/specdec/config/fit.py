@@ -32,10 +32,6 @@ class Sizes:
     kv_bytes_per_token: int | None
     """Keys and values of one token in all layers."""
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the fields by name."""
-        return asdict(self)
-
 
 def target_facts(model: str, dtype: str = "auto") -> TargetFacts:
     """Return the facts about a target from its `config.json`.
@@ -91,7 +87,7 @@ def check_fit(resolved: ResolvedSpeculation, target: TargetFacts) -> dict[str, o
     wanted = None
     if target.model is not None:
         sizes = sizes_of(Checkpoint(target.model))
-        report["target"], wanted = sizes.as_dict(), sizes.hidden_size
+        report["target"], wanted = asdict(sizes), sizes.hidden_size
     if resolved.config.model is None:
         return report
     draft = Checkpoint(resolved.config.model, resolved.config.revision)
@@ -103,4 +99,4 @@ def check_fit(resolved: ResolvedSpeculation, target: TargetFacts) -> dict[str, o
             f"speculative_config: 'model': {draft.model} was made for hidden states of size {takes}, "
             f"those of the target have {wanted}"
         )
-    return report | {"draft": sizes_of(draft).as_dict()}
+    return report | {"draft": asdict(sizes_of(draft))}

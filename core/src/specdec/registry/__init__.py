@@ -7,8 +7,10 @@ process.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from specdec.registry.backend_list import why_none
 from specdec.registry.catalogue import known_method, known_methods
 from specdec.registry.class_path import is_class_path, load_class
 from specdec.registry.discovery import ALLOW_VARIABLE, BrokenPackage, entries_of
@@ -23,7 +25,6 @@ __all__ = [
     "BrokenPackage",
     "Group",
     "PluginInfo",
-    "Registry",
     "add_command",
     "backend",
     "backends",
@@ -55,7 +56,7 @@ scorer = _registry.scorer
 backend = _registry.backend
 backends = _registry.backends
 part = _registry.part
-why_no_backend = _registry.why_no_backend
+why_no_backend = partial(why_none, _registry)
 commands = _registry.commands
 add_command = _registry.add_command
 installed = _registry.installed

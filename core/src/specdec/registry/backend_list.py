@@ -20,7 +20,7 @@ logger = logging.getLogger("specdec")
 
 
 def why_none(registry: Registry) -> str:
-    """Return why no backend serves: the environment leaves installed ones out, or none is installed."""
+    """Return a clause that says why no backend serves, and the remedy."""
     chosen = os.environ.get(VARIABLE)
     installed = {info.name for info in registry.installed(Group.BACKENDS)}
     left_out = set() if chosen is None else installed - set(_names(chosen))

@@ -13,7 +13,7 @@ import pluggy
 from specdec import hooks
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.registry import advice
-from specdec.registry.backend_list import VARIABLE, make_backends, why_none
+from specdec.registry.backend_list import VARIABLE, make_backends
 from specdec.registry.catalogue import always_allowed, known_method
 from specdec.registry.class_path import is_class_path, load_class
 from specdec.registry.discovery import (
@@ -95,10 +95,6 @@ class Registry:
         if chosen not in self._backends:
             self._backends[chosen] = make_backends(self, chosen)
         return self._backends[chosen]
-
-    def why_no_backend(self) -> str:
-        """Return a clause that says why no backend serves, and the remedy."""
-        return why_none(self)
 
     def part(self, name: str, kind: type[PartType]) -> type[PartType]:
         """Return the class behind the name of a part of specdec; see `proposer`.

@@ -6,10 +6,8 @@ from specdec.samplers.emission import accept_uniforms, draw_tokens
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.strict import StrictSampler
-from specdec.samplers.synthetic import SyntheticConfig, SyntheticSampler
 from specdec.samplers.target_probs import raise_not_numbers
 from specdec.samplers.trial import Trial, make_trial
-from specdec.samplers.typical import TypicalConfig, TypicalSampler
 from specdec.samplers.verdicts import verdict_of, with_greedy_rows
 
 __all__ = [
@@ -19,11 +17,7 @@ __all__ = [
     "Rule",
     "Scheme",
     "StrictSampler",
-    "SyntheticConfig",
-    "SyntheticSampler",
     "Trial",
-    "TypicalConfig",
-    "TypicalSampler",
     "accept_uniforms",
     "draw_tokens",
     "make_trial",
