@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -86,7 +87,7 @@ class OperationTests(BackendSuite):
             self._ask(lambda: self._made.linear(nn.Linear(48, 40).to(self._device)))
 
     def test_rows_of_logits_agree(self) -> None:
-        """`best_ids`, `sound_rows` and `scaled` are torch's: ties go to the lowest id, NaN spreads over its row.
+        """`best_ids`, `sound_rows`, `scaled` and `keep_top_p` are torch's: ties go to the lowest id, NaN spreads over its row.
 
         To fix: compare with `specdec.noise.row_operations` under `SPECDEC_BACKENDS=`.
         """
@@ -201,6 +202,20 @@ def _check_rows(what: str, operations: RowOperations, logits: torch.Tensor) -> N
         scaled = operations.scaled(logits, temperature)[sound]
         if not torch.allclose(scaled.double(), exact[sound], rtol=1e-5, atol=1e-5):
             broken(f"{what}: scaled at temperature {temperature} is not (logits - max) / temperature")
+    heat = 0.5 + torch.arange(len(logits), device=logits.device)[:, None].double()
+    exact = (logits.double() - logits.double().amax(-1, keepdim=True)) / heat
+    if not torch.allclose(
+        operations.scaled_rows(logits, heat).double()[sound], exact[sound], rtol=1e-5, atol=1e-5
+    ):
+        broken(f"{what}: scaled_rows is not (logits - max) / temperature")
+    counts = np.full(len(logits), logits.shape[1])
+    for top_p in (0.1, 0.8, 1.0):
+        kept = [
+            keep(logits, top_p, counts)
+            for keep in (operations.keep_top_p, partial(RowOperations.keep_top_p, operations))
+        ]
+        if not torch.equal(kept[0][sound], kept[1][sound]):
+            broken(f"{what}: keep_top_p({top_p}) is not that of a stable sort")
     unclear = operations.scaled(logits, 0.7)[values.max(-1) != values.max(-1)]
     if not bool(unclear.isnan().all()):
         broken(f"{what}: scaled rows with NaN have numbers")
