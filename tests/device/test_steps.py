@@ -31,6 +31,8 @@ METHODS = {
     "mtp": {"method": "mtp", "model": "zoo", "num_speculative_tokens": 3},
     "self": {"method": "self", "num_speculative_tokens": 3},
 }  # fmt: skip
+NOT_DRAFTING_ON_IT = ("plain", "ngram", "suffix")
+"""Methods of which every pass is the target's."""
 PARAMS = {
     "greedy": [{"temperature": 0.0}],
     "sampled": [{"temperature": 0.8, "top_p": 0.9}],
@@ -127,6 +129,8 @@ def test_a_generation(name: str, size: int, served, device, prompts, expected) -
                 assert [p.logprob for p in ours.values()] == pytest.approx(
                     [p.logprob for p in theirs.values()], abs=1e-3
                 )
+    if method in NOT_DRAFTING_ON_IT:
+        assert sum(step.recordings for step in steps) == 0, "a graph was captured after load"
     if method != "plain":
         assert sum(output.metrics.num_draft_tokens for output in outputs) > 0
     settled = [median(getattr(step, kind) for step in steps) for kind in LIMITED]
