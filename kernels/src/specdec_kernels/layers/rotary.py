@@ -87,7 +87,8 @@ class RotaryTables:
     def __init__(self, module: nn.Module, like: torch.Tensor, layers: Iterable[LayerParts]) -> None:
         self._rotations = [layer.rotation for layer in layers]
         self._tables = {r: RotaryTable(module, like, r) for r in self._rotations if r is not None}
-        self._given: dict[Rotation, tuple[Floats, Floats]] = {}
+        self._length = 0
+        """Positions that all tables of `_by_layer` cover."""
         self._by_layer: list[tuple[Floats, Floats] | None] = [None] * len(self._rotations)
 
     @property
@@ -103,6 +104,7 @@ class RotaryTables:
 
     def forget(self) -> None:
         """See `RotaryTable.forget`."""
+        self._length = 0
         for table in self._tables.values():
             table.forget()
 
@@ -112,8 +114,8 @@ class RotaryTables:
 
     def cpu_tables(self, length: int) -> list[tuple[Floats, Floats] | None]:
         """Return each layer's tables, None if it has none; the same list until a table grows."""
-        tables = {rotation: table.cpu_tables(length) for rotation, table in self._tables.items()}
-        if any(tables[rotation] is not self._given.get(rotation) for rotation in tables):
-            self._given = tables
+        if length > self._length:
+            tables = {rotation: table.cpu_tables(length) for rotation, table in self._tables.items()}
             self._by_layer = [None if rotation is None else tables[rotation] for rotation in self._rotations]
+            self._length = min((len(cos) for cos, _ in tables.values()), default=length)
         return self._by_layer
