@@ -297,3 +297,10 @@ def test_a_device_that_a_given_model_is_not_on_is_refused() -> None:
         ConfigError, match=r"device='meta', and the model that was given is on 'cpu': move it with"
     ):
         LLM(tiny("llama"), device="meta", skip_tokenizer_init=True)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16])
+def test_a_dtype_that_a_given_model_does_not_have_is_refused(dtype: object) -> None:
+    with pytest.raises(ConfigError, match=r"dtype=.*bfloat16.*, and the model that was given has float32"):
+        LLM(tiny("llama"), dtype=dtype, skip_tokenizer_init=True)
+    LLM(tiny("llama"), dtype="float32", skip_tokenizer_init=True)

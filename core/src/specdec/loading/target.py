@@ -100,7 +100,7 @@ def load_target(options: EngineOptions) -> LoadedTarget:
             model = text_part(model, name)
         check_model(model, name)
         device = next(model.parameters()).device
-        _check_place(options.device, device)
+        _check_place(options, device, model.dtype)
     elif isinstance(options.model, str | Path):
         options = locate(options)
         name = path = options.model
@@ -117,12 +117,18 @@ def load_target(options: EngineOptions) -> LoadedTarget:
     return LoadedTarget(model, _tokenizer(options, path), path, device, dtype, max_model_len)
 
 
-def _check_place(wanted: str | None, device: torch.device) -> None:
-    """Refuse a device that a loaded model is not on: it stays where it is.
+def _check_place(options: EngineOptions, device: torch.device, dtype: torch.dtype) -> None:
+    """Refuse a device that a loaded model is not on, and a dtype that it does not have: it stays as it is.
 
     Raises:
         ConfigError: naming both.
     """
+    wanted, own = options.device, str(dtype).removeprefix("torch.")
+    if str(options.dtype).removeprefix("torch.") not in ("auto", own):
+        raise ConfigError(
+            f"LLM: dtype={options.dtype!r}, and the model that was given has {own}: convert it with model.to(DTYPE), or "
+            "leave dtype out"
+        )
     asked = device if wanted is None else torch.device(wanted)
     if asked.type != device.type or asked.index not in (None, device.index):
         raise ConfigError(
