@@ -54,7 +54,7 @@ def test_a_shape_is_recorded_when_it_comes_again() -> None:
         1,
         2,
         1,
-        1000 + 4 * 1024 // 16 * 8 + MAX_ROWS * (4 + 4),  # with the outputs that all recordings share
+        1000 + 4 * 256 // 16 * 8 + MAX_ROWS * (4 + 4),  # with the outputs that all recordings share
     )
 
 

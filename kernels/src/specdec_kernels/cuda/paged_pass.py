@@ -16,7 +16,7 @@ Int64s = npt.NDArray[np.int64]
 _ZERO = np.zeros(1, np.int64)
 
 _MAX_PAGE = 16
-_BOUND, _STEP = 1024, 8
+_BOUND, _STEP = 256, 8
 """The least bound on contexts, and the factor from one to the next: few kernels and recordings, tables not much too wide."""
 
 
