@@ -146,7 +146,6 @@ def rotate_and_store(
     num_heads, dim = query.shape[1], query.shape[2]
     num_kv_heads, width = keys.shape[1], cos.shape[1]
     half = width // 2
-    apart = 1 if is_interleaved else half
     for t in range(heads.shape[0]):
         slot, position = slots[t], positions[t]
         for h in range(num_kv_heads):  # first, since keys, which may be values too, are then overwritten
@@ -165,17 +164,26 @@ def rotate_and_store(
                 factor = _inverse_rms(x, epsilon)
                 for d in range(dim):
                     x[d] *= factor * weight[d]
-            for pair in range(half):
-                first = 2 * pair if is_interleaved else pair
-                second = first + apart
-                left = x[first] * cos[position, first] + x[second] * sin[position, first]
-                right = x[second] * cos[position, second] + x[first] * sin[position, second]
-                if h < num_heads:
-                    query[t, h, first] = left
-                    query[t, h, second] = right
-                else:
-                    keys[slot, h - num_heads, first] = narrow(left, keys[slot, h - num_heads, first])
-                    keys[slot, h - num_heads, second] = narrow(right, keys[slot, h - num_heads, second])
+            if is_interleaved:
+                for d in range(0, width, 2):
+                    left = x[d] * cos[position, d] + x[d + 1] * sin[position, d]
+                    right = x[d + 1] * cos[position, d + 1] + x[d] * sin[position, d + 1]
+                    if h < num_heads:
+                        query[t, h, d] = left
+                        query[t, h, d + 1] = right
+                    else:
+                        keys[slot, h - num_heads, d] = narrow(left, keys[slot, h - num_heads, d])
+                        keys[slot, h - num_heads, d + 1] = narrow(right, keys[slot, h - num_heads, d])
+            else:
+                for d in range(half):
+                    left = x[d] * cos[position, d] + x[d + half] * sin[position, d]
+                    right = x[d + half] * cos[position, d + half] + x[d] * sin[position, d + half]
+                    if h < num_heads:
+                        query[t, h, d] = left
+                        query[t, h, d + half] = right
+                    else:
+                        keys[slot, h - num_heads, d] = narrow(left, keys[slot, h - num_heads, d])
+                        keys[slot, h - num_heads, d + half] = narrow(right, keys[slot, h - num_heads, d])
             for d in range(width, dim):
                 if h < num_heads:
                     query[t, h, d] = x[d]
