@@ -11,8 +11,12 @@ from speccheck.recorder import RecordingBackend, use_backends
 from transformers import (
     AutoModelForCausalLM,
     Cohere2Config,
+    Gemma2Config,
+    Gemma3TextConfig,
+    Glm4Config,
     LlamaConfig,
     MistralConfig,
+    Olmo3Config,
     Qwen2Config,
     Qwen3Config,
 )
@@ -45,6 +49,20 @@ CONFIGS = {
     "qwen2": Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"}),
     "qwen3": Qwen3Config(**SIZES),
     "window": MistralConfig(**SIZES, sliding_window=21),
+    "gemma2": Gemma2Config(
+        **SIZES, sliding_window=21, attn_logit_softcapping=2.0, final_logit_softcapping=5.0
+    ),
+    "gemma3": Gemma3TextConfig(
+        **SIZES, sliding_window=21, layer_types=["sliding_attention", "full_attention"]
+    ),
+    "glm4": Glm4Config(**SIZES, pad_token_id=0),
+    "olmo3": Olmo3Config(
+        **{k: v for k, v in SIZES.items() if k != "head_dim"},
+        pad_token_id=0,
+        eos_token_id=1,
+        sliding_window=21,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
 }
 TEXT = [(i * i + 3 * i) % 61 for i in range(300)]
 """The request under test."""
