@@ -15,7 +15,7 @@ from specdec.engine.sequence import Sequence as Sample
 from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces import VerifyBatch
 from specdec.interfaces.finish import FinishReason
-from specdec.logits.logprobs import LogprobRecord
+from specdec.logits.logprobs import listings
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
 from specdec_grammar.state import MatcherState
@@ -113,12 +113,11 @@ def noise_of_the_place_in_the_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def of_the_row_before(patch: pytest.MonkeyPatch) -> None:
-    right = LogprobRecord.add
-    patch.setattr(
-        LogprobRecord,
-        "add",
-        lambda self, logits, token_ids: right(self, logits.roll(1, 0) + _slant(logits), token_ids),
-    )
+    def wrong(logits: torch.Tensor, *rest: Any) -> Any:
+        return listings(logits.roll(1, 0) + _slant(logits), *rest)
+
+    for module in ("specdec.logits.logprobs", "specdec.engine.commit"):
+        patch.setattr(f"{module}.listings", wrong)
 
 
 def _slant(logits: torch.Tensor) -> torch.Tensor:

@@ -196,8 +196,7 @@ class Bench:
         keys: dict[str, Any] = {"kind": case.kind, "group": case.group, "place": case.place}
         speculation = scripted(name, 3, texts=self.texts, rejection_sample_method=case.sampler, **keys)
         speculation["method"] = f"speccheck.hostile.trial.{name}"
-        if case.group != "STATES" and case.sampler == "strict":
-            speculation["adaptive"] = False
+        speculation["adaptive"] = False
         make = AsyncLLM if is_async else LLM
         llm = make(copied(self.model), speculative_config=speculation, **self.arguments)
         try:
