@@ -48,6 +48,9 @@ def described(error: BaseException) -> str:
         if is_interrupt(failure):
             raise
         return f"{name} (it cannot be printed)"
+    missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+    if isinstance(missing, str) and missing.startswith("specdec_"):
+        text += f": pip install {missing.partition('.')[0].replace('_', '-')}"
     return f"{name}: {text}" if text else f"{name}"
 
 

@@ -109,6 +109,20 @@ def test_an_official_command_of_another_package_names_it(
 
 
 @pytest.mark.usefixtures("hello")
+def test_a_package_of_ours_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'specdec_grammar.x'", name="specdec_grammar.x")
+
+    monkeypatch.setattr("specdec.cli.lazy.load_command", broken)
+    assert run(["hello"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "No module named 'specdec_grammar.x': pip install specdec-grammar\n"
+    )
+
+
+@pytest.mark.usefixtures("hello")
 def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(name: str) -> None:
         raise KeyError(name)

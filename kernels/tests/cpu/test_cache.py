@@ -30,6 +30,8 @@ def folder(tmp_path, monkeypatch, caplog):
     caplog.set_level("WARNING", "specdec.compiled")  # the root conftest.py turns it down
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
     monkeypatch.setattr(cache, "_told", set())
+    monkeypatch.setattr(cache, "_last_compiled", -cache.inf)
+    monkeypatch.setattr(cache, "monotonic", lambda: 100.0)  # a busy machine may take long over one of them
     cache._digest_of.cache_clear()
     return tmp_path / "compiled"
 
@@ -263,3 +265,15 @@ def test_engines_compile_nothing_after_they_are_ready(monkeypatch):
     """And they serve on a disk that is full by then, without a home."""
     monkeypatch.undo()
     child(LATE, HOME="/dev/null", NUMBA_CACHE_DIR=str(compiled_folder()))
+
+
+def test_each_long_compilation_is_told(twice, caplog, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(cache, "monotonic", lambda: now[0])
+    function = twice()
+    function(3), function(1.5)
+    now[0] += 60.0
+    function(2j)
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
+        "compiling for this machine"
+    ] * 2

@@ -10,7 +10,7 @@ import typer
 
 from specdec.cli import output
 from specdec.cli.lazy import PluginCommands
-from specdec.errors import ConfigError, EngineError, ModelError, PluginError
+from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described
 
 app = typer.Typer(
     cls=PluginCommands,
@@ -49,6 +49,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except EngineError as failure:
         output.error(str(failure))
         return 1
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("specdec_"):
+            raise
+        output.error(described(missing))
+        return output.USER_ERROR
     except typer.Abort:
         output.error("aborted")
         return 1

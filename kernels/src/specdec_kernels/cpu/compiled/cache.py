@@ -13,7 +13,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -33,6 +35,9 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _BLOCK = b"\0" * 4096
 _rebuilt: Any = CompileResult._rebuild  # numba is not annotated
 _pickled: Any = dumps
+_PAUSE_S = 15.0
+_last_compiled = -inf
+"""When something was last compiled, by `time.monotonic`."""
 _told: set[str] = set()
 
 
@@ -141,18 +146,18 @@ def _digest_of(folder: Path) -> bytes:
 
 
 def _announce() -> None:
-    """Say once that code is being compiled, so that the first start on a machine is not silent."""
-    if "compiling" in _told:
+    """Say that code is being compiled, again only after a while without, so that no long compilation is silent."""
+    global _last_compiled
+    before, _last_compiled = _last_compiled, monotonic()
+    if _last_compiled - before < _PAUSE_S:
         return
     try:
         check_folder()
     except OSError as error:
-        _told.add("compiling")
         _tell_not_kept(error)
     else:
-        _tell_once(
-            "compiling",
-            "compiling for this machine, which is done once and may take a minute or two; kept in %s",
+        logger.warning(
+            "compiling for this machine, up to a minute or two for what it has not run before; kept in %s",
             compiled_folder(),
         )
 
