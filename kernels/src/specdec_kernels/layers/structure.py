@@ -147,6 +147,10 @@ def _layer_parts(
     num_heads = _width(out, is_input=True) // dim
     num_others = sum(_width(linear) for linear in qkv) // dim - num_heads
     are_keys_values = len(qkv) == 2
+    num_kv_heads = num_others if are_keys_values else num_others // 2
+    widths = [dim * num_heads, *[dim * num_kv_heads] * (1 if are_keys_values else 2)]
+    if [_width(linear) for linear in qkv] not in (widths, [sum(widths)]) or num_heads % max(num_kv_heads, 1):
+        raise _UnknownError("its attention projects something beside queries, keys and values")
     activation = activation_of(next(feeding[name] for name in _ACTIVATIONS if name in feeding))
     if activation is None:
         raise _UnknownError("its activation is not SiLU or GELU by tanh")
@@ -158,7 +162,7 @@ def _layer_parts(
         scaling=scaling,
         head_dim=dim,
         num_heads=num_heads,
-        num_kv_heads=num_others if are_keys_values else num_others // 2,
+        num_kv_heads=num_kv_heads,
         qkv=qkv,
         out=out,  # type: ignore[arg-type]  # `is_linear` says so
         gate_up=gate_up,
