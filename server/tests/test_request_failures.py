@@ -84,7 +84,7 @@ def failing(function: Callable[..., Any], num_right: int) -> Callable[..., Any]:
     "find",
     [
         lambda request, watches: (watches[0]._stream, "push"),
-        lambda request, watches: (request.sequences[0].logprobs, "add"),
+        lambda request, watches: (request.sequences[0].logprobs, "take"),
         lambda request, watches: (request, "output"),
     ],
     ids=["text", "log probabilities", "output"],
