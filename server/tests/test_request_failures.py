@@ -31,7 +31,8 @@ def bytewise() -> Iterator[Served]:
 
 def is_well(served: Served) -> bool:
     """Return whether the server is healthy, answers, and has nothing left of earlier requests."""
-    status, answer = served.ask("/v1/completions", {"prompt": ids_of(TOKENIZER, "x"), "max_tokens": 3})
+    body = {"prompt": ids_of(TOKENIZER, "x"), "max_tokens": 3, "ignore_eos": True}
+    status, answer = served.ask("/v1/completions", body)
     engine, end = served.llm._built.engine, monotonic() + 10
     while (
         engine._requests and monotonic() < end
