@@ -1,41 +1,14 @@
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from speccheck.model_files import write
 
 from specdec.config import hub, model_name
 from specdec.config.model_name import check_name, resolve_name
 from specdec.errors import ConfigError, PluginError
-
-MAGIC = b"GGUF"
-
-
-def write(folder: Path, *names: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (folder / name).write_bytes(MAGIC + name.encode())
-    return folder
-
-
-@pytest.fixture
-def unreachable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A hub that no connection leads to."""
-
-    def refuse(*_: object, **__: object) -> socket.socket:
-        raise OSError("no network")
-
-    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    hub.is_hub_reachable.cache_clear()
-    yield
-    hub.is_hub_reachable.cache_clear()
 
 
 def test_what_has_nothing_to_do_with_gguf_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from specdec import ConfigError
 from specdec.cli import progress, warn
+from specdec_bench.cli.paths import check_folders
 
 ZOO_PROMPTS = 16
 """Default number of zoo prompts."""
@@ -89,9 +90,7 @@ def bench(
 
     Ctrl-C ends the run early; the report then has what everybody had finished.
     """
-    for name, path in (("--json", json), ("--html", html)):
-        if path is not None and str(path) != "-" and not path.parent.is_dir():
-            raise ConfigError(f"{name}: there is no folder {str(path.parent)!r}")
+    check_folders({"--json": json, "--html": html})
     from specdec.config import check_first
 
     if file is not None and dataset is not None:

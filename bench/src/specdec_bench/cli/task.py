@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specdec import EngineOptions
 from specdec.cli import hush_libraries
 from specdec.loading import LoadedTarget
 from specdec_bench import Comparison, Contender, Workload, contenders_of
@@ -187,9 +188,17 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
 
 def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
     """Return the name of the target, the target, and the contenders."""
-    from specdec import EngineOptions
     from specdec.config import target_facts
-    from specdec.loading import load_target, locate
+    from specdec.loading import load_target
+
+    name, configs, found = located(options)
+    contenders = contenders_of(configs, target_facts(found.model, dtype=options.dtype))
+    return name, load_target(found), contenders
+
+
+def located(options: Options) -> tuple[str, list[Any], EngineOptions]:
+    """Return the name of the target, the configurations, and how the target is loaded."""
+    from specdec.loading import locate
 
     hush_libraries()
     name, configs = target_and_configs(options.model, options.configs)
@@ -201,8 +210,7 @@ def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
             deterministic=options.is_deterministic,
         )
     )
-    contenders = contenders_of(configs, target_facts(found.model, dtype=options.dtype))
-    return name, load_target(found), contenders
+    return name, configs, found
 
 
 def target_and_configs(model: str, configs: list[str]) -> tuple[str, list[Any]]:

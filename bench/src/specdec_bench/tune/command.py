@@ -10,14 +10,14 @@ import typer
 
 from specdec import ConfigError, hookimpl
 from specdec.cli import print_json, warn
+from specdec_bench.cli.command import INTERRUPTED
+from specdec_bench.cli.paths import check_folders
 from specdec_bench.notices import notices_once
 
 if TYPE_CHECKING:
     from specdec_bench.tune.report import TuneReport
 
 MINUTES = 4.0
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in shells."""
 
 
 @hookimpl
@@ -77,9 +77,7 @@ def tune(
     faster ones go on to more prompts. Ctrl-C ends the search with the best so far.
     """
     html = html or output.with_suffix(".html")
-    for name, path in (("--output", output), ("--html", html), ("--json", json)):
-        if path is not None and str(path) != "-" and not path.parent.is_dir():
-            raise ConfigError(f"{name}: there is no folder {str(path.parent)!r}")
+    check_folders({"--output": output, "--html": html, "--json": json})
     if html == output:
         raise ConfigError(f"--html and --output are both {str(output)!r}: give two files")
     from specdec.config import check_first

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from specdec import ConfigError, EngineOptions
-from specdec.cli import hush_libraries, loading, progress
+from specdec import ConfigError
+from specdec.cli import loading, progress
 from specdec.config import ZOO, target_facts
-from specdec.loading import LoadedTarget, load_target, locate
+from specdec.loading import LoadedTarget, load_target
 from specdec_bench.candidates import LeftOut
-from specdec_bench.cli.task import Options, target_and_configs
+from specdec_bench.cli.task import Options, located
 from specdec_bench.dataset import Prompt, read_dataset, tokenize, zoo_prompts
 from specdec_bench.tune.choice import Choice, choice_of
 from specdec_bench.tune.engine import MeasuredEngine
@@ -49,16 +49,7 @@ class TuneTask:
                 f"--batch-size {options.batch_size}: the file has {len(prompts)} prompts, which do not fill a batch: give more "
                 "prompts, or a smaller batch"
             )
-        hush_libraries()
-        name, configs = target_and_configs(options.model, options.configs)
-        found = locate(
-            EngineOptions(
-                model=name,
-                dtype=options.dtype,
-                max_model_len=options.max_model_len,
-                deterministic=options.is_deterministic,
-            )
-        )
+        _, configs, found = located(options)
         facts = target_facts(found.model, dtype=options.dtype)
         with loading(options.model):
             target = load_target(found)
