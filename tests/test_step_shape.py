@@ -94,8 +94,9 @@ def measured(run: Callable[[], object]) -> Shape:
 
 @pytest.fixture(scope="module")
 def step() -> Shape:
-    """A decode step of the zoo's target that verifies n-grams, in the middle of a request."""
-    llm = LLM("zoo", speculative_config={"method": "ngram", "num_speculative_tokens": 3}, max_num_seqs=1)
+    """A decode step of the zoo's target that verifies n-grams, in the middle of a request, with a fixed k."""
+    config = {"method": "ngram", "num_speculative_tokens": 3, "adaptive": False}
+    llm = LLM("zoo", speculative_config=config, max_num_seqs=1)
     engine = llm._built.engine
     text = llm.get_tokenizer()("import os\nimport sys\nimport os\nimport sys\nimport os\n")["input_ids"]
     params = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
