@@ -52,10 +52,12 @@ def test_answers_follow_the_conversation(
     both = [*first, {"role": "assistant", "content": one}, {"role": "user", "content": "two"}]
     two = llm.chat(both, params)[0].outputs[0].text
     out, err = said(
-        "one\ntwo\n/new\none\n/quit\nthree\n", ["--model", talking, "--system", "s"], monkeypatch, capfd
+        "one\ntwo\n/new\none\n/quit\nthree\n", [talking, "--system", "s"], monkeypatch, capfd
     )
     assert out == f"{one}\n{two}\n{one}\n"
     assert err == ""
+    assert run(["chat", talking, "--model", "zoo"]) == 2
+    assert "give one model: as MODEL or --model" in capfd.readouterr().err
 
 
 def test_a_line_that_is_not_utf_8_costs_only_itself(

@@ -181,6 +181,7 @@ def test_mistakes_are_one_line_and_exit_code_2(
     [
         ("nope", "--model: there is no directory 'nope', and a hub id is 'owner/name'"),
         ("./nope", "--model: there is no directory './nope'"),
+        ("SmolLM", "there is no directory 'SmolLM' (did you mean 'smollm2'?), and a hub id is 'owner/name'"),
     ],
 )
 def test_a_model_that_leads_nowhere_is_told_at_once(model: str, told: str) -> None:

@@ -44,7 +44,8 @@ def test_a_search_on_the_zoo(command: list[str], tmp_path: Path, capfd: pytest.C
     wanted = {"ngram k=3", "ngram k=6", "ngram k=12", "recycling k=5", "recycling k=10"}
     assert wanted <= tried | late  # a busy machine may have no time for all of them
     assert report["reasons"][0] in " ".join(out.split())
-    assert "stage 1 of " in err
+    assert "stage 1, " in err
+    assert "last stage, " in err
     config, file = report["speculative_config"], tmp_path / "found.json"
     assert file.exists() == (config is not None)
     if config is not None:

@@ -32,6 +32,9 @@ def specdec_register_commands(app: typer.Typer) -> None:
 
 
 def chat(
+    name: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="The same as --model.", show_default=False)
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +64,9 @@ def chat(
     from specdec.cli import hush_libraries
     from specdec.config import check_first, check_name
 
-    model = model or choose_model("the conversation")
+    if name is not None and model is not None:
+        raise ConfigError("give one model: as MODEL or --model")
+    model = name or model or choose_model("the conversation")
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 

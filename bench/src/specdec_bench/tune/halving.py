@@ -176,7 +176,8 @@ class Halving:
         return len(stage.candidates) * (1 + sum(map(len, groups)))
 
     def _title(self, stage: Stage) -> str:
-        return f"stage {stage.number} of {self.num_stages}, {len(stage.candidates) - 1} configurations"
+        which = f"stage {stage.number}" if self._num_left else "last stage"
+        return f"{which}, {len(stage.candidates) - 1} configurations"
 
     def _shortened(self, stage: Stage) -> list[Candidate]:
         ranked = stage.ranked()

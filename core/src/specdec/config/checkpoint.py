@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from specdec.config.hub import is_hub_reachable
+from specdec.config.zoo import PACKAGED, ZOO
 from specdec.errors import ConfigError
 
 HEADER_LIMIT = 100_000_000
@@ -67,7 +69,9 @@ class Checkpoint:
         if not self.is_hub_id:
             return f"there is no directory {self.model!r}"
         if "/" not in self.model:
-            return f"there is no directory {self.model!r}, and a hub id is 'owner/name'"
+            nearest = get_close_matches(self.model.lower(), (ZOO, *PACKAGED), n=1)
+            hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            return f"there is no directory {self.model!r}{hint}, and a hub id is 'owner/name'"
         return f"{self.model!r} is not a directory, and its config.json cannot be fetched from a hub or read from its cache"
 
     def number(self, *keys: str) -> int | None:

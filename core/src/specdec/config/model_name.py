@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from specdec import registry
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_path
-from specdec.errors import ConfigError
+from specdec.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
     from specdec.interfaces.model_files import ModelFiles
@@ -37,17 +37,17 @@ def resolve_name(
     if name in (ZOO, *PACKAGED):
         if gguf_file is not None:
             raise ConfigError(f"LLM: gguf_file={gguf_file!r} does nothing with model={name!r}: leave it out")
-        return zoo_path("target") if name == ZOO else str(_gguf().stored(packaged_model(name), dtype))
+        return zoo_path("target") if name == ZOO else str(_gguf(name).stored(packaged_model(name), dtype))
     if gguf_file is None and not _may_be_gguf(name):
         return name
-    files = _gguf()
+    files = _gguf(name)
     found = files.local(name, gguf_file) or files.on_hub(name, revision, gguf_file)
     return name if found is None else str(files.stored(found, dtype))
 
 
 def local_gguf(name: str) -> Path | None:
     """Return the GGUF file that a path names; None for any other name. See `ModelFiles.local`."""
-    return _gguf().local(name) if _may_be_gguf(name) else None
+    return _gguf(name).local(name) if _may_be_gguf(name) else None
 
 
 def check_name(name: str, option: str) -> None:
@@ -77,7 +77,10 @@ def _may_be_gguf(name: str) -> bool:
     return path.is_file() or "gguf" in name.lower()
 
 
-def _gguf() -> ModelFiles:
+def _gguf(name: str) -> ModelFiles:
     from specdec.interfaces.model_files import ModelFiles  # imports torch
 
-    return registry.part("gguf", ModelFiles)()
+    try:
+        return registry.part("gguf", ModelFiles)()
+    except PluginError as error:
+        raise PluginError(f"model {name!r} is read as a GGUF file: {error}") from None
