@@ -1,15 +1,17 @@
 """Predicted outputs and forced tokens beside plain decoding, all texts held equal.
 
-    python benchmarks/expected_tokens.py [--model smollm2] [--rounds 6] [--quick]
+    python benchmarks/expected_tokens.py [--model smollm2] [--rounds 6] [--json-outputs 200] [--quick]
 
 The answer of plain decoding is the edited text; what was there before, the prediction, is made from it: another name in
 all places (`renamed`), every 20th word missing (`cut`), its first half, or a text that has nothing to do with it (`useless`).
 `JSON` are answers in a strict schema, whose forced tokens are drafted. Greedy and at temperature 0.8, one request at a time.
+Then 200 such answers are sampled, eight at a time, and each is checked: valid, and that of plain decoding.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from typing import Any
 from common.provenance import provenance
 from common.results import RESULTS, write
 from common.stats import paired_ratio
+from jsonschema import Draft202012Validator
 
 from specdec import LLM, SamplingParams
 
@@ -130,6 +133,42 @@ def measured(llm: LLM, temperature: float, num_tokens: int, rounds: int) -> list
     return rows
 
 
+def checked(llm: LLM, count: int) -> dict[str, float]:
+    """Return how many of `count` sampled JSON answers are valid, equal plain decoding's, and how much faster they came."""
+    questions = [
+        [{"role": "user", "content": f"Write order {n} of {name} as JSON."}]
+        for n, name in enumerate(("Ada", "Bob", "Carla", "Dan") * -(-count // 4))
+    ][:count]
+    taken, texts = [], []
+    for speculative in (False, True):
+        params = [
+            SamplingParams(
+                temperature=0.8, seed=n, max_tokens=200, structured_outputs={"json": SCHEMA}, speculative=speculative
+            )
+            for n in range(count)
+        ]  # fmt: skip
+        began = time.perf_counter()
+        outputs = llm.chat(questions, params, use_tqdm=False)
+        taken.append(time.perf_counter() - began)
+        texts.append([output.outputs[0].text for output in outputs])
+    validator = Draft202012Validator(SCHEMA)
+    return {
+        "outputs": count,
+        "valid": sum(is_valid(validator, text) for text in texts[1]),
+        "same_as_plain": sum(map(str.__eq__, *texts)),
+        "different_texts": len(set(texts[1])),
+        "speedup": taken[0] / taken[1],
+    }
+
+
+def is_valid(validator: Draft202012Validator, text: str) -> bool:
+    """Return whether a text is JSON of a schema."""
+    try:
+        return bool(validator.is_valid(json.loads(text)))
+    except ValueError:
+        return False
+
+
 def main() -> int:
     """Measure, print the table, write the result."""
     parser = argparse.ArgumentParser(description="predicted outputs and forced tokens beside plain decoding")
@@ -137,6 +176,7 @@ def main() -> int:
     add("--model", default="smollm2")
     add("--rounds", type=int, default=6)
     add("--max-tokens", type=int, default=400)
+    add("--json-outputs", type=int, default=200, help="JSON answers that are checked")
     add("--json", type=Path, help="where to write the result (default: benchmarks/results, not with --quick)")
     add("--quick", action="store_true", help="a smoke run: one round of 32 tokens")
     arguments = parser.parse_args()
@@ -148,6 +188,8 @@ def main() -> int:
     for row in rows:
         bounds = f"{row.speedup:.2f} [{row.low:.2f}, {row.high:.2f}]"
         print(f"| {row.name} | {row.temperature} | {bounds} | {row.accepted} of {row.drafted} |")
+    found = checked(llm, 4 if arguments.quick else arguments.json_outputs)
+    print("JSON: " + ", ".join(f"{name} {value:.3g}" for name, value in found.items()))
     file = arguments.json or (None if arguments.quick else RESULTS / "expected_tokens.json")
     if file is not None:
         write(
@@ -155,10 +197,11 @@ def main() -> int:
                 "environment": began,
                 "settings": {"max_tokens": num_tokens, "rounds": rounds},
                 "rows": [row.__dict__ for row in rows],
+                "json": found,
             },
             file,
         )
-    return 0
+    return 0 if found["valid"] == found["same_as_plain"] == found["outputs"] else 1
 
 
 if __name__ == "__main__":

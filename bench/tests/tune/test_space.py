@@ -52,7 +52,7 @@ def test_forms_of_the_target_itself_are_tried(singles: list[Candidate]) -> None:
         if any("weights" in one.contender.config for one in members)
     )
     forms = {(c["weights"], c.get("head_weights")) for c in (one.contender.config for one in own)}
-    assert forms == {("int8", None), ("int4", None), ("int4", "int8")}
+    assert forms == {("int8", None), ("int4", "int8")}
     assert {one.kind for one in own} == {"model"}
 
 

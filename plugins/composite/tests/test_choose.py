@@ -207,6 +207,7 @@ def test_new_requests_end_a_pause_that_has_lasted_a_while() -> None:
 
 def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:
     trials = Trials()
+    assert trials.has_paid
     gaps = []
     for _ in range(6):
         gap = 0
@@ -217,7 +218,9 @@ def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:
         while trials.is_due:
             trials.count(has_drafted=True, is_chosen=False, cost=0.1)
     assert gaps == [0, 16, 32, 64, 128, 128]
+    assert not trials.has_paid
     trials.count(has_drafted=True, is_chosen=True, cost=0.1)
+    assert trials.has_paid
     for _ in range(16):
         trials.count(has_drafted=False, is_chosen=False, cost=0.1)
     assert trials.is_due

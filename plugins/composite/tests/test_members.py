@@ -119,6 +119,19 @@ def test_a_prefix_is_resumed_as_far_as_all_readers_of_states_hold_it() -> None:
     assert composite_of("longest", listener, first).resume("a", text) == 3
 
 
+def test_no_states_are_computed_again_for_a_member_that_does_not_pay(monkeypatch) -> None:
+    composite = composite_of("longest", scripted(7, 8, needs=STATES, held=1), scripted(5, held=4))
+    head, listener = members_of(composite)
+    assert composite.resume("a", np.arange(4, dtype=np.int32)) == 1
+    monkeypatch.setattr(composite._policy, "pays", lambda number: False)
+    assert composite.resume("a", np.arange(4, dtype=np.int32)) == 4
+    assert composite.propose(batch_of([0, 1, 2, 3, 4], 4, states=True)).rows == ((5,),)
+    assert head.heard == []
+    assert listener.heard == [0, 1, 2, 3, 4]
+    composite.propose(batch_of([0, 1, 2, 3, 4], 0, states=True))  # delivered from the start, as after a preemption
+    assert head.heard == [0, 1, 2, 3, 4]
+
+
 def test_finish_drops_a_request_everywhere() -> None:
     composite = composite_of("longest", scripted(7), scripted(5))
     composite.propose(batch_of([1, 2, 3], 0))

@@ -28,8 +28,7 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "suffix": (Form(depths=(8, 24)),),
     "self": (
         Form({"weights": "int8"}, depths=(2, 4, 6), learns=False),
-        Form({"weights": "int4", "head_weights": "int8"}, depths=(2, 4), learns=False),
-        Form({"weights": "int4"}, depths=(2, 4), learns=False),
+        Form({"weights": "int4", "head_weights": "int8"}, depths=(2, 4, 8), learns=False),
     ),
     "eagle3": _HEAD,
     "recycling": (Form(depths=(5, 10)),),

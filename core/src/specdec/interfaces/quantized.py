@@ -12,10 +12,10 @@ class QuantizedLinear(nn.Module):
     """`x @ W.T + b` with `W = numbers * scales`: torch widens all of `W` in each call, backends read the stored bits.
 
     Args:
-        packed: `[N, K]` int8, one number each; or `[N, K / 2]` uint8 for numbers from -8 to 7, 32 of them in 16 bytes: byte i
-            holds number i in its lower and number i + 16 in its upper half, each plus 8.
-        scales: `[N, 1]` float32 for int8; `[N, K / group]` bfloat16 for 4 bits, where the group is a power of two of at
-            least 32.
+        packed: `[N, K]` int8, one number each; or `[N, K / 2]` uint8 for numbers from 0 to 15, 32 of them in 16 bytes: byte i
+            holds number i in its lower and number i + 16 in its upper half.
+        scales: `[N, 1]` float32 for int8; `[N, K / group, 2]` bfloat16 for 4 bits: what a group's numbers are multiplied
+            by is the second, and what is added then the first. A group is a power of two of at least 32.
         bias: `[N]` or None.
     """
 
@@ -45,6 +45,7 @@ class QuantizedLinear(nn.Module):
         if self.bits == 8:
             return self.packed.to(dtype) * self.scales.to(dtype)
         halves = self.packed.view(self.out_features, -1, 1, self.BLOCK // 2)
-        numbers = torch.cat((halves & 15, halves >> 4), 2).to(dtype) - 8
+        numbers = torch.cat((halves & 15, halves >> 4), 2).to(dtype)
         groups = numbers.view(self.out_features, -1, self.group_size)
-        return (groups * self.scales[..., None].to(dtype)).view(self.out_features, self.in_features)
+        least, scales = self.scales.to(dtype).unbind(-1)
+        return (groups * scales[..., None] + least[..., None]).view(self.out_features, self.in_features)

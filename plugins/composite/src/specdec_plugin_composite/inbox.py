@@ -96,6 +96,11 @@ class Inbox:
         self.forget([request_id])
         self._told[request_id] = num_held
 
+    def miss(self, request_id: str) -> None:
+        """Record that the states of a request's first tokens will not come."""
+        self.forget([request_id])
+        self._lost.add(request_id)
+
     def lose(self, request_ids: Sequence[str]) -> list[str]:
         """Record that the member dropped its state; returns the requests that it cannot be told again."""
         gone = [name for name in request_ids if self._told.get(name, 0) > 0 or name in self._ends]

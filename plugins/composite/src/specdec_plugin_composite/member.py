@@ -200,6 +200,12 @@ class Member:
         self._inbox.resume(request_id, held)
         return held
 
+    def miss(self, request_id: str) -> None:
+        """Do without a request whose states it does not get, until it is delivered from the start."""
+        if self.reads_states:
+            self.guard.finish([request_id], FinishReason.ERROR)
+            self._inbox.miss(request_id)
+
     def leave_out(self) -> None:
         """Use it no more: it could not be loaded."""
         self.is_left_out = True

@@ -55,6 +55,10 @@ class Policy(ABC):
             ConfigError: naming the member and the remedy.
         """
 
+    def pays(self, member: int) -> bool:
+        """Return whether a member is worth states that have to be computed again for it, as after a cached prefix."""
+        return True
+
     @abstractmethod
     def draft(self, turn: Round) -> list[Choice]:
         """Return what is verified for each row."""

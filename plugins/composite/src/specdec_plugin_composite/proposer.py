@@ -130,10 +130,22 @@ class CompositeProposer(Proposer):
         )
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
-        """Return the prefix held by all members that read states, else the longest one; the rest is delivered from the text."""
-        held = [(member.resume(request_id, token_ids), member.reads_states) for member in self._members]
-        of_states = [count for count, reads_states in held if reads_states]
-        return min(of_states) if of_states else max(count for count, _ in held)
+        """Return the prefix held by all members that read states and pay, else the longest one.
+
+        The rest is delivered from the text. What a member lacks of the states is not computed again if it does not pay: it
+        drafts nothing for this request.
+        """
+        held = [member.resume(request_id, token_ids) for member in self._members]
+        needed = [
+            count
+            for number, count in enumerate(held)
+            if self._members[number].reads_states and self._policy.pays(number)
+        ]
+        length = min(needed or [max(held)])
+        for member, count in zip(self._members, held, strict=True):
+            if count < length:
+                member.miss(request_id)
+        return length
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop these requests in every member, even if one of them raises."""

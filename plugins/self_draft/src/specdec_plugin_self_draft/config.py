@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from specdec.interfaces import QuantizedLinear, Resolve
 from specdec_drafting import DraftingConfig
 
-_DEFAULT_TOKENS = 4
+_DEFAULT_TOKENS = 8
 
 
 class SelfDraftConfig(DraftingConfig):
@@ -19,12 +19,13 @@ class SelfDraftConfig(DraftingConfig):
     `num_speculative_tokens` counts nodes: with `tree_top_k` above 1 the depth of a draft is divided by it.
     """
 
-    weights: Literal["int8", "int4"] = Field(
-        default="int8",
-        description="Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs.",
+    weights: Literal["auto", "int8", "int4"] = Field(
+        default="auto",
+        description="Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs. "
+        "auto: int4 where the target's weights had 4 bits before they were widened, as those of many GGUF files, else int8.",
     )
-    head_weights: Literal["int8", "int4"] | None = Field(
-        default=None, description="Weights of the output projection; by default those of `weights`."
+    head_weights: Literal["auto", "int8", "int4"] | None = Field(
+        default=None, description="Weights of the output projection; by default as `weights`."
     )
     group_size: int = Field(
         default=32,
@@ -39,7 +40,7 @@ class SelfDraftConfig(DraftingConfig):
 
     @model_validator(mode="after")
     def _groups_are_used(self) -> Self:
-        if "group_size" in self.model_fields_set and "int4" not in (self.weights, self.head_weights):
+        if "group_size" in self.model_fields_set and {self.weights, self.head_weights} <= {"int8", None}:
             raise ValueError(
                 "group_size does nothing with int8, which has one scale for each output: leave it out"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -10,7 +11,7 @@ from specdec import ConfigError
 from specdec.cli import progress
 from specdec.runner import output_head
 from specdec_plugin_self_draft.config import SelfDraftConfig
-from specdec_plugin_self_draft.quantize import quantized
+from specdec_plugin_self_draft.quantize import is_found_again, quantized
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -24,14 +25,30 @@ def quantize(model: PreTrainedModel, config: SelfDraftConfig) -> PreTrainedModel
     """
     head = output_head(model)
     found = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
+    layers = [linear for linear in found.values() if linear is not head]
+    weights = _settled(config.weights, layers, config.group_size)
+    head_weights = _settled(config.head_weights or config.weights, [head], config.group_size)
     with progress("rounding weights for drafts", len(found)) as steps:
         for name, linear in found.items():
-            weights = (config.head_weights or config.weights) if linear is head else config.weights
-            if weights == "int4" and linear.in_features % config.group_size:
+            own = head_weights if linear is head else weights
+            if own == "int4" and linear.in_features % config.group_size:
                 raise ConfigError(
                     f"speculative_config: 'group_size': {config.group_size} does not divide the {linear.in_features} inputs of "
                     f"{name}: take one that does, or 'weights': 'int8'"
                 )
-            model.set_submodule(name, quantized(linear, 8 if weights == "int8" else 4, config.group_size))
+            model.set_submodule(name, quantized(linear, 8 if own == "int8" else 4, config.group_size))
             steps.advance()
     return model
+
+
+def _settled(weights: str, linears: Sequence[nn.Module], group_size: int) -> str:
+    """Return int8 or int4; `auto` is int4 if that loses nothing of any of the maps."""
+    if weights != "auto":
+        return weights
+    has_four_bits = all(
+        isinstance(linear, nn.Linear)
+        and linear.in_features % group_size == 0
+        and is_found_again(linear.weight, group_size)
+        for linear in linears
+    )
+    return "int4" if has_four_bits else "int8"

@@ -53,7 +53,7 @@ def product_quantized(x: Floats, weight: Packed, group: int, out: Floats) -> Non
     Args:
         x: `[T, K]`.
         weight: `[N, K]` int8 or `[N, K / 2]` uint8. Their scales follow at `scales_offset`: float32 `[N]`, or
-            bfloat16 `[N, K / group]`.
+            bfloat16 `[N, K / group, 2]`, the least value of a group before its scale.
         group: weights of 4 bits that share a scale, a multiple of `BLOCK`.
         out: `[T, N]`, contiguous, written.
     """
@@ -96,7 +96,7 @@ def _dot(x: Any, weight: Any, start: int, scales: int, group: int) -> Any:
 def _overload_scale_bytes(weight: Any, depth: Any, group: Any) -> Callable[..., int]:
     if weight.dtype == types.int8:
         return lambda weight, depth, group: 4
-    return lambda weight, depth, group: 2 * (depth // group)
+    return lambda weight, depth, group: 4 * (depth // group)
 
 
 @overload(_dot, strict=False)
@@ -113,11 +113,11 @@ def _dot_bytes(x: Any, weight: Any, start: int, scales: int, group: int) -> Any:
 
 def _dot_halves(x: Any, weight: Any, start: int, scales: int, group: int) -> Any:
     total = np.float32(0.0)
-    by_group = array_at(scales, (x.shape[0] // group,), np.empty(0, np.uint16))
+    by_group = array_at(scales, (x.shape[0] // group, 2), np.empty((0, 0), np.uint16))
     for k in range(start, x.shape[0]):
         byte = weight[k // BLOCK * (BLOCK // 2) + k % (BLOCK // 2)]
-        number = np.int64(byte >> 4 if k % BLOCK >= BLOCK // 2 else byte & 15) - 8
-        total += np.float32(number) * widen(by_group[k // group]) * x[k]
+        number = np.float32(byte >> 4 if k % BLOCK >= BLOCK // 2 else byte & 15)
+        total += (number * widen(by_group[k // group, 1]) + widen(by_group[k // group, 0])) * x[k]
     return total
 
 
@@ -190,7 +190,7 @@ def _emit_halves(
             results = list(totals)
             for turn in range(times):
                 k = builder.add(first, ir.Constant(INDEX, turn * BLOCK))
-                scale, shift = _load_scale(builder, scales, j, scales_step, _group_of(builder, k, group))
+                scale, least = _load_scale(builder, scales, j, scales_step, _group_of(builder, k, group))
                 for part in range(half // LANES):
                     byte = builder.add(
                         builder.lshr(k, ir.Constant(INDEX, 1)), ir.Constant(INDEX, part * LANES)
@@ -199,7 +199,7 @@ def _emit_halves(
                     lower = builder.and_(packed, ir.Constant(_WORDS, [15] * LANES))
                     upper = builder.lshr(packed, ir.Constant(_WORDS, [4] * LANES))
                     for side, number in enumerate((lower, upper)):
-                        weights = multiply_add(builder, builder.sitofp(number, FLOATS), scale, shift)
+                        weights = multiply_add(builder, builder.sitofp(number, FLOATS), scale, least)
                         place = builder.add(k, ir.Constant(INDEX, side * half + part * LANES))
                         for i in range(num_rows):
                             numbers = load_floats(builder, rows, i, rows_step, place, is_half=False)
@@ -226,13 +226,12 @@ def _load_bytes(builder: Any, base: Any, row: int, step: Any, k: Any) -> Any:
 
 
 def _load_scale(builder: Any, base: Any, row: int, step: Any, index: Any) -> tuple[Any, Any]:
-    """Return a group's scale, a bfloat16, in every lane, and -8 times it."""
-    one = builder.load(pointer(builder, base, row, step, index, HALF), align=2)
-    halves = ir.VectorType(HALF, 2 * LANES)
-    first = builder.insert_element(ir.Constant(halves, ir.Undefined), one, ir.Constant(WORD, 0))
-    both = builder.bitcast(builder.shuffle_vector(first, first, lanes([0] * 2 * LANES)), _WORDS)
+    """Return a group's scale and its least value, bfloat16 both, in every lane."""
+    one = builder.load(pointer(builder, base, row, step, index, WORD), align=4)
+    first = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), one, ir.Constant(WORD, 0))
+    both = builder.shuffle_vector(first, first, lanes([0] * LANES))
     scale = builder.bitcast(builder.and_(both, ir.Constant(_WORDS, [0xFFFF0000] * LANES)), FLOATS)
-    return scale, builder.fmul(scale, ir.Constant(FLOATS, [-8.0] * LANES))
+    return scale, builder.bitcast(builder.shl(both, ir.Constant(_WORDS, [16] * LANES)), FLOATS)
 
 
 def _summed(builder: Any, registers: list[Any]) -> Any:

@@ -64,6 +64,10 @@ class Choose(Policy):
         """Return True: only drafts of members that do not draw are looked at."""
         return True
 
+    def pays(self, member: int) -> bool:
+        """Return whether a member was chosen since it was last tried; at first all are to be tried."""
+        return member not in self._trials or self._trials[member].has_paid
+
     def begin(self, turn: Round, rest_s: float | None) -> None:
         """Measure the last step, and score the drafts that its tokens decide."""
         self._began = perf_counter()

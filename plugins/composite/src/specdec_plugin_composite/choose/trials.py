@@ -25,6 +25,11 @@ class Trials:
         """Whether it drafts in this step, whatever is expected of it."""
         return self._left > 0
 
+    @property
+    def has_paid(self) -> bool:
+        """Whether it was chosen since its last trial, or had none."""
+        return self._wait == _SHORTEST
+
     def count(self, *, has_drafted: bool, is_chosen: bool, cost: float) -> None:
         """Count a step.
 
