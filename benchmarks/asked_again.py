@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
+
+from common.questions import bench
 
 from specdec_bench.demo.prompts import CHATS
 
-DEFAULTS = (
-    "--model", "smollm2", "--max-tokens", "256", "--temperature", "0", "--dtype", "bfloat16", "--deterministic",
-    "--enable-prefix-caching",
-)  # fmt: skip
-SUFFIX = ("--speculative-config", '{"method": "suffix"}')
 TASKS = {"summarization": "summary", "rag": "retrieval"}
 
 
@@ -50,22 +45,8 @@ def main() -> int:
         parser.error(
             f"{arguments.file} with --each {arguments.each} gives no questions of {', '.join(TASKS)}: {error!r}"
         )
-    with TemporaryDirectory() as folder:
-        twice = Path(folder) / "asked_again.jsonl"
-        with twice.open("w", encoding="utf-8") as file:
-            for time in ("first", "again"):
-                for task, turns in found:
-                    file.write(json.dumps({"category": f"{task}, {time}", "turns": turns}) + "\n")
-        command = [
-            str(Path(sys.executable).with_name("specdec")),
-            "bench",
-            "--suite",
-            "spec_bench",
-            str(twice),
-        ]
-        if not any(option.startswith(SUFFIX[0]) for option in options):
-            options += SUFFIX
-        return subprocess.run([*command, *DEFAULTS, *options], check=False).returncode
+    twice = [(f"{task}, {time}", turns) for time in ("first", "again") for task, turns in found]
+    return bench(twice, options, '{"method": "suffix"}')
 
 
 if __name__ == "__main__":

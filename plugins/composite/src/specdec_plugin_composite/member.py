@@ -72,8 +72,10 @@ class Member:
         self.runs_model = bool(given & _OF_MODELS)
         """Whether a draft takes passes of a model; all others are called in every step."""
         self.reads_states = bool(given & STATES)
+        self.is_target = Capability.TARGET_CACHE in given
+        """Whether it is a form of the target, on its cache: there is nothing that it has to run before it drafts."""
         self.seconds, self.num_told = 0.0, 0
-        """Duration of the last call, and number of tokens that it was told."""
+        """Duration of the last call, and number of tokens that it had to run before."""
         self._inbox = Inbox(states if self.reads_states else None, aux_places)
         self._num_top_k = proposer.num_top_k if Capability.TARGET_TOP_K in given else 0
         self._verified: dict[str, tuple[int, Offer]] = {}
@@ -122,9 +124,7 @@ class Member:
 
     def num_waiting(self, batch: ProposeBatch) -> int:
         """Return how many tokens of a batch it has to run before it drafts; none on the target's cache."""
-        if Capability.TARGET_CACHE in self.guard.capabilities:
-            return 0
-        return self._inbox.num_waiting(batch)
+        return 0 if self.is_target else self._inbox.num_waiting(batch)
 
     @property
     def can_draft(self) -> bool:
@@ -152,7 +152,8 @@ class Member:
         )
         started = perf_counter()
         draft = self.guard.propose(own, most)
-        self.seconds, self.num_told = perf_counter() - started, sum(own.counts)
+        self.seconds = perf_counter() - started
+        self.num_told = 0 if self.is_target else sum(own.counts)
         if draft is None:
             self._drop(names)
             return CheckedDraft.empty(batch.batch_size)

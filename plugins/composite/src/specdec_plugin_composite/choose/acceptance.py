@@ -10,7 +10,10 @@ from specdec_plugin_composite.offer import Offer
 _DECAY = 0.99
 _PRIOR_WEIGHT = 4.0
 """Weight, in observations, of the member's own confidence, or of the depth before."""
-_FIRST_RATE = 0.6
+_FIRST_RATE, _FIRST_RATE_OF_TARGET = 0.6, 0.95
+"""Before a node was seen; of a form of the target it is high."""
+_UNSEEN_WEIGHT = 1.0
+"""The same of drafts that are made only if they are chosen: few are seen before that."""
 _CONFIDENCES = 8
 """Number of equal intervals of confidence that are told apart."""
 _DEEPEST, _LONGEST = 12, 4
@@ -24,9 +27,15 @@ class Acceptance:
     """Acceptance of one member's nodes, given their parents', by depth and confidence, and of its requests beside that.
 
     All drafts that were scored count, those that were not verified too: the text says what would have been accepted.
+
+    Args:
+        is_unseen: whether its drafts are made only if they are chosen.
+        is_target: whether the member is a form of the target.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_unseen: bool = False, is_target: bool = False) -> None:
+        self._first_rate = _FIRST_RATE_OF_TARGET if is_target else _FIRST_RATE
+        self._weight = _UNSEEN_WEIGHT if is_unseen else _PRIOR_WEIGHT
         self._tried, self._accepted = array("d", [0.0]) * _NUM_KEYS, array("d", [0.0]) * _NUM_KEYS
         self._requests: dict[str, tuple[float, float]] = {}
         self._mean = 1.0
@@ -93,13 +102,13 @@ class Acceptance:
         self._requests = dict(self._requests)  # without the memory of those that were dropped
 
     def _rate(self, depth: int, confidence: float | None, length: int = 0) -> float:
-        prior = _FIRST_RATE if confidence is None else confidence
+        prior = self._first_rate if confidence is None else confidence
         if confidence is None and depth > 1:  # like the depth before
             prior = self._of(_key(depth - 1), prior)
         return self._of(_key(depth, confidence, length), prior)
 
     def _of(self, key: int, prior: float) -> float:
-        return (self._accepted[key] + _PRIOR_WEIGHT * prior) / (self._tried[key] + _PRIOR_WEIGHT)
+        return (self._accepted[key] + self._weight * prior) / (self._tried[key] + self._weight)
 
 
 def _key(depth: int, confidence: float | None = None, length: int = 0) -> int:

@@ -21,7 +21,6 @@ from specdec_plugin_composite.policy import Policy
 from specdec_plugin_composite.round import Choice, Round, Unseen
 
 _FEW_TOLD = 8
-"""Tokens of one request that a draft of a member in use is told before; more are a prompt, or what it missed."""
 _AMORTISED = 32
 """Steps over which the time of catching up is spread, as it is needed once."""
 _PLAIN_STEPS, _PLAIN_EVERY = 2, 256
@@ -47,7 +46,9 @@ class Choose(Policy):
         self.costs = StepCosts()
         self.catching_up = [ByCount() for _ in members]
         """Seconds of a draft by the number of tokens that the member was told before."""
-        self.acceptance = [Acceptance() for _ in members]
+        self.acceptance = [
+            Acceptance(is_unseen=number in self._dear, is_target=members[number].is_target) for number in count
+        ]
         self._trials = {number: Trials() for number in self._dear}
         self._scoring = Scoring()
         self._seen: dict[int, list[Offer | None]] = {}
@@ -188,7 +189,7 @@ class Choose(Policy):
             member = self.members[number]
             if limits and trials.num_drafts:  # the first draft warms up
                 self.catching_up[number].observe(member.num_told, member.seconds)
-                if member.num_told <= _FEW_TOLD * len(turn.request_ids):
+                if member.num_told <= _few_told(member) * len(turn.request_ids):
                     self.costs.observe_draft(number, max(limits), member.seconds)
             seconds = self.costs.drafting(number).at(member.most_nodes) + self._catching_up_s(turn, number)
             trials.count(
@@ -212,4 +213,10 @@ class Choose(Policy):
     def _catching_up_s(self, turn: Round, number: int) -> float:
         """Return the seconds in which a member runs the tokens that it was not told."""
         count = turn.num_waiting(number)
-        return max(0.0, self.catching_up[number].at(count) - self.catching_up[number].at(_FEW_TOLD))
+        caught_up = self.catching_up[number].at(_few_told(self.members[number]))
+        return max(0.0, self.catching_up[number].at(count) - caught_up)
+
+
+def _few_told(member: Member) -> int:
+    """Return how many tokens of one request a member in use is told before a draft; more are a prompt, or what it missed."""
+    return max(_FEW_TOLD, member.most_nodes + 1)
