@@ -13,7 +13,7 @@ import sys
 
 from common.questions import bench
 
-SETTINGS = '''\
+SETTINGS = """\
 import json
 from pathlib import Path
 
@@ -36,8 +36,8 @@ def load():
     if not FILE.exists():
         return Settings({})
     return Settings(json.loads(FILE.read_text()))
-'''
-PRICES = '''\
+"""
+PRICES = """\
 import csv
 
 
@@ -58,7 +58,7 @@ def total(order, prices):
 
 def with_tax(amount, rate=0.19):
     return round(amount * (1 + rate), 2)
-'''
+"""
 COMPOSE = """\
 services:
   web:
@@ -119,7 +119,9 @@ TASKS = {
 
 def turns(name: str, text: str, changes: tuple[str, ...]) -> list[str]:
     """Return what the user says in one conversation."""
-    opening = f"This is {name}:\n\n```\n{text}```\n\n{changes[0]} Answer with the whole file and nothing else."
+    opening = (
+        f"This is {name}:\n\n```\n{text}```\n\n{changes[0]} Answer with the whole file and nothing else."
+    )
     return [opening, *(f"{change} Answer with the whole file and nothing else." for change in changes[1:])]
 
 

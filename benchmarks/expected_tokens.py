@@ -24,7 +24,7 @@ from common.results import RESULTS, write
 from common.stats import paired_ratio
 from jsonschema import Draft202012Validator
 
-from specdec import LLM, SamplingParams
+from specdec import LLM, SamplingParams, StructuredOutputsParams
 
 QUESTIONS = (
     "Write a Python class Stack with push, pop, peek, size and is_empty, with docstrings, and then a test for each of them.",
@@ -139,11 +139,12 @@ def checked(llm: LLM, count: int) -> dict[str, float]:
         [{"role": "user", "content": f"Write order {n} of {name} as JSON."}]
         for n, name in enumerate(("Ada", "Bob", "Carla", "Dan") * -(-count // 4))
     ][:count]
+    own = StructuredOutputsParams(json=SCHEMA)
     taken, texts = [], []
-    for speculative in (False, True):
+    for speculative in (False, None):
         params = [
             SamplingParams(
-                temperature=0.8, seed=n, max_tokens=200, structured_outputs={"json": SCHEMA}, speculative=speculative
+                temperature=0.8, seed=n, max_tokens=200, structured_outputs=own, speculative=speculative
             )
             for n in range(count)
         ]  # fmt: skip

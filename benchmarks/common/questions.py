@@ -32,5 +32,11 @@ def bench(questions: Iterable[tuple[str, Sequence[str]]], options: Sequence[str]
         file = Path(folder) / "questions.jsonl"
         lines = (json.dumps({"category": category, "turns": list(turns)}) for category, turns in questions)
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        command = [str(Path(sys.executable).with_name("specdec")), "bench", "--suite", "spec_bench", str(file)]
+        command = [
+            str(Path(sys.executable).with_name("specdec")),
+            "bench",
+            "--suite",
+            "spec_bench",
+            str(file),
+        ]
         return subprocess.run([*command, *DEFAULTS, *options], check=False).returncode

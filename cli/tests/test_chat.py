@@ -51,9 +51,7 @@ def test_answers_follow_the_conversation(
     one = llm.chat(first, params)[0].outputs[0].text
     both = [*first, {"role": "assistant", "content": one}, {"role": "user", "content": "two"}]
     two = llm.chat(both, params)[0].outputs[0].text
-    out, err = said(
-        "one\ntwo\n/new\none\n/quit\nthree\n", [talking, "--system", "s"], monkeypatch, capfd
-    )
+    out, err = said("one\ntwo\n/new\none\n/quit\nthree\n", [talking, "--system", "s"], monkeypatch, capfd)
     assert out == f"{one}\n{two}\n{one}\n"
     assert err == ""
     assert run(["chat", talking, "--model", "zoo"]) == 2

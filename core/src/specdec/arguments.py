@@ -122,8 +122,8 @@ class SpeculativeOptions(TypedDict, total=False):
     """Type of the draft's weights; `auto` for the target's."""
     group_size: int
     """Inputs that share a scale of int4: a power of two. Smaller groups are more exact and take more memory."""
-    head_weights: Literal["int8", "int4"] | None
-    """Weights of the output projection; by default those of `weights`."""
+    head_weights: Literal["auto", "int8", "int4"] | None
+    """Weights of the output projection; by default as `weights`."""
     mask_token_id: int | None
     """The mask token, where the head's `config.json` names none."""
     match: Literal["recent", "first"]
@@ -180,5 +180,6 @@ class SpeculativeOptions(TypedDict, total=False):
     """Draft the likeliest nodes as a tree instead of the likeliest path."""
     vllm_defaults: bool
     """Where neither length is given take vLLM's, which is 5 for both."""
-    weights: Literal["int8", "int4"]
-    """Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs."""
+    weights: Literal["auto", "int8", "int4"]
+    """Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs. auto:
+    int4 where the target's weights had 4 bits before they were widened, as those of many GGUF files, else int8."""

@@ -55,5 +55,7 @@ def test_what_reads_gguf_files_is_named_where_it_is_missing(tmp_path: Path, site
         "owner/name-GGUF",
         "smollm2",
     ):
-        with pytest.raises(PluginError, match=f"model '{name}' is read as a GGUF file: .*pip install specdec-gguf"):
+        with pytest.raises(
+            PluginError, match=f"model '{name}' is read as a GGUF file: .*pip install specdec-gguf"
+        ):
             resolve_name(name)

@@ -23,7 +23,9 @@ def packed(num_out: int, depth: int, group: int | None, bias: bool = False) -> Q
         numbers = torch.randint(-127, 128, (num_out, depth), dtype=torch.int8)
         return QuantizedLinear(numbers, torch.rand(num_out, 1) / 127 / depth**0.5, added)
     halves = torch.randint(0, 256, (num_out, depth // 2), dtype=torch.uint8)
-    return QuantizedLinear(halves, (torch.randn(num_out, depth // group, 2) / 8 / depth**0.5).bfloat16(), added)
+    return QuantizedLinear(
+        halves, (torch.randn(num_out, depth // group, 2) / 8 / depth**0.5).bfloat16(), added
+    )
 
 
 @pytest.mark.parametrize(

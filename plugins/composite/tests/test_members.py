@@ -128,7 +128,9 @@ def test_no_states_are_computed_again_for_a_member_that_does_not_pay(monkeypatch
     assert composite.propose(batch_of([0, 1, 2, 3, 4], 4, states=True)).rows == ((5,),)
     assert head.heard == []
     assert listener.heard == [0, 1, 2, 3, 4]
-    composite.propose(batch_of([0, 1, 2, 3, 4], 0, states=True))  # delivered from the start, as after a preemption
+    composite.propose(
+        batch_of([0, 1, 2, 3, 4], 0, states=True)
+    )  # delivered from the start, as after a preemption
     assert head.heard == [0, 1, 2, 3, 4]
 
 

@@ -53,7 +53,9 @@ def _halves(weight: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.
     groups = weight.float().view(len(weight), -1, group_size)
     grid = _Grid.best(groups, _ALL_SPANS if is_found_again(weight, group_size) else _ALL_SPANS[:1])
     halves = grid.numbers.to(torch.uint8).view(len(weight), -1, 2, QuantizedLinear.BLOCK // 2)
-    return (halves[:, :, 0] | halves[:, :, 1] << 4).flatten(1), torch.cat((grid.least, grid.scale), 2).bfloat16()
+    return (halves[:, :, 0] | halves[:, :, 1] << 4).flatten(1), torch.cat(
+        (grid.least, grid.scale), 2
+    ).bfloat16()
 
 
 @dataclass

@@ -18,7 +18,6 @@ from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.loops.lanes import (
     FLOAT,
     FLOATS,
-    HALF,
     INDEX,
     LANES,
     WORD,

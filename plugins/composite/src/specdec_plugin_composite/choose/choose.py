@@ -47,7 +47,8 @@ class Choose(Policy):
         self.catching_up = [ByCount() for _ in members]
         """Seconds of a draft by the number of tokens that the member was told before."""
         self.acceptance = [
-            Acceptance(is_unseen=number in self._dear, is_target=members[number].is_target) for number in count
+            Acceptance(is_unseen=number in self._dear, is_target=members[number].is_target)
+            for number in count
         ]
         self._trials = {number: Trials() for number in self._dear}
         self._scoring = Scoring()
