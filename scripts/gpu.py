@@ -26,6 +26,7 @@ _IMPORTS = {"pyyaml": "yaml"}
 """Names that packages are imported by, where they differ from their own by more than a dash."""
 _NEEDED = (
     "core",
+    "samplers",
     "kernels",
     "drafting",
     "bench",
@@ -54,7 +55,7 @@ class Part:
 _METHODS = ("benchmarks/device_methods.py", "--jobs", "4")
 PARTS = {
     "environment": Part(("-m", "specdec", "doctor"), 2),
-    "tests": Part(("-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "plugins")),
+    "tests": Part(("-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "samplers", "plugins")),
     "zoo": Part((*_METHODS, "--json", "{out}/device_zoo.json")),
     "zoo_bfloat16": Part((*_METHODS, "--dtype", "bfloat16", "--deterministic", "--json", "{out}/device_zoo_bfloat16.json")),
     "smollm2": Part((*_METHODS, "--model", "smollm2", "--json", "{out}/device_smollm2.json")),

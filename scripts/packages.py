@@ -71,6 +71,7 @@ def packages() -> list[Package]:
         "cli",
         "drafting",
         "kernels",
+        "samplers",
         "server",
         "testing",
         "train",

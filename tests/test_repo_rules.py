@@ -25,6 +25,7 @@ FOLDERS = (
     "kernels",
     "parts",
     "plugins",
+    "samplers",
     "server",
     "testing",
     "train",

@@ -118,10 +118,32 @@ def test_core_alone_generates_what_it_generates_with_backends(
     assert loaded == "[]"
     said = environment.specdec("doctor").stdout
     assert re.search(r"backends\n +none +models run with torch alone.*pip install specdec-kernels", said)
-    environment.install(built["specdec-kernels"])
+    environment.install(built["specdec-kernels"], built["specdec-samplers"])
     together, loaded = environment.run(code).splitlines()
     assert "'numba'" in loaded
     assert together == alone
+
+
+SAMPLER = """
+from specdec import PluginError, registry
+try:
+    print(registry.sampler("block").name)
+except PluginError as error:
+    print(error)
+"""
+
+
+def test_the_samplers_come_and_go(environment: Environment, built: dict[str, Path]) -> None:
+    environment.install(built["specdec-core"])
+    refusal = (
+        "sampler 'block' is not installed: pip install specdec-samplers. Installed samplers: gumbel, strict"
+    )
+    assert environment.run(SAMPLER) == refusal
+    environment.install(built["specdec-samplers"])
+    environment.pip("check")
+    assert environment.run(SAMPLER) == "block"
+    environment.pip("uninstall", "--yes", "specdec-samplers")
+    assert environment.run(SAMPLER) == refusal
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=named)

@@ -1,4 +1,4 @@
-"""The samplers' suite: core's samplers keep every promise, each mutant breaks its own."""
+"""The samplers' suite: our samplers keep every promise, each mutant breaks its own."""
 
 from __future__ import annotations
 

@@ -90,12 +90,6 @@ class SpeculativeOptions(TypedDict, total=False):
     """Draft all tokens in one pass with mask tokens, with drafts trained for it."""
     rejection_sample_method: str
     """The sampler: how drafts are verified."""
-    synthetic_acceptance_rate: float | None
-    """Share of drafted tokens that are accepted, falling geometrically by position."""
-    synthetic_acceptance_rates: Sequence[float] | None
-    """For each position the rate at which a token is accepted together with all before it."""
-    synthetic_acceptance_length: float | None
-    """Mean acceptance length, bonus token counted."""
     draft_sample_method: Literal["greedy", "probabilistic", "coupled"] | None
     """How a model drafts: best token, drawn with q kept, or drawn with the noise of `strict`. Default: what the sampler
     accepts most, `coupled` for `strict` and `probabilistic` where q is used."""
@@ -168,6 +162,12 @@ class SpeculativeOptions(TypedDict, total=False):
     """A token is drafted only while its path is at least this likely, by counts in the tree."""
     suffix_decoding_time_budget_ms: float
     """Processor time for the trees in one step; rows left over get no draft in it, and catch up later."""
+    synthetic_acceptance_length: float | None
+    """Mean acceptance length, bonus token counted."""
+    synthetic_acceptance_rate: float | None
+    """Share of drafted tokens that are accepted, falling geometrically by position."""
+    synthetic_acceptance_rates: Sequence[float] | None
+    """For each position the rate at which a token is accepted together with all before it; never rising."""
     tree_choices: Sequence[Sequence[int]] | None
     """A static tree as paths of ranks, such as [[0], [1], [0, 0]]; a rank counts candidates from 0."""
     tree_depth: int | None

@@ -71,7 +71,8 @@ class UsesQ(Base):
     capabilities = frozenset({Capability.DRAFT_PROBS})
 
 class ByRateConfig(SamplerConfig):
-    synthetic_acceptance_rates: tuple[float, ...]
+    num_speculative_tokens: int
+    rates: tuple[float, ...]
 
 class ByRate(Base):
     name = "by_rate"

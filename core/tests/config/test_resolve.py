@@ -56,8 +56,7 @@ def test_an_unknown_key_is_named_with_the_nearest_and_all_others() -> None:
         "speculative_config: unknown key 'prompt_lookup_maximum': did you mean 'prompt_lookup_max'? Valid keys: "
         "adaptive, disable_by_batch_size, draft_sample_method, draft_tensor_parallel_size, max_model_len, method, model, "
         "num_speculative_tokens, num_speculative_tokens_per_batch_size, on_proposer_error, parallel_drafting, "
-        "prompt_lookup_max, prompt_lookup_min, quantization, rejection_sample_method, revision, "
-        "synthetic_acceptance_length, synthetic_acceptance_rate, synthetic_acceptance_rates "
+        "prompt_lookup_max, prompt_lookup_min, quantization, rejection_sample_method, revision "
         "(method 'ngram', sampler 'strict')"
     )
     assert "unknown key 'zzz'. Valid keys: adaptive, disable_by" in error_of({**NGRAM, "zzz": 1})

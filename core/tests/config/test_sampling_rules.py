@@ -89,39 +89,23 @@ def test_a_method_that_draws_nothing_cannot_be_told_how(way: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "rates"),
-    [
-        ("synthetic_acceptance_rates", [0.9, 0.5, 0.2], (0.9, 0.5, 0.2)),
-        ("synthetic_acceptance_length", 2.5, (1.0, 0.5, 0.0)),
-        ("synthetic_acceptance_rate", 1.0, (1.0, 1.0, 1.0)),
-    ],
-)
-def test_synthetic_rates_arrive_in_one_form(key: str, value: Any, rates: tuple[float, ...]) -> None:
-    resolved = resolve({**NGRAM, "rejection_sample_method": "by_rate", key: value})
-    assert resolved.sampler_config.model_dump() == {"synthetic_acceptance_rates": rates}
-
-
-def test_rates_are_needed_where_they_are_used_and_refused_elsewhere() -> None:
-    assert "needs one of 'synthetic_acceptance_rate', 'synthetic_acceptance_rates'" in error_of(
-        {**NGRAM, "rejection_sample_method": "by_rate"}
+def test_a_sampler_gets_the_common_keys_that_it_declares() -> None:
+    resolved = resolve({**NGRAM, "rejection_sample_method": "by_rate", "rates": [0.9, 0.5, 0.2]})
+    assert resolved.sampler_config.model_dump() == {"num_speculative_tokens": 3, "rates": (0.9, 0.5, 0.2)}
+    assert (
+        error_of({**NGRAM, "rejection_sample_method": "by_rate"}) == "speculative_config: 'rates' is missing"
     )
-    assert error_of({**NGRAM, "synthetic_acceptance_rate": 0.5}) == (
-        "speculative_config: 'synthetic_acceptance_rate' does nothing with 'rejection_sample_method': 'strict'; use "
-        "'synthetic' or leave it out"
-    )
-
-
-def test_rates_that_do_not_fit_an_inferred_k(checkpoint: Any) -> None:
-    model = checkpoint("accelerator", {"model_type": "mlp_speculator", "n_predict": 3})
-    keys = {"model": model, "rejection_sample_method": "by_rate", "synthetic_acceptance_rates": [0.5]}
-    assert "'synthetic_acceptance_rates': needs one rate for each of 3 tokens, got 1" in error_of(keys)
 
 
 def test_a_sampler_has_keys_of_its_own() -> None:
     resolved = resolve({**NGRAM, "rejection_sample_method": "threshold", "posterior_threshold": 0.2})
     assert resolved.sampler_config.model_dump() == {"posterior_threshold": 0.2}
-    assert "unknown key 'posterior_threshold'" in error_of({**NGRAM, "posterior_threshold": 0.2})
+    told = error_of({**NGRAM, "rates": [0.2]})
+    assert (
+        told
+        == "speculative_config: 'rates' is a key of 'rejection_sample_method': 'by_rate', not of 'strict'"
+    )
+    assert resolve({**NGRAM, "rates": None}) == resolve(NGRAM)
 
 
 def test_a_sampler_that_is_not_there() -> None:

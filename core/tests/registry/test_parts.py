@@ -9,7 +9,7 @@ from packages import packages
 
 from specdec import PluginError, registry
 from specdec.interfaces import Grammars, Part
-from specdec.registry import catalogue
+from specdec.registry import Group, catalogue
 
 PART = """
 from specdec import hookimpl
@@ -31,14 +31,24 @@ def install(site: Any, distribution: str, name: str, base: str = "Grammars") -> 
     site.install(distribution, {"parts": {name: module}}, {module: PART.format(base=base, name=name)})
 
 
-@pytest.mark.parametrize("name", catalogue.packages_of_parts())
+@pytest.mark.parametrize("name", catalogue.official_packages(Group.PARTS))
 def test_a_missing_part_is_answered_with_the_pip_line(site: Any, name: str) -> None:
-    package = catalogue.packages_of_parts()[name]
+    package = catalogue.official_packages(Group.PARTS)[name]
     site.install(package, {"parts": {}}, {}, version="0")  # found before the real one
     with pytest.raises(
-        PluginError, match=f"^{name} is in a package that is not installed: pip install {package}$"
+        PluginError, match=f"^part '{name}' is not installed: pip install {package}. Installed parts: "
     ):
         registry.part(name, Part)
+
+
+@pytest.mark.parametrize("name", catalogue.official_packages(Group.SAMPLERS))
+def test_a_missing_sampler_is_answered_with_the_pip_line(site: Any, name: str) -> None:
+    site.install("specdec-samplers", {"samplers": {}}, {}, version="0")
+    with pytest.raises(PluginError) as caught:
+        registry.sampler(name)
+    assert str(caught.value) == (
+        f"sampler {name!r} is not installed: pip install specdec-samplers. Installed samplers: gumbel, strict"
+    )
 
 
 def test_another_package_can_provide_a_part(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +74,9 @@ def test_a_part_must_derive_from_what_core_calls(site: Any) -> None:
 
 def test_the_names_that_core_knows_are_those_of_the_packages() -> None:
     there = {package.name: package for package in packages()}
-    for name, package in catalogue.packages_of_parts().items():
-        assert name in there[package].entry_points("specdec.parts")
+    for group in (Group.PARTS, Group.SAMPLERS):
+        for name, package in catalogue.official_packages(group).items():
+            assert name in there[package].entry_points(group)
     for name, (package, _) in catalogue.known_commands().items():
         assert name in there[package].entry_points("specdec.commands")
     assert catalogue.always_allowed() <= there.keys()

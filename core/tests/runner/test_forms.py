@@ -138,13 +138,14 @@ class WrongProduct(Backend):
 
 
 CPU = torch.device("cpu")
+STRICT = StrictSampler(StrictSampler.Config())
 QUESTIONS: dict[str, Callable[[], object]] = {
     "the attention of backend broken is not used: it raised": lambda: choose_attention(
         "auto", AttentionNeeds(CPU, torch.float32), LlamaConfig()
     ),
     "the product of backend broken is not used: it raised": lambda: fast_linear(nn.Linear(3, 4)),
     "drafts are verified through torch: strict of backend broken raised": lambda: fast_verify(
-        "strict", CPU, StrictSampler(StrictSampler.Config()).verify_with_torch
+        STRICT, STRICT.verify_with_torch, CPU
     ),
     "rows of logits go through torch: backend broken raised": lambda: row_operations(CPU),
 }

@@ -1,4 +1,4 @@
-"""The kernels decide what core's samplers decide with torch, and a kernel that decides otherwise is found when it is chosen."""
+"""The kernels decide what the samplers decide with torch, and a kernel that decides otherwise is found when it is chosen."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from specdec.interfaces import (
     Verify,
     VerifyBatch,
 )
-from specdec.samplers import BlockSampler, ProbabilisticSampler, StrictSampler, choice
+from specdec.samplers import StrictSampler, choice
 from specdec_kernels.cuda.verification import judge_on_device, walk_on_device
 from specdec_kernels.triton import Backend as Implementation
 from specdec_kernels.triton import dispatch
+from specdec_samplers import BlockSampler, ProbabilisticSampler
 
 VOCAB = 7
 SAMPLERS = {
@@ -117,7 +118,7 @@ def test_a_kernel_that_decides_otherwise_is_not_used(operation, monkeypatch, cap
 
     def choose() -> Verify | None:
         use_backends(monkeypatch, OnTheCpu(operation))
-        return choice.fast_verify(sampler.name, cpu, sampler.verify_with_torch)
+        return choice.fast_verify(sampler, sampler.verify_with_torch, cpu)
 
     assert choose() is VERIFY[operation]
     module = sys.modules[f"specdec_kernels.triton.{operation}"]  # the package has a function of that name
@@ -143,5 +144,5 @@ def test_a_kernel_that_raises_is_not_used(monkeypatch, caplog) -> None:
     monkeypatch.setattr(backend, "verifier", lambda *_: fail)
     use_backends(monkeypatch, backend)
     sampler = SAMPLERS["strict_verify"]
-    assert choice.fast_verify(sampler.name, torch.device("cpu"), sampler.verify_with_torch) is None
+    assert choice.fast_verify(sampler, sampler.verify_with_torch, torch.device("cpu")) is None
     assert "RuntimeError: no kernel image" in caplog.text

@@ -1,4 +1,4 @@
-"""What the tests of verification share: chains with their q, and the verdicts of core's samplers."""
+"""What the tests of verification share: chains with their q, and the verdicts of the samplers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def of_core(
     parents: torch.Tensor | None = None,
     **fields: Any,
 ) -> list[list[list[int]]]:
-    """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
+    """The verdict of one of the samplers: accepted nodes and emitted tokens of every request."""
     logits, draft, starts, counts = batch
     divisors = torch.ones(len(logits), 1)
     for start, count, temperature in zip(starts.tolist(), counts.tolist(), temperatures, strict=True):

@@ -159,7 +159,7 @@ def test_backends_are_checked_and_their_questions_shown(
             "speculative_config: unknown key 'colour'",
         ),
         (["./plugin.py:Right", "--model", "./nowhere"], "there is no directory './nowhere'"),
-        (["synthetic"], "--config: 'synthetic_acceptance_rates' is missing"),
+        (["synthetic"], "--config: the sampler 'synthetic' needs one of 'synthetic_acceptance_rate'"),
         (["transformers", "--config", '{"a": 1}'], "--config: a scorer has no configuration; leave out a"),
         (["layers", "--config", '{"a": 1}'], "--config: a backend has no configuration; leave out a"),
     ],

@@ -27,5 +27,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 @pytest.fixture(scope="module")
 def environment_for_heads(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The same with the toolkit for heads, and the kernels that it needs."""
-    names = ("specdec-core", "specdec-drafting", "specdec-kernels", "specdec-testing", "specdec-zoo")
+    names = (
+        "specdec-core",
+        "specdec-drafting",
+        "specdec-kernels",
+        "specdec-samplers",
+        "specdec-testing",
+        "specdec-zoo",
+    )
     return made(tmp_path_factory.mktemp("heads"), *names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +22,7 @@ from specdec.config.source import read_mapping
 from specdec.config.speculative import PLACE, SpeculativeConfig, split
 from specdec.config.target import TargetFacts
 from specdec.config.zoo import ZOO
-from specdec.errors import ConfigError, ModelError
+from specdec.errors import ConfigError, ModelError, PluginError
 from specdec.messages import explain, unknown_key
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def resolve(
     proposer = registry.proposer(inferred.model if is_class and inferred.model else inferred.method)
     sampler = registry.sampler(config.rejection_sample_method)
     own, samplers = _assign(rest, proposer, sampler)
-    own = proposer.Config.complete(own, partial(_member, config, target))
+    own = proposer.Config.complete(own, partial(_member, config, samplers, target))
     given = config.model_dump(exclude_unset=True, exclude_none=True)
     defaults = {key: own.pop(key) for key in own.keys() & SpeculativeConfig.model_fields.keys()}
     config = config.model_copy(update={k: v for k, v in defaults.items() if k not in given})
@@ -105,18 +106,21 @@ def resolve(
         proposer_class=proposer,
         proposer_config=_build(proposer.Config, _declared(common, proposer.Config) | own),
         sampler_class=sampler,
-        sampler_config=_build(sampler.Config, _sampler_keys(resolved, sampler) | samplers),
+        sampler_config=_build(sampler.Config, _declared(resolved.model_dump(), sampler.Config) | samplers),
     )
 
 
 def _member(
-    whole: SpeculativeConfig, target: TargetFacts | None, value: Mapping[str, Any]
+    whole: SpeculativeConfig,
+    samplers: Mapping[str, Any],
+    target: TargetFacts | None,
+    value: Mapping[str, Any],
 ) -> tuple[type[Proposer], ProposerConfig]:
     """Resolve a nested configuration. The sampler, and defaults for `_INHERITED` keys, come from the outer one."""
     given = whole.model_dump(exclude_unset=True)
     defaults = {key: given[key] for key in _INHERITED if given.get(key) is not None}
-    shared = {k: v for k, v in given.items() if k == "rejection_sample_method" or k.startswith("synthetic_")}
-    resolved = parse_speculative_config({**defaults, **value, **shared}, target=target)
+    sampler = {"rejection_sample_method": whole.rejection_sample_method, **samplers}
+    resolved = parse_speculative_config({**defaults, **value, **sampler}, target=target)
     assert resolved is not None
     return resolved.proposer_class, resolved.proposer_config
 
@@ -174,7 +178,7 @@ def _assign(
             own[key] = value
         elif key in sampler.Config.model_fields:
             samplers[key] = value
-        elif not speculative_keys().absorbs(key, value):
+        elif not speculative_keys().absorbs(key, value) and (value is not None or not _samplers_with(key)):
             raise ConfigError(f"{PLACE}: {_stray(key, proposer, sampler)}")
     return own, samplers
 
@@ -184,31 +188,20 @@ def _stray(key: str, proposer: type[Proposer], sampler: type[Sampler]) -> str:
 
     if key in SamplingParams.model_fields:
         return f"{key!r} is a sampling parameter: give it per request, SamplingParams({key}=...)"
+    if owners := _samplers_with(key):
+        return f"{key!r} is a key of 'rejection_sample_method': {' or '.join(map(repr, owners))}, not of {sampler.name!r}"
     fields = {*SpeculativeConfig.model_fields, *proposer.Config.model_fields, *sampler.Config.model_fields}
     return f"{unknown_key(key, fields)} (method {proposer.name!r}, sampler {sampler.name!r})"
 
 
-def _sampler_keys(config: SpeculativeConfig, sampler: type[Sampler]) -> dict[str, Any]:
-    """Return the common keys that a sampler declares; `synthetic_*` keys become one rate per position."""
-    rates = config.acceptance_rates()
-    wants_rates = "synthetic_acceptance_rates" in sampler.Config.model_fields
-    if rates is not None and not wants_rates:
-        given = next(key for key in sorted(config.model_fields_set) if key.startswith("synthetic_"))
-        raise ConfigError(
-            f"{PLACE}: {given!r} does nothing with 'rejection_sample_method': "
-            f"{config.rejection_sample_method!r}; use 'synthetic' or leave it out"
-        )
-    if (
-        rates is None
-        and wants_rates
-        and sampler.Config.model_fields["synthetic_acceptance_rates"].is_required()
-    ):
-        raise ConfigError(
-            f"{PLACE}: 'rejection_sample_method': {config.rejection_sample_method!r} needs one of "
-            "'synthetic_acceptance_rate', 'synthetic_acceptance_rates', 'synthetic_acceptance_length'"
-        )
-    keys = _declared(config.model_dump(), sampler.Config)
-    return keys if rates is None else keys | {"synthetic_acceptance_rates": rates}
+def _samplers_with(key: str) -> list[str]:
+    """Return the installed samplers that have a key of this name."""
+    found = []
+    for info in registry.installed(registry.Group.SAMPLERS):
+        with suppress(PluginError):
+            if registry.may_load(info) and key in registry.sampler(info.name).Config.model_fields:
+                found.append(info.name)
+    return found
 
 
 def _declared(keys: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from specdec.config.synthetic import check_rates, rates_of_length, rates_of_mean
 from specdec.errors import ConfigError
 from specdec.messages import explain
 
@@ -51,19 +50,6 @@ class SpeculativeConfig(BaseModel):
     )
     rejection_sample_method: str = Field(
         "strict", min_length=1, description="The sampler: how drafts are verified."
-    )
-    synthetic_acceptance_rate: float | None = Field(
-        None,
-        ge=0.0,
-        le=1.0,
-        description="Share of drafted tokens that are accepted, falling geometrically by position.",
-    )
-    synthetic_acceptance_rates: tuple[float, ...] | None = Field(
-        None,
-        description="For each position the rate at which a token is accepted together with all before it.",
-    )
-    synthetic_acceptance_length: float | None = Field(
-        None, ge=1.0, description="Mean acceptance length, bonus token counted."
     )
     draft_sample_method: Literal["greedy", "probabilistic", "coupled"] | None = Field(
         None,
@@ -110,21 +96,8 @@ class SpeculativeConfig(BaseModel):
             last = end
         return rows
 
-    @field_validator("synthetic_acceptance_rates")
-    @classmethod
-    def _rates_do_not_rise(cls, rates: tuple[float, ...] | None) -> object:
-        check_rates(rates or ())
-        return rates
-
     @model_validator(mode="after")
     def _keys_fit_together(self) -> SpeculativeConfig:
-        given = [
-            key
-            for key in self.model_fields_set
-            if key.startswith("synthetic_") and getattr(self, key) is not None
-        ]
-        if len(given) > 1:
-            raise ValueError(f"give one of {', '.join(sorted(given))}, not several")
         if self.revision is not None and self.model is None:
             raise ValueError("'revision' is that of 'model', which is not given")
         k = self.num_speculative_tokens
@@ -135,7 +108,6 @@ class SpeculativeConfig(BaseModel):
                     f"'num_speculative_tokens_per_batch_size': {list(above[0])} asks for more than "
                     f"num_speculative_tokens = {k}"
                 )
-            self._synthetic_rates(k)
         return self
 
     def cap(self, batch_size: int) -> int:
@@ -146,26 +118,6 @@ class SpeculativeConfig(BaseModel):
             return 0
         rows = self.num_speculative_tokens_per_batch_size or ()
         return next((k for start, end, k in rows if start <= batch_size <= end), self.num_speculative_tokens)
-
-    def acceptance_rates(self) -> tuple[float, ...] | None:
-        """Return the `synthetic_*` keys as one rate for each position, or None if there are none."""
-        if self.num_speculative_tokens is None:
-            return self.synthetic_acceptance_rates
-        return self._synthetic_rates(self.num_speculative_tokens)
-
-    def _synthetic_rates(self, k: int) -> tuple[float, ...] | None:
-        try:
-            if self.synthetic_acceptance_rates is not None:
-                check_rates(self.synthetic_acceptance_rates, k)
-                return self.synthetic_acceptance_rates
-            if self.synthetic_acceptance_length is not None:
-                return rates_of_length(self.synthetic_acceptance_length, k)
-        except ValueError as error:
-            key = "rates" if self.synthetic_acceptance_rates is not None else "length"
-            raise ValueError(f"'synthetic_acceptance_{key}': {error}") from None
-        if self.synthetic_acceptance_rate is not None:
-            return rates_of_mean(self.synthetic_acceptance_rate, k)
-        return None
 
 
 def split(mapping: Mapping[str, Any]) -> tuple[SpeculativeConfig, dict[str, Any]]:

@@ -65,7 +65,7 @@ class Backend(ABC):
         return Declined("it has no products")
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
-        """Return a faster `verify` of a sampler of core: `strict`, `probabilistic` or `block`; core asks for its others too."""
+        """Return a faster `verify` of a sampler, by its name: of `strict`, or of another `TorchSampler` without options."""
         return Declined("it has no verification")
 
     def row_operations(self, device: torch.device) -> RowOperations | Declined:

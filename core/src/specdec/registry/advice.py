@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from specdec.registry.catalogue import known_method, known_methods, packages_of_parts
+from specdec.registry.catalogue import KnownMethod, known_method, known_methods, official_packages
 from specdec.registry.discovery import BrokenPackage
 from specdec.registry.plugin_info import Group, PluginInfo
 
@@ -20,22 +20,26 @@ def not_installed(
 def _without(group: Group, name: str, installed: Sequence[PluginInfo]) -> str:
     names = sorted({info.name for info in installed})
     listed = f"Installed {group.noun}s: {', '.join(names) or 'none'}"
+    remedies = _remedies(group)
     known = known_method(name) if group is Group.PROPOSERS else None
-    package = packages_of_parts().get(name) if group is Group.PARTS else None
-    if package is not None:
-        return f"{name} is in a package that is not installed: pip install {package}"
-    if known is not None:
-        return f"method {name!r} is not installed: {_remedy(known.name)}. {listed}"
-    guesses = {*names, *(known_methods() if group is Group.PROPOSERS else ())}
-    nearest = get_close_matches(name, sorted(guesses), n=1, cutoff=0.6)
+    own_name = name if known is None else known.name
+    if own_name in remedies:
+        return f"{group.noun} {name!r} is not installed: {remedies[own_name]}. {listed}"
+    nearest = get_close_matches(name, sorted({*names, *remedies}), n=1, cutoff=0.6)
     if not nearest:
         return f"there is no {group.noun} {name!r}. {listed}"
-    remedy = f" It is not installed: {_remedy(nearest[0])}." if nearest[0] not in names else ""
+    remedy = f" It is not installed: {remedies[nearest[0]]}." if nearest[0] not in names else ""
     return f"there is no {group.noun} {name!r}: did you mean {nearest[0]!r}?{remedy} {listed}"
 
 
-def _remedy(name: str) -> str:
-    known = known_methods()[name]
+def _remedies(group: Group) -> dict[str, str]:
+    """Return what to do to have each plugin of a group that core knows without its package."""
+    if group is Group.PROPOSERS:
+        return {name: _remedy(known) for name, known in known_methods().items()}
+    return {name: f"pip install {package}" for name, package in official_packages(group).items()}
+
+
+def _remedy(known: KnownMethod) -> str:
     if known.distribution is not None:
         return f"pip install {known.distribution}"
     if known.draft == "class":

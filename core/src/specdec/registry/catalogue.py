@@ -1,4 +1,4 @@
-"""Facts that core knows without the packages they are about: published methods, official commands and parts.
+"""Facts that core knows without the packages they are about: published methods, official commands, parts and samplers.
 
 All of it is data in `methods.json`; adding a method needs no change to the code.
 """
@@ -78,9 +78,9 @@ def known_commands() -> Mapping[str, tuple[str, str]]:
 
 
 @cache
-def packages_of_parts() -> Mapping[str, str]:
-    """Return the official package of each part that core asks for."""
-    return MappingProxyType(_data()["parts"])
+def official_packages(group: str) -> Mapping[str, str]:
+    """Return the official package of each part or sampler outside core, by name; of other groups nothing is known."""
+    return MappingProxyType(_data()["packages"].get(group, {}))
 
 
 @cache

@@ -9,32 +9,36 @@ import torch
 from specdec import registry
 from specdec.errors import described, line_of
 from specdec.interfaces.backend import Declined, Verify
+from specdec.interfaces.sampler import Sampler
 from specdec.samplers.probe import problems
 
 logger = logging.getLogger("specdec")
 
-_chosen: dict[tuple[str, torch.device], tuple[object, Verify | None]] = {}
+_chosen: dict[tuple[type[Sampler], torch.device], tuple[object, Verify | None]] = {}
 """For each sampler and device the backends that were asked, and what was chosen."""
 
 
-def fast_verify(sampler: str, device: torch.device, own: Verify) -> Verify | None:
+def fast_verify(sampler: Sampler, own: Verify, device: torch.device) -> Verify | None:
     """Return a backend's verification for a sampler and a device, or None; chosen once for each set of backends.
 
     Args:
-        sampler: its name.
+        sampler: its class is asked for once.
+        own: its verification with torch.
         device: of the logits.
-        own: the sampler's own verification.
     """
-    backends, chosen = registry.backends(), _chosen.get((sampler, device))
+    key = type(sampler), device
+    backends, chosen = registry.backends(), _chosen.get(key)
     if chosen is None or chosen[0] is not backends:
-        chosen = _chosen[sampler, device] = backends, _choose(sampler, device, own)
+        chosen = _chosen[key] = backends, _choose(sampler, own, device)
     return chosen[1]
 
 
-def _choose(sampler: str, device: torch.device, own: Verify) -> Verify | None:
+def _choose(sampler: Sampler, own: Verify, device: torch.device) -> Verify | None:
+    if "name" not in vars(type(sampler)) or sampler.Config.model_fields:
+        return None
     for backend in registry.backends():
         try:
-            found = backend.verifier(sampler, device)
+            found = backend.verifier(sampler.name, device)
             if isinstance(found, Declined):
                 continue
             if _agrees(found, own, device):
@@ -42,7 +46,9 @@ def _choose(sampler: str, device: torch.device, own: Verify) -> Verify | None:
             wrong = "decides otherwise"
         except Exception as error:  # a compiler, a driver or a launch may raise anything
             wrong = f"raised {described(error)}{line_of(error)}"
-        logger.warning("drafts are verified through torch: %s of backend %s %s", sampler, backend.name, wrong)
+        logger.warning(
+            "drafts are verified through torch: %s of backend %s %s", sampler.name, backend.name, wrong
+        )
     return None
 
 

@@ -11,13 +11,12 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
-from specdec.samplers.built_in import BuiltIn
-from specdec.samplers.target_probs import raise_not_numbers
+from specdec.samplers.torch_sampler import TorchSampler
 from specdec.samplers.tree import node_depths
-from specdec.samplers.verdicts import follow_all, greedy_verdict
+from specdec.samplers.verdicts import follow_all, greedy_verdict, raise_not_numbers
 
 
-class StrictSampler(BuiltIn):
+class StrictSampler(TorchSampler):
     """Draws `y = argmax(log p + g)` with noise keyed by (seed, sample, position); accepts nodes equal to y.
 
     g is Gumbel noise. The output depends only on p and the seed: the text is the same with any proposer and

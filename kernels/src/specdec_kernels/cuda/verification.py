@@ -12,11 +12,11 @@ import torch
 
 from specdec.interfaces import PADDING_ID, CheckedDraft, Scores, Verdict, VerifyBatch
 from specdec.runner import sent_together
-from specdec.samplers import normalised
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.triton import ChainVerdict, PathVerdict
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.strict_verify import strict_verify
+from specdec_samplers import normalised
 
 Int64s = npt.NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""Verdicts beside those of core's samplers."""
+"""Verdicts beside those of the samplers, which verify with torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specdec.interfaces import (
     Verify,
     VerifyBatch,
 )
-from specdec.samplers import BlockSampler, ProbabilisticSampler, StrictSampler
+from specdec.samplers import TorchSampler
 from specdec_testing.backends.suite import SAMPLERS, BackendSuite
 from specdec_testing.support.verdicts import broken, described, not_applicable
 from specdec_testing.support.world import World
@@ -34,10 +34,10 @@ Problem = tuple[str, Scores, CheckedDraft, VerifyBatch]
 
 
 class DecisionTests(BackendSuite):
-    """Every verdict is that of core's sampler, token by token."""
+    """Every verdict is the sampler's own, token by token."""
 
     def test_verdicts_are_those_of_core(self) -> None:
-        """A verification decides as core's sampler does on every batch it takes: drafts of all kinds, greedy and sampled.
+        """A verification decides as the sampler itself does on every batch it takes: drafts of all kinds, greedy and sampled.
 
         To fix: draw with the same noise and compare in float64; return None for a batch that you do not take.
         """
@@ -60,7 +60,7 @@ class DecisionTests(BackendSuite):
 
     def _is_decided(self, verify: Verify, sampler: Sampler, problem: Problem) -> bool:
         """Compare a verdict; returns False for a batch that the backend does not take."""
-        assert isinstance(sampler, StrictSampler | ProbabilisticSampler | BlockSampler)
+        assert isinstance(sampler, TorchSampler)
         what, scores, draft, batch = problem
         try:
             got = verify(scores, draft, batch)
@@ -71,7 +71,9 @@ class DecisionTests(BackendSuite):
         ours, theirs = _rows(got), _rows(sampler.verify_with_torch(scores, draft, batch))
         for row, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             if one != other:
-                broken(f"{sampler.name}, {what}, request {row}: nodes and tokens {one}, core decides {other}")
+                broken(
+                    f"{sampler.name}, {what}, request {row}: nodes and tokens {one}, the sampler decides {other}"
+                )
         return True
 
     def _problems(self, sampler: type[Sampler]) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ from specdec_testing.support.verdicts import broken, described, not_applicable
 Answer = TypeVar("Answer")
 CPU = torch.device("cpu")
 SAMPLERS = ("strict", "probabilistic", "block")
-"""Core's samplers whose verification a backend may offer."""
+"""The samplers of our packages whose verification a backend may offer."""
 DTYPES = (torch.float32, torch.bfloat16)
 
 

@@ -12,6 +12,7 @@ from specdec.config import (
     DEFAULT_SAMPLER,
     ZOO,
     ResolvedSpeculation,
+    SpeculativeConfig,
     TargetFacts,
     find_number,
     parse_speculative_config,
@@ -38,8 +39,10 @@ class CheckedProposer:
         """The same configuration with the `strict` sampler, so that the text can be compared with plain decoding."""
         keys = dict(self.speculative_config)
         if self.resolved.config.rejection_sample_method != DEFAULT_SAMPLER:
-            own = self.resolved.sampler_class.Config.model_fields
-            keys = {k: v for k, v in keys.items() if k not in own and not k.startswith("synthetic_")}
+            own = (
+                self.resolved.sampler_class.Config.model_fields.keys() - SpeculativeConfig.model_fields.keys()
+            )
+            keys = {k: v for k, v in keys.items() if k not in own}
             keys["rejection_sample_method"] = DEFAULT_SAMPLER
             keys["draft_sample_method"] = self.resolved.config.draft_sample_method
         return keys

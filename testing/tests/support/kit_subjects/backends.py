@@ -125,9 +125,9 @@ class Right(Backend):
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
         if sampler not in ("strict", "probabilistic", "block"):
-            return Declined("it verifies by core's lossless samplers")
+            return Declined("it verifies by the lossless samplers")
         kind = registry.sampler(sampler)
-        verify: Verify = kind(kind.Config()).verify_with_torch  # type: ignore[attr-defined]  # of core's own
+        verify: Verify = kind(kind.Config()).verify_with_torch  # type: ignore[attr-defined]  # of a `TorchSampler`
         return verify
 
     def row_operations(self, device: torch.device) -> RowOperations | Declined:

@@ -6,20 +6,14 @@ import numpy as np
 import torch
 
 from specdec.interfaces import CheckedDraft, Scores, Verdict, VerifyBatch
-from specdec.samplers import (
-    accept_uniforms,
-    draw_tokens,
-    make_trial,
-    raise_not_numbers,
-    verdict_of,
-    with_greedy_rows,
-)
+from specdec.samplers import raise_not_numbers
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
 from specdec_kernels.cpu.verification.stops import compiled_stops
+from specdec_samplers import accept_uniforms, draw_tokens, make_trial, verdict_of, with_greedy_rows
 
 
 def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, is_block: bool) -> Verdict | None:
-    """Decide as core's samplers do; None for batches that need no decision."""
+    """Decide as those samplers do; None for batches that need no decision."""
     if not batch.num_nodes or batch.is_all_greedy:
         return None
     trial = make_trial(scores, draft, batch)

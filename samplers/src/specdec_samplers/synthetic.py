@@ -1,0 +1,105 @@
+"""The `synthetic` sampler: accepts at given rates, to measure speed. The text is meaningless."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, model_validator
+
+from specdec.interfaces import SamplerConfig
+from specdec_samplers.acceptance_rates import check_rates, rates_of_length, rates_of_mean
+from specdec_samplers.links import NO_NODE
+from specdec_samplers.scheme import Rule, Scheme
+from specdec_samplers.trial import Trial
+from specdec_samplers.verifier import Verifier
+
+
+class SyntheticConfig(SamplerConfig):
+    """How many drafted tokens are accepted: exactly one of the three `synthetic_*` keys."""
+
+    num_speculative_tokens: int | None = Field(
+        None,
+        gt=0,
+        description="k of `speculative_config`: the positions that a rate or a length is spread over.",
+    )
+    synthetic_acceptance_rate: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        description="Share of drafted tokens that are accepted, falling geometrically by position.",
+    )
+    synthetic_acceptance_rates: tuple[float, ...] | None = Field(
+        None,
+        description="For each position the rate at which a token is accepted together with all before it; never rising.",
+    )
+    synthetic_acceptance_length: float | None = Field(
+        None, ge=1.0, description="Mean acceptance length, bonus token counted."
+    )
+
+    @model_validator(mode="after")
+    def _one_is_given(self) -> SyntheticConfig:
+        keys = [key for key in type(self).model_fields if key.startswith("synthetic_")]
+        given = [key for key in keys if getattr(self, key) is not None]
+        if len(given) != 1:
+            several = ", not several" if given else ""
+            raise ValueError(f"the sampler 'synthetic' needs one of {', '.join(map(repr, keys))}{several}")
+        try:
+            check_rates(self.rates, self.num_speculative_tokens)
+        except ValueError as error:
+            raise ValueError(f"{given[0]!r}: {error}") from None
+        return self
+
+    @cached_property
+    def rates(self) -> tuple[float, ...]:
+        """For each position the rate at which a token is accepted together with all before it."""
+        if self.synthetic_acceptance_rates is not None:
+            return self.synthetic_acceptance_rates
+        if self.num_speculative_tokens is None:
+            raise ValueError("needs 'num_speculative_tokens' too")
+        if self.synthetic_acceptance_length is not None:
+            return rates_of_length(self.synthetic_acceptance_length, self.num_speculative_tokens)
+        assert self.synthetic_acceptance_rate is not None
+        return rates_of_mean(self.synthetic_acceptance_rate, self.num_speculative_tokens)
+
+
+class SyntheticSampler(Verifier):
+    """Accepts drafted tokens whatever they are, at temperature 0 too, and draws from p after the last one.
+
+    In a tree it follows the first child at each depth. Nothing is accepted at depths without a rate.
+    """
+
+    name: ClassVar[str] = "synthetic"
+    is_lossless: ClassVar[bool] = False
+    is_greedy_exact: ClassVar[bool] = False
+    Config: ClassVar[type[SamplerConfig]] = SyntheticConfig
+
+    def scheme(self, trial: Trial) -> Scheme:
+        """Return the scheme: thresholds are rates conditional on the token before being accepted."""
+        assert isinstance(self.config, SyntheticConfig)
+        rates = (1.0, *self.config.rates, 0.0)
+        steps = np.array([now / before if before else 0.0 for before, now in pairwise(rates)])
+        depths = _depths_of_first_children(trial)
+        thresholds = np.where(depths > 0, steps[np.clip(depths - 1, 0, len(steps) - 1)], 0.0)
+        return Scheme(
+            torch.from_numpy(thresholds).to(trial.probs.device), Rule.FIRST_CHILD, trial.target_after
+        )
+
+
+def _depths_of_first_children(trial: Trial) -> npt.NDArray[np.int64]:
+    """Return `[B, N]`: depth of the nodes on the path of first children, 0 for all others and for padding."""
+    if trial.is_chain:
+        return np.where(trial.parents == NO_NODE, 0, trial.parents + 2)
+    depths = np.zeros(trial.parents.shape, np.int64)
+    ends = np.full(trial.size, -1)
+    reached = np.zeros(trial.size, np.int64)
+    for node in range(trial.width):
+        is_next = trial.parents[:, node] == ends
+        reached += is_next
+        depths[:, node] = np.where(is_next, reached, 0)
+        ends[is_next] = node
+    return depths
