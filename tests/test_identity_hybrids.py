@@ -18,7 +18,7 @@ from speccheck.models import MAX_LEN, make, prompts, tiny
 from speccheck.states import check_states
 
 from specdec import LLM, ConfigError, ModelError, RequestOutput, SamplingParams
-from specdec.runner.states.pool import StatePool
+from specdec_recurrent.pool import StatePool
 
 MAX_TOKENS = 20
 PROMPTS = prompts([3, 41, 1, 23, 70], seed=3)

@@ -10,6 +10,7 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file
 from speccheck.engines import greedy, letter_tokenizer, make_llm, tokens_of
+from speccheck.hybrids import HYBRIDS
 from speccheck.identity import references
 from speccheck.models import _BASE, MAX_LEN, VOCAB, make, prompts, tiny
 
@@ -48,6 +49,13 @@ def bare(config: hf.PretrainedConfig) -> hf.PreTrainedModel:
 def test_attention_that_would_bypass_the_cache(name) -> None:
     with pytest.raises(ModelError, match="attention interface"):
         load(bare(ALIEN[name]()), max_model_len=64)
+
+
+def test_layers_with_states_without_their_package(site: Any) -> None:
+    site.install("specdec-recurrent", {"parts": {}}, {}, version="0")  # found before the real one
+    told = "^Mamba2ForCausalLM has recurrent or convolution layers: part 'recurrent_states' is not installed: pip install "
+    with pytest.raises(ModelError, match=told + "specdec-recurrent"):
+        load(bare(HYBRIDS["mamba2"]()), max_model_len=64)
 
 
 @pytest.mark.parametrize("name", STATEFUL)

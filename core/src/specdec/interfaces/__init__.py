@@ -4,7 +4,7 @@ Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that 
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
 `head`, `quantized` and `row_operations` (also for backends). What core leaves to packages of
-their own is in `part`, `grammar` and `model_files`. `SPECDEC_API` is the version of all these interfaces.
+their own is in `part`, `grammar`, `model_files` and `layer_states`. `SPECDEC_API` is the version of all these interfaces.
 """
 
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
@@ -21,6 +21,7 @@ from specdec.interfaces.forward import ForwardOutput, HostRows, PackedBatch, Seg
 from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
+from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE, done_once
@@ -69,6 +70,7 @@ __all__ = [
     "KVCache",
     "KeptStates",
     "LayerShape",
+    "LayerStates",
     "LogitsRules",
     "MakeForm",
     "ModelFiles",

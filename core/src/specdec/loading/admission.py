@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PretrainedConfig
 
-from specdec.errors import ModelError
+from specdec import registry
+from specdec.errors import ModelError, PluginError
 from specdec.loading.text_part import check_text_part, is_multimodal
-from specdec.runner.states import keeps_states
+from specdec.registry import Group
+from specdec.runner import keeps_states
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -39,7 +41,7 @@ def check_config(config: PretrainedConfig, name: str) -> None:
     """Refuse architectures that are not, and do not contain, a plain decoder-only language model.
 
     Raises:
-        ModelError: naming the part of the configuration that cannot be served.
+        ModelError: naming the part of the configuration that cannot be served, or the package that it needs.
     """
     if config.is_encoder_decoder:
         raise ModelError(f"{name} is an encoder-decoder model; specdec serves decoder-only language models")
@@ -49,7 +51,13 @@ def check_config(config: PretrainedConfig, name: str) -> None:
     layer_types = set(getattr(config, "layer_types", None) or ()) | set(
         getattr(config, "layers_block_type", None) or ()
     )
-    known = _ATTENTION_LAYERS | (_STATE_LAYERS if keeps_states(config) else frozenset())
+    known = _ATTENTION_LAYERS
+    if keeps_states(config):
+        try:
+            registry.find(Group.PARTS, "recurrent_states")
+        except PluginError as error:
+            raise ModelError(f"{name} has recurrent or convolution layers: {error}") from None
+        known |= _STATE_LAYERS
     other = sorted(layer_types - known)
     if other:
         raise ModelError(

@@ -6,10 +6,11 @@ A proposer gets a runner from `TargetHandle.make_runner`. It keeps each request'
 from __future__ import annotations
 
 from specdec.interfaces.sent import sent, sent_together
-from specdec.runner.agreement import FACTOR, agreement, distance
+from specdec.runner.agreement import FACTOR, LEAST, agreement, distance
 from specdec.runner.attention_choice import choose_attention
 from specdec.runner.binding import ATTENTION_NAME
 from specdec.runner.inference import in_inference_mode
+from specdec.runner.layer_states import keeps_states
 from specdec.runner.layers import decoder_layers, input_embedding, output_head
 from specdec.runner.linears import fast_linear, has_native_bfloat16, speed_up_linears
 from specdec.runner.runner import ModuleRunner
@@ -19,6 +20,7 @@ from specdec.runner.slot_pool import SlotPool
 __all__ = [
     "ATTENTION_NAME",
     "FACTOR",
+    "LEAST",
     "ModuleRunner",
     "SdpaAttention",
     "SlotPool",
@@ -30,6 +32,7 @@ __all__ = [
     "has_native_bfloat16",
     "in_inference_mode",
     "input_embedding",
+    "keeps_states",
     "output_head",
     "sent",
     "sent_together",

@@ -16,7 +16,7 @@ from specdec.interfaces.forward import PackedBatch
 from specdec.runner.probe import AttentionProbe
 
 if TYPE_CHECKING:
-    from specdec.runner.states.pass_cache import PassCache
+    from specdec.interfaces.pass_cache import PassCache
 
 ATTENTION_NAME = "specdec"
 _HARMLESS = frozenset(

@@ -15,14 +15,13 @@ from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
+from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.runner import Wanted
 from specdec.runner.agreement import distance
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, running
 from specdec.runner.layers import cache_argument, decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaAttention
-from specdec.runner.states import RequestStates
-from specdec.runner.states.continuation import check_continuation
 from specdec.runner.wide import WIDER, in_wider_arithmetic
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Place(Protocol):
     device: torch.device
     dtype: torch.dtype
     max_context: int
-    states: RequestStates | None
+    states: LayerStates | None
     wanted: Wanted
     windows: dict[int, int | None]
 
@@ -128,7 +127,7 @@ class ModelForward(OwnForward):
     def missing(self, found: dict[int, int | None]) -> str | None:
         """See `OwnForward.missing`."""
         states = self._place.states
-        others = set() if states is None else states.layers_without_attention
+        others = frozenset() if states is None else states.layers_without_attention
         missing = sorted(set(range(len(self._layers))) - others - set(found))
         return f"layers {missing} do not" if missing else None
 
@@ -137,20 +136,14 @@ class ModelForward(OwnForward):
         states, attention = self._place.states, self._place.attention
         if states is not None:
             first = AttentionContext(attention, batch, probe=AttentionProbe(self._place.max_context))
-            states.find_modules(lambda cache: self._call(batch, replace(first, cache=cache)))
+            states.find(self._model, lambda cache: self._call(batch, replace(first, cache=cache)))
         windows = super().probe(batch, features)
         if states is not None:
             self._place.windows |= windows
             text = replace(
                 batch, positions=torch.arange(len(batch.token_ids), device=self._place.device), longest=None
             )
-            check_continuation(
-                states,
-                lambda part: self.forward(part, None).logits,
-                text,
-                name=type(self.module).__name__,
-                dtype=self._place.dtype,
-            )
+            states.check(lambda part: self.forward(part, None).logits, text, self._place.dtype)
         return windows
 
     def check_positions(self, batch: PackedBatch) -> None:
@@ -190,7 +183,7 @@ class ModelForward(OwnForward):
             context.cache = states.cache(batch, length)
         elif length:
             # Imports transformers, which takes seconds, and plugins are listed without it.
-            from specdec.runner.states.pass_cache import PassCache
+            from specdec.interfaces.pass_cache import PassCache
 
             context.cache = PassCache(length)
         return self._call(batch, context)

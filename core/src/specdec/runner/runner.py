@@ -21,12 +21,12 @@ from specdec.interfaces.runner import Wanted
 from specdec.runner.binding import register
 from specdec.runner.forms import choose_forms, warm_up
 from specdec.runner.inference import in_inference_mode
+from specdec.runner.layer_states import layer_states
 from specdec.runner.layers import decoder_layers
 from specdec.runner.linears import speed_up_linears
 from specdec.runner.own_forward import own_forwards
 from specdec.runner.probe_pass import PROBE_ROWS, probe_pass
 from specdec.runner.sdpa import SdpaAttention
-from specdec.runner.states import RequestStates, StatefulCache, request_states
 
 
 class ModuleRunner:
@@ -65,7 +65,7 @@ class ModuleRunner:
         self.attention = self._make_attention(self.cache, max_context)
         self.wanted = Wanted(final=isinstance(module, DraftHead))
         self.windows: dict[int, int | None] = {}
-        self.states: RequestStates | None = request_states(module, is_invariant=is_invariant)
+        self.states = layer_states(module, is_invariant=is_invariant)
         """States of the layers that keep no keys and values; None if there are no such layers."""
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
@@ -136,11 +136,9 @@ class ModuleRunner:
 
     def make_cache(self, num_slots: int) -> KVCache:
         """Return a cache for `num_slots` tokens, without layers."""
-        return (
-            KVCache(num_slots, self.device)
-            if self.states is None
-            else StatefulCache(num_slots, self.device, self.states)
-        )
+        if self.states is None:
+            return KVCache(num_slots, self.device)
+        return self.states.make_kv_cache(num_slots, self.device)
 
     def allocate(self, num_slots: int) -> None:
         """Allocate the cache for `num_slots` tokens."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specdec.interfaces.forward import PackedBatch, Segment
+from specdec.interfaces import PackedBatch, Segment
 
 Inputs = dict[int, list[torch.Tensor]]
 """Arguments `[1, n, ...]` of every module that keeps states, for n rows, by the number of the module."""

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from specdec.runner.states.checkpoints import Group, Piece
-from specdec.runner.states.pass_cache import PassCache, StateKey, Work
-from specdec.runner.states.pool import StatePool
+from specdec_recurrent.checkpoints import Group, Piece
+from specdec_recurrent.pool import StatePool
+from specdec_recurrent.state_cache import StateCache, StateKey, Work
 
 
 class SplitForward:
@@ -28,7 +28,7 @@ class SplitForward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module: all of a pass's texts if the cache has a plan for them."""
-        cache = next((a for a in (*args, *kwargs.values()) if isinstance(a, PassCache)), None)
+        cache = next((a for a in (*args, *kwargs.values()) if isinstance(a, StateCache)), None)
         if cache is None or cache.work is None:
             return self._forward(*args, **kwargs)
         work = cache.work
@@ -50,7 +50,7 @@ class SplitForward:
 
     def _run_stages(
         self,
-        cache: PassCache,
+        cache: StateCache,
         work: Work,
         given: list[torch.Tensor],
         run: Callable[[list[torch.Tensor]], Any],
@@ -82,7 +82,7 @@ class SplitForward:
         source = given if piece.inputs is None else piece.inputs[self._number]
         return [leaf[:, piece.rows] for leaf in source]
 
-    def _load(self, cache: PassCache, pool: StatePool, group: Group) -> None:
+    def _load(self, cache: StateCache, pool: StatePool, group: Group) -> None:
         """Give the layer the states before a group's rows."""
         for layer in {layer for layer, _, _ in self._keys}:
             cache.clear(layer)
@@ -90,7 +90,7 @@ class SplitForward:
             for key in self._keys:
                 cache.put(key, pool.read(key, group.sources))
 
-    def _store(self, cache: PassCache, pool: StatePool, group: Group) -> None:
+    def _store(self, cache: StateCache, pool: StatePool, group: Group) -> None:
         """Keep the states after a group's rows."""
         if group.stored is not None:
             for key in self._keys:

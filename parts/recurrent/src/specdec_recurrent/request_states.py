@@ -2,62 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from specdec.errors import ModelError
-from specdec.interfaces.forward import PackedBatch
-from specdec.interfaces.head import DraftHead
-from specdec.interfaces.kv_cache import KVCache
-from specdec.runner.spread import places
-from specdec.runner.states.checkpoints import Checkpoints
-from specdec.runner.states.kinds import keeps_states, layers_without_attention, state_layers
-from specdec.runner.states.pool import StatePool
+from specdec import ModelError
+from specdec.interfaces import KVCache, LayerStates, PackedBatch
+from specdec_recurrent.checkpoints import Checkpoints
+from specdec_recurrent.continuation import check_continuation
+from specdec_recurrent.pool import StatePool
 
+# What imports transformers, which takes seconds, is imported when there is a model: plugins are listed without it.
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from transformers import PreTrainedModel
 
-    from specdec.runner.states.pass_cache import PassCache, StateKey
+    from specdec.interfaces.pass_cache import PassCache
+    from specdec_recurrent.state_cache import StateCache, StateKey
 
 _SNAPSHOTS = 4
 """Snapshots for each request that can run. A pass takes three of a request at most."""
 
 
-class RequestStates:
-    """States of the layers of one model, for every request and for cached prefixes; see `specdec.interfaces.KeptStates`.
+class RequestStates(LayerStates):
+    """See `LayerStates`."""
 
-    Args:
-        model: the model, at least one of whose layers keeps states.
-    """
+    name = "recurrent_states"
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
-        self.layers = state_layers(model.config)
-        self.layers_without_attention = layers_without_attention(model.config)
-        self.max_requests = 0
+    def __init__(self) -> None:
+        self.layers: dict[int, int] = {}
+        """Layers that keep states, and how many of each kind."""
         self.continues_one_by_one = False
         """Whether layers take only one row at a time after a state; `transformers`' Mamba layers drop the state otherwise."""
         self._pool = StatePool({})
         self._checkpoints = Checkpoints(0, 0, 0, 0, self._pool.copy)
+        self._model_name = ""
 
     def bytes_per_request(self, *, is_prefix_cached: bool) -> int:
-        """Return the memory of one request's states, with its share of the snapshots of prefixes."""
+        """See `LayerStates.bytes_per_request`."""
         return (2 + _SNAPSHOTS * is_prefix_cached) * self._pool.num_bytes
 
     def allocate(self, num_requests: int, block_size: int, lag: int = 0) -> None:
-        """Allocate memory.
-
-        Args:
-            num_requests: maximum number of requests that run at once.
-            block_size: tokens per block of the prefix cache; 0 without.
-            lag: see `Checkpoints`.
-        """
+        """See `LayerStates.allocate`."""
         num_snapshots = _SNAPSHOTS * num_requests if block_size else 0
         self.max_requests = num_requests
         self._pool.allocate(2 * num_requests + num_snapshots)
@@ -79,31 +67,41 @@ class RequestStates:
         """See `Checkpoints.move`."""
         self._checkpoints.move(source, destination, num_rows)
 
-    def cache(self, batch: PackedBatch, length: int = 0) -> PassCache:
-        """Return the cache of a pass, which says that it holds `length` tokens."""
-        from specdec.runner.states.pass_cache import PassCache, Work
+    def cache(self, batch: PackedBatch, length: int = 0) -> StateCache:
+        """See `LayerStates.cache`."""
+        from specdec_recurrent.state_cache import StateCache, Work
 
-        cache = PassCache(length, self.layers)
+        cache = StateCache(length, self.layers)
         plan = self._checkpoints.plan(batch)
         cache.work = Work(plan, self._pool, len(batch.token_ids), self.continues_one_by_one)
         return cache
 
-    def find_modules(self, run: Callable[[PassCache], object]) -> None:
-        """Find the modules that keep states, in a pass of one text, and have them run each request's rows from now on.
+    def make_kv_cache(self, num_slots: int, device: torch.device) -> KVCache:
+        """See `LayerStates.make_kv_cache`."""
+        return StatefulCache(num_slots, device, self)
 
-        Args:
-            run: runs the pass with a cache.
+    def check(
+        self, run: Callable[[PackedBatch], torch.Tensor], batch: PackedBatch, dtype: torch.dtype
+    ) -> None:
+        """See `LayerStates.check`."""
+        check_continuation(self, run, batch, name=self._model_name, dtype=dtype)
+
+    def find(self, model: PreTrainedModel, run: Callable[[PassCache], object]) -> None:
+        """See `LayerStates.find`.
 
         Raises:
             ModelError: if a layer does not keep its state in the cache, or attends in the same module.
         """
-        from specdec.runner.states.pass_cache import PassCache
-        from specdec.runner.states.split_forward import SplitForward
+        from specdec_recurrent.layer_kinds import layers_without_attention, state_layers
+        from specdec_recurrent.split_forward import SplitForward
+        from specdec_recurrent.state_cache import StateCache
 
-        cache = PassCache(0, self.layers)
-        name = type(self._model).__name__
+        self.layers = state_layers(model.config)
+        self.layers_without_attention = layers_without_attention(model.config)
+        self._model_name = name = type(model).__name__
+        cache = StateCache(0, self.layers)
         found: dict[nn.Module, list[StateKey]] = {}
-        with _innermost(self._model) as stack:
+        with _innermost(model) as stack:
             attended: set[nn.Module] = set()
             cache.on_write = lambda key: found.setdefault(stack[-1], []).append(key)
             cache.on_attend = lambda: attended.update(stack)
@@ -129,28 +127,6 @@ class RequestStates:
         self._pool = StatePool(states)
         for number, (module, keys) in enumerate(found.items()):
             module.forward = SplitForward(module, number, list(dict.fromkeys(keys)))
-
-
-def request_states(module: nn.Module, *, is_invariant: bool) -> RequestStates | None:
-    """Return the states of a model's layers; None if none keeps any.
-
-    Raises:
-        ModelError: for a model that is spread over several devices, or batch-invariant logits.
-    """
-    model = cast("PreTrainedModel", module)
-    if isinstance(module, DraftHead) or not keeps_states(model.config):
-        return None
-    if found := places(model):
-        raise ModelError(
-            f"{type(module).__name__} keeps recurrent states, and is spread over {', '.join(sorted(found))}: such layers are "
-            "served on one device, without device_map"
-        )
-    if is_invariant:
-        raise ModelError(
-            f"{type(module).__name__} keeps recurrent states, whose layers have no form with the same bits in any pass: leave "
-            "deterministic out"
-        )
-    return RequestStates(model)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 
 from specdec.interfaces import PackedBatch, Segment
 from specdec.runner import SlotPool
-from specdec.runner.states.checkpoints import Checkpoints
+from specdec_recurrent.checkpoints import Checkpoints
 
 BLOCK, REQUESTS, WORDS = 4, 3, 3
 

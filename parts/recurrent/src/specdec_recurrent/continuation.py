@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
-from specdec.errors import ModelError
-from specdec.interfaces.forward import PackedBatch, Segment
-from specdec.runner.agreement import LEAST, distance
-from specdec.runner.states.request_states import RequestStates
+from specdec import ModelError
+from specdec.interfaces import PackedBatch, Segment
+from specdec.runner import LEAST, distance
+
+if TYPE_CHECKING:
+    from specdec_recurrent.request_states import RequestStates
 
 logger = logging.getLogger("specdec")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from specdec.runner.states.pass_cache import StateKey
+    from specdec_recurrent.state_cache import StateKey
 
 
 class StatePool:

@@ -3,12 +3,9 @@
 Such a layer keeps a state instead of keys and values, which a pass overwrites with the state after its last row. The states
 before a pass are kept beside those after it, with the layer's inputs at drafted rows. If only some of these rows are
 accepted, the next pass first runs them again in these layers, from the state before. `checkpoints.py` decides what to run
-from which state, `split_forward.py` runs it, `pool.py` has the states.
+from which state, `split_forward.py` runs it, `pool.py` has the states. Part `recurrent_states` of specdec.
 """
 
-from __future__ import annotations
+from specdec_recurrent.request_states import RequestStates
 
-from specdec.runner.states.kinds import keeps_states
-from specdec.runner.states.request_states import RequestStates, StatefulCache, request_states
-
-__all__ = ["RequestStates", "StatefulCache", "keeps_states", "request_states"]
+__all__ = ["RequestStates"]
