@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specdec.config.fit import target_facts
+from specdec.config import target_facts
 from specdec.loading.target import LoadedTarget
 from specdec.registry.catalogue import known_methods
 from specdec_bench import Contender, Workload

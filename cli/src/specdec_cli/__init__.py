@@ -1,4 +1,4 @@
-"""`specdec generate` and `specdec chat`, and what other commands that show text need."""
+"""`specdec generate`, `chat` and `config`, and what other commands that show text need."""
 
 from specdec_cli.default_model import choose_model
 from specdec_cli.highlight import GUESSED, PLAIN, GrowingText, paint, takes_colour

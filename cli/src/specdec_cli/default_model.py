@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from specdec import ConfigError
 from specdec.cli import warn
-from specdec.config import PACKAGED, ZOO, packaged_model
 
 
 def choose_model(what: str) -> str:
@@ -13,6 +12,8 @@ def choose_model(what: str) -> str:
     Args:
         what: runs on it, for the warning.
     """
+    from specdec.config import PACKAGED, ZOO, packaged_model
+
     try:
         packaged_model(PACKAGED[0])
     except ConfigError as error:

@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from transformers import PreTrainedTokenizerBase
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-from specdec import CompletionOutput
-from specdec.engine import IncrementalDetokenizer
+    from specdec import CompletionOutput
 
 GUESSED = "\x1b[32m"
 PLAIN = "\x1b[0m"
@@ -36,6 +37,8 @@ class GrowingText:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_token_ids: list[int]) -> None:
+        from specdec.engine import IncrementalDetokenizer  # takes seconds, and help is shown without it
+
         self._stream = IncrementalDetokenizer(tokenizer, prompt_token_ids, skip_special_tokens=True)
         self._num_tokens = 0
         self._is_guessed = True

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number, read_mapping_of
-from specdec.config.draft_rules import CONTEXT_KEYS
 from specdec.config.early import check_first
-from specdec.config.fit import target_facts
 from specdec.config.hub import is_hub_reachable
 from specdec.config.legacy import translate_llm_arguments
 from specdec.config.model_name import check_name, resolve_name
@@ -17,11 +15,10 @@ from specdec.config.resolve import (
     default_sampler,
     parse_speculative_config,
 )
-from specdec.config.schema import json_schema
 from specdec.config.source import read_mapping
 from specdec.config.speculative import SpeculativeConfig, split
 from specdec.config.speculators import target_of
-from specdec.config.target import TargetFacts
+from specdec.config.target import CONTEXT_KEYS, VOCABULARY_KEYS, TargetFacts, target_facts
 from specdec.config.vocabulary import first_differences
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_draft, zoo_path
 
@@ -30,6 +27,7 @@ __all__ = [
     "DEFAULT_SAMPLER",
     "HUB_ID",
     "PACKAGED",
+    "VOCABULARY_KEYS",
     "ZOO",
     "Checkpoint",
     "ResolvedSpeculation",
@@ -41,7 +39,6 @@ __all__ = [
     "find_number",
     "first_differences",
     "is_hub_reachable",
-    "json_schema",
     "notice",
     "packaged_model",
     "parse_speculative_config",

@@ -13,7 +13,7 @@ from specdec.config.checkpoint import Checkpoint, find_number
 from specdec.config.inference import Inferred
 from specdec.config.notices import notice
 from specdec.config.speculative import PLACE, SpeculativeConfig
-from specdec.config.target import TargetFacts
+from specdec.config.target import CONTEXT_KEYS, VOCABULARY_KEYS, TargetFacts
 from specdec.config.vocabulary import first_differences, read_tokens
 from specdec.errors import ConfigError
 
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 N_PREDICT = ("n_predict", "num_lookahead_tokens")
 """Keys of a draft's `config.json`, for any method, that hold the number of tokens it was trained to predict."""
-CONTEXT_KEYS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "text_config.max_position_embeddings",
-)
-VOCABULARY_KEYS = ("vocab_size", "text_config.vocab_size")
 
 _ON_ONE_RANK = ("head", "target")
 """Drafts that are small compared with the target: rank 0 holds the whole draft."""

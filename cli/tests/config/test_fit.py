@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from specdec import ConfigError
-from specdec.config import parse_speculative_config
-from specdec.config.checkpoint import Checkpoint
-from specdec.config.fit import check_fit, sizes_of, target_facts
+from specdec.config import Checkpoint, parse_speculative_config, target_facts
+from specdec_cli.config.fit import check_fit, sizes_of
 
 LLAMA = {
     "model_type": "llama",

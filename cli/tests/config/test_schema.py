@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specdec.config import json_schema
+from specdec_cli.config.schema import json_schema
 
 
 @pytest.mark.usefixtures("plugins")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from specdec import hookimpl
-from specdec.cli.output import print_fields, print_json
+from specdec.cli import print_fields, print_json
 
 
 @hookimpl
@@ -29,7 +29,7 @@ def _commands() -> typer.Typer:
 
 def schema() -> None:
     """Print the JSON Schema of speculative_config, for every method and sampler that is installed."""
-    from specdec.config import json_schema
+    from specdec_cli.config.schema import json_schema
 
     print_json(json_schema())
 
@@ -44,9 +44,8 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check a speculative_config, and print what it means in full."""
-    from specdec.config import parse_speculative_config
-    from specdec.config.fit import check_fit, target_facts
-    from specdec.config.model_name import resolve_name
+    from specdec.config import parse_speculative_config, resolve_name, target_facts
+    from specdec_cli.config.fit import check_fit
 
     target = None if model is None else target_facts(resolve_name(model))
     resolved = parse_speculative_config(config, target=target)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from specdec.config.checkpoint import Checkpoint
-from specdec.config.draft_rules import CONTEXT_KEYS, VOCABULARY_KEYS
-from specdec.config.resolve import ResolvedSpeculation
-from specdec.config.target import TargetFacts
-from specdec.errors import ConfigError
+from specdec import ConfigError
+from specdec.config import CONTEXT_KEYS, VOCABULARY_KEYS, Checkpoint, ResolvedSpeculation, TargetFacts
 
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model", "emb_dim", "text_config.hidden_size")
 TARGET_HIDDEN_KEYS = ("target_hidden_size", "emb_dim")
@@ -31,28 +28,6 @@ class Sizes:
     """Size of the safetensors files."""
     kv_bytes_per_token: int | None
     """Keys and values of one token in all layers."""
-
-
-def target_facts(model: str, dtype: str = "auto") -> TargetFacts:
-    """Return the facts about a target from its `config.json`.
-
-    Args:
-        model: directory or hub id, as `resolve_name` returns it.
-        dtype: the dtype the engine runs in.
-
-    Raises:
-        ConfigError: if it cannot be found.
-    """
-    checkpoint = Checkpoint(model)
-    if checkpoint.config is None:
-        raise ConfigError(f"--model: {checkpoint.problem}")
-    return TargetFacts(
-        model=model,
-        hf_config=checkpoint.config,
-        vocab_size=checkpoint.number(*VOCABULARY_KEYS),
-        max_model_len=checkpoint.number(*CONTEXT_KEYS),
-        dtype=dtype,
-    )
 
 
 def sizes_of(checkpoint: Checkpoint) -> Sizes:

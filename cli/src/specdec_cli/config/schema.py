@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from specdec import registry
-from specdec.config.speculative import PLACE, SpeculativeConfig
-from specdec.errors import PluginError
+from specdec import PluginError, registry
+from specdec.config import SpeculativeConfig
 from specdec.registry import Group
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def json_schema() -> dict[str, Any]:
     ]
     by_path = {**common, "method": {"type": "string", "pattern": CLASS_PATH}}
     alternatives.append(_alternative("a class of your own", by_path) | {"additionalProperties": True})
-    schema = {"$schema": DIALECT, "title": PLACE, "oneOf": alternatives, "$defs": definitions}
+    schema = {"$schema": DIALECT, "title": "speculative_config", "oneOf": alternatives, "$defs": definitions}
     return schema | ({"$comment": "; ".join(broken)} if broken else {})
 
 

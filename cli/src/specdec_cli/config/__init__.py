@@ -1,0 +1,1 @@
+"""`specdec config`: the schema of `speculative_config`, and checks of one."""
