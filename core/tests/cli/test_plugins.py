@@ -13,8 +13,7 @@ from specdec.cli.main import run
 from specdec.cli.plugins import _print
 from specdec.folders import compiled_folder
 from specdec.registry import Group
-from specdec.registry.probe import probe, probe_all
-from specdec.registry.probe_many import probe_many
+from specdec.registry.probe_many import probe_each, probe_many
 
 ECHO = """
 from specdec import Capability, Draft, Proposer, hookimpl
@@ -119,7 +118,8 @@ def test_a_crash_or_a_hang_is_only_the_plugins_own(
 ) -> None:
     site.install("bad", {"proposers": {"bad": "bad_plugin"}}, {"bad_plugin": source})
     monkeypatch.setenv("PYTHONPATH", str(site.path))
-    assert probe(registry.find(Group.PROPOSERS, "bad"), timeout_s=timeout_s).error == error
+    (result,) = probe_each([registry.find(Group.PROPOSERS, "bad")], timeout_s=timeout_s)
+    assert result.error == error
 
 
 def test_in_one_process_a_crash_or_a_hang_is_only_the_plugins_own(
@@ -155,7 +155,7 @@ def test_an_observer_and_a_command_are_tried_as_such(site: Any, monkeypatch: pyt
                  {"watch_plugin": hook.format("specdec_step_finished(stats)")})  # fmt: skip
     monkeypatch.setenv("PYTHONPATH", str(site.path))
     infos = [registry.find(Group.OBSERVERS, "watch"), registry.find(Group.COMMANDS, "none")]
-    watch, none = probe_all(infos, timeout_s=120)
+    watch, none = probe_each(infos, timeout_s=120)
     assert watch.error is None
     assert none.error == (
         "command 'none' of watch 1.0: module watch_plugin does not implement specdec_register_commands"
@@ -188,4 +188,5 @@ def test_the_probe_ignores_the_current_folder(
     monkeypatch.setenv("PYTHONPATH", str(site.path))
     (tmp_path / "torch.py").write_text("raise RuntimeError('not the real one')")
     monkeypatch.chdir(tmp_path)
-    assert probe(registry.find(Group.PROPOSERS, "echo"), timeout_s=120).error is None
+    (result,) = probe_each([registry.find(Group.PROPOSERS, "echo")], timeout_s=120)
+    assert result.error is None

@@ -77,7 +77,7 @@ def test_plugins_check_and_doctor_name_it(
 ) -> None:
     monkeypatch.setenv("SPECDEC_PLUGINS", "parrot")
     folder = install_broken(site, {"entry_points.txt": b"\xff"})
-    monkeypatch.setattr("specdec.registry.probe.probe_all", lambda infos, timeout_s: [])
+    monkeypatch.setattr("specdec.registry.probe_many.probe_each", lambda infos, timeout_s: [])
     monkeypatch.setattr("specdec.registry.probe_many.probe_many", lambda infos, timeout_s: [])
     assert run(["plugins", "--check", "--json"]) == 1
     (row,) = [row for row in json.loads(capsys.readouterr().out) if row["error"]]

@@ -52,10 +52,10 @@ def _row(info: PluginInfo) -> Row:
 
 
 def _checked(infos: list[PluginInfo], timeout_s: float) -> list[Row]:
-    from specdec.registry.probe import probe_all
+    from specdec.registry.probe_many import probe_each
 
     tried = [info for info in infos if registry.may_load(info)]
-    results = {result.info: result for result in probe_all(tried, timeout_s=timeout_s)}
+    results = {result.info: result for result in probe_each(tried, timeout_s=timeout_s)}
     states = {
         info: {
             "error": result.error,
