@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from specdec.config.speculative import PLACE
-from specdec.config.target import TargetFacts
 from specdec.errors import ConfigError
-from specdec.registry.catalogue import KnownMethod
+
+if TYPE_CHECKING:
+    from specdec.config.target import TargetFacts
+    from specdec.registry.catalogue import KnownMethod
 
 ZOO = "zoo"
 """The value of `model` for the zoo's small target, or for the zoo's artefact of a method."""
