@@ -60,7 +60,8 @@ class Drafter:
     def __init__(self, config: DraftingConfig, module: DraftModule, runner: Runner, info: TargetInfo) -> None:
         self._config, self._module, self._runner = config, module, runner
         self._head = module.module if isinstance(module.module, DraftHead) else None
-        method, vocabulary, ends = config.draft_sample_method, module.vocabulary, info.eos_token_ids
+        self.vocabulary = vocabulary = module.vocabulary
+        method, ends = config.draft_sample_method, info.eos_token_ids
         threshold, tree = config.draft_confidence_threshold, module.tree
         self.rows: RequestRows | TargetRows
         if module.target_runner is None:

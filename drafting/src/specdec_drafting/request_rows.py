@@ -32,18 +32,27 @@ class RequestRows:
         vocabulary: gives the draft's ids of a text.
         prefix_block_size: ids per prefix cache block (`TargetInfo.prefix_block_size`).
         max_len: maximum number of the draft's ids that are drafted for.
+        are_states_alone: whether the rows of a model are those of the target's states: row i is that of the state at position
+            i, whatever token follows, and drafts need no logits of a row.
     """
 
     def __init__(
-        self, runner: Runner, vocabulary: DraftVocabulary, prefix_block_size: int, max_len: int
+        self,
+        runner: Runner,
+        vocabulary: DraftVocabulary,
+        prefix_block_size: int,
+        max_len: int,
+        *,
+        are_states_alone: bool = False,
     ) -> None:
         self._runner, self._vocabulary = runner, vocabulary
         self._prefix_block_size, self._max_len = prefix_block_size, max_len
+        self._are_states_alone = are_states_alone
         self._made: SlotPool | None = None
         self.states: dict[str, RequestState] = {}
         self.num_stages = 1
-        self.reads_states = isinstance(runner.module, DraftHead)
-        """Whether it is a head."""
+        self.reads_states = are_states_alone or isinstance(runner.module, DraftHead)
+        """Whether its rows are made from the target's states."""
         if isinstance(runner.module, DraftHead):
             self.num_stages = runner.module.num_stages
             shape = LayerShape(1, runner.module.feature_size, 0, runner.dtype)
@@ -93,7 +102,7 @@ class RequestRows:
             if self._runner.states is not None and not self._runner.states.holds(request_id, state.num_ids):
                 state.hold(0, 0)
                 waiting = len(committed)
-        is_ready = num_wanted > 0 and state.logits is not None
+        is_ready = num_wanted > 0 and (self._are_states_alone or state.logits is not None)
         if not is_ready and waiting < (1 if num_wanted or self.reads_states else _LAZY_TOKENS):
             return None
         if state.num_ids + waiting > self._max_len:  # each token has at least one of the draft's ids

@@ -7,7 +7,7 @@ from torch import nn
 
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint
+from specdec_drafting import HeadCheckpoint, embedding_of, target_ids_of
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
 from specdec_plugin_eagle.names import module_name, published_by_module
 from specdec_plugin_eagle.settings import EagleSettings
@@ -82,7 +82,7 @@ def load_eagle3(
     if is_shared:
         _share_lm_head(head, settings, checkpoint, target)
     _fill(head, names, checkpoint, target, optional=("lm_head.weight",) if is_shared else ())
-    head.target_ids = _target_ids(settings, names, checkpoint, target)
+    head.target_ids = target_ids_of(checkpoint, names.get("d2t"), settings.num_logits, target)
     if is_parallel and head.mask_hidden is not None:
         head.mask_id = settings.mask_id
         with torch.inference_mode():
@@ -120,27 +120,10 @@ def _check_target(settings: EagleSettings, checkpoint: HeadCheckpoint, target: T
 def _embedding(
     settings: EagleSettings, names: dict[str, str], checkpoint: HeadCheckpoint, target: TargetHandle
 ) -> nn.Module:
-    """Return the head's embedding if it differs from the target's, else the target's."""
-    size = settings.layer_config.hidden_size
-    published = names.get("embed_tokens.weight")
-    shared = getattr(target.embed_tokens, "weight", None)
-    if published is None:
-        if size != target.info.hidden_size:
-            raise ModelError(
-                f"{checkpoint} has no embed_tokens.weight, and the target's embedding is {target.info.hidden_size} wide, "
-                f"the head {size}: it is a head of another target"
-            )
-        return target.embed_tokens
-    own = checkpoint.read(published, (settings.layer_config.vocab_size, size))
-    if (
-        isinstance(shared, torch.Tensor)
-        and shared.shape == own.shape
-        and torch.equal(own.to(shared.device, shared.dtype), shared)
-    ):
-        return target.embed_tokens
-    embedding = nn.Embedding(*own.shape)
-    embedding.weight.data = own
-    return embedding
+    layer = settings.layer_config
+    return embedding_of(
+        checkpoint, names.get("embed_tokens.weight"), (layer.vocab_size, layer.hidden_size), target
+    )
 
 
 def _own_linear(
@@ -212,30 +195,3 @@ def _fill(
     if head.config.get_text_config().vocab_size == 1:
         head.config.vocab_size = target.info.vocab_size
     head.eval()
-
-
-def _target_ids(
-    settings: EagleSettings, names: dict[str, str], checkpoint: HeadCheckpoint, target: TargetHandle
-) -> torch.Tensor | None:
-    """Return the target id of each logit; `d2t` holds the offsets to add to the draft ids."""
-    published = names.get("d2t")
-    if published is None:
-        if settings.num_logits != target.info.vocab_size:
-            raise ModelError(
-                f"{checkpoint} has no d2t, but {settings.num_logits} logits for the target's {target.info.vocab_size} "
-                "ids: without it the target ids of its logits are unknown"
-            )
-        return None
-    offsets = checkpoint.read(published, (settings.num_logits,)).long()
-    ids = torch.arange(settings.num_logits) + offsets
-    outside = ids[(ids < 0) | (ids >= target.info.vocab_size)]
-    if len(outside):
-        raise ModelError(
-            f"{checkpoint}: d2t leads to id {int(outside[0])}, the target has {target.info.vocab_size}: it is a head of "
-            "another target"
-        )
-    if len(ids.unique()) != len(ids):
-        raise ModelError(f"{checkpoint}: d2t gives two logits the same id: the file is damaged")
-    if settings.num_logits == target.info.vocab_size and bool((offsets == 0).all()):
-        return None
-    return ids.to(target.info.device)
