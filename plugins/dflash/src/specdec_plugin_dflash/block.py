@@ -1,0 +1,122 @@
+"""Runs blocks of mask tokens on a head's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from specdec.interfaces import Runner
+from specdec.runner import sent
+from specdec_drafting import Piece, run
+from specdec_plugin_dflash.head import DFlashHead
+from specdec_plugin_dflash.views import View
+
+_MAX_ROWS = 2048
+"""Rows of one pass."""
+
+
+class BlockRunner:
+    """Runs the blocks of several requests in one pass.
+
+    Where all layers see the whole text and block, the pass is the runner's, with a mask that lets each row of a block see all
+    of it; else layer by layer here, and then nothing of the block is written to the cache.
+
+    Args:
+        head: the head.
+        runner: the runner of its layers.
+    """
+
+    def __init__(self, head: DFlashHead, runner: Runner) -> None:
+        self._head, self._runner = head, runner
+        views = head.settings.views
+        self.is_fused = views[0].window is None and len(set(views)) == 1
+        """Whether the runner's own pass, in its fastest form, runs the blocks."""
+
+    def run(self, pieces: Sequence[Piece]) -> list[Tensor]:
+        """Return logits `[num_logits, V']` for each piece; its rows are the last committed token and masks."""
+        found: list[Tensor] = []
+        for portion in _portions(pieces):
+            logits = run(self._runner, portion)[0] if self.is_fused else self._layer_by_layer(portion)
+            found += self._head.finish(logits).split([piece.num_logits for piece in portion])
+        return found
+
+    def piece(self, place: Piece, token_id: int, num_masks: int, num_logits: int) -> Piece:
+        """Return the block of a request behind its rows.
+
+        Args:
+            place: where the rows of the text end.
+            token_id: the last committed token.
+            num_masks: number of mask tokens.
+            num_logits: number of rows, the last ones, that predict a token.
+        """
+        size, mask = 1 + num_masks, None
+        if self.is_fused and not self._head.settings.views[0].is_causal:
+            mask = torch.ones(size, size, dtype=torch.bool)
+        ids = np.full(size, self._head.settings.mask_id, np.int64)
+        ids[0] = token_id
+        return Piece(
+            ids,
+            place.first_slot,
+            place.num_cached + len(place.ids),
+            num_logits,
+            tree_mask=mask,
+            num_drafted=size,
+        )
+
+    def _layer_by_layer(self, pieces: Sequence[Piece]) -> Tensor:
+        head, device = self._head, self._runner.device
+        ids = sent(torch.from_numpy(np.concatenate([piece.ids for piece in pieces])), device)
+        positions = [np.arange(piece.num_cached, piece.num_cached + len(piece.ids)) for piece in pieces]
+        at = sent(torch.from_numpy(np.concatenate(positions)), device)
+        ends = np.cumsum([len(piece.ids) for piece in pieces])
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            view, out = head.settings.views[layer], torch.empty_like(query)
+            for piece, end in zip(pieces, ends.tolist(), strict=True):
+                rows = slice(end - len(piece.ids), end)
+                out[rows] = self._attend(layer, view, piece, query[rows], key[rows], value[rows])
+            return out
+
+        states = head.run(head.embed(ids), at, attend)
+        wanted = np.concatenate(
+            [np.arange(end - piece.num_logits, end) for piece, end in zip(pieces, ends.tolist(), strict=True)]
+        )
+        logits: Tensor = head.model.lm_head(states[sent(torch.from_numpy(wanted), device)])
+        return logits
+
+    def _attend(
+        self, layer: int, view: View, piece: Piece, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
+        """Attend from one request's block to its text and to itself."""
+        count, size = piece.num_cached, len(piece.ids)
+        first = view.first_key(count)
+        before = slice(piece.first_slot + first, piece.first_slot + count)
+        cache, device = self._runner.cache, query.device
+        keys = torch.cat((cache.keys[layer][before], key)).transpose(0, 1)
+        values = torch.cat((cache.values[layer][before], value)).transpose(0, 1)
+        rows = torch.arange(count, count + size, device=device)[:, None]
+        mask = view.visible(rows, torch.arange(first, count + size, device=device)[None], count)
+        out = scaled_dot_product_attention(
+            query.transpose(0, 1)[None],
+            keys[None],
+            values[None],
+            attn_mask=mask,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return out[0].transpose(0, 1)
+
+
+def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Yield the pieces of each pass."""
+    portion: list[Piece] = []
+    for piece in pieces:
+        if sum(len(each.ids) for each in (*portion, piece)) > _MAX_ROWS and portion:
+            yield portion
+            portion = []
+        portion.append(piece)
+    if portion:
+        yield portion

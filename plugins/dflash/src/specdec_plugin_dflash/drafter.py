@@ -1,0 +1,86 @@
+"""One step of drafting with a block of mask tokens."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from specdec.interfaces import ProposeBatch, Runner, TargetInfo
+from specdec_drafting import ChainGrowth, Chooser, DraftVocabulary, PartialDraft, Piece, RequestRows
+from specdec_plugin_dflash.block import BlockRunner
+from specdec_plugin_dflash.config import DFlashConfig
+from specdec_plugin_dflash.context import ContextRows
+from specdec_plugin_dflash.head import DFlashHead
+
+
+class BlockDrafter:
+    """Writes the text's new rows to the cache, and drafts from one pass over each request's block.
+
+    A request's row i is that of the target's state at position i, so it has none of its last token; the rows of its block come
+    behind, and are written over. Guesses of a block do not depend on each other: each is drawn from the law of its own mask.
+
+    Args:
+        config: how tokens are chosen.
+        head: the head, on the target's device.
+        runner: the runner of its layers.
+        vocabulary: the ids that it can draft.
+        info: the target.
+    """
+
+    def __init__(
+        self,
+        config: DFlashConfig,
+        head: DFlashHead,
+        runner: Runner,
+        vocabulary: DraftVocabulary,
+        info: TargetInfo,
+    ) -> None:
+        self._head, self._width = head, config.tree_top_k
+        self._max_len = config.max_model_len or info.max_model_len
+        self.vocabulary = vocabulary
+        self.rows = RequestRows(
+            runner, vocabulary, info.prefix_block_size, self._max_len, are_states_alone=True
+        )
+        self.chooser = Chooser(config.draft_sample_method, vocabulary, wants_confidence=config.has_confidence)
+        self._growth = ChainGrowth(self.chooser, config.draft_confidence_threshold, info.eos_token_ids)
+        self._context = ContextRows(head, runner)
+        self._blocks = BlockRunner(head, runner)
+
+    @property
+    def is_fused(self) -> bool:
+        """See `BlockRunner.is_fused`."""
+        return self._blocks.is_fused
+
+    def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:
+        """Return the drafts `[B]` of a step, None for rows without one."""
+        drafts: list[PartialDraft | None] = [None] * batch.batch_size
+        new: list[tuple[int, Piece]] = []
+        wanted: list[tuple[PartialDraft, Piece]] = []
+        num_ahead = max(batch.max_nodes, default=0)
+        # Pieces are made when all rows have their places, because making room may move them.
+        new_ids = [self.rows.update(batch, row, num_ahead) for row in range(batch.batch_size)]
+        for row, (ids, end) in enumerate(zip(new_ids, accumulate(batch.counts), strict=True)):
+            if ids is None:
+                continue
+            piece = self.rows.append(batch, row, ids)
+            if len(piece.ids):
+                new.append((end - len(piece.ids), piece))
+            draft = drafts[row] = self._begin(batch, row)
+            if draft is not None:
+                wanted.append((draft, self._block(batch, draft, piece)))
+        if new:
+            self._context.write(batch.aux_hidden_states, new)
+        if wanted:
+            logits = self._blocks.run([block for _, block in wanted])
+            self._growth.at_once(batch, [draft for draft, _ in wanted], logits)
+        return drafts
+
+    def _begin(self, batch: ProposeBatch, row: int) -> PartialDraft | None:
+        """Return a row's empty draft, if it gets one."""
+        most, num_ids = batch.max_nodes[row], self.rows.states[batch.request_ids[row]].num_ids
+        depth = min(self._head.settings.max_tokens, self._max_len - num_ids, -(-most // self._width))
+        return PartialDraft(row, most, depth, self._width) if depth > 0 else None
+
+    def _block(self, batch: ProposeBatch, draft: PartialDraft, place: Piece) -> Piece:
+        depth, last = draft.max_depth, int(batch.token_ids(draft.row)[-1])
+        num_masks = depth - 1 if self._head.settings.predicts_at_anchor else depth
+        return self._blocks.piece(place, last, num_masks, depth)

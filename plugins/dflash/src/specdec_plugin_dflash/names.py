@@ -1,0 +1,34 @@
+"""Tensor names of DFlash heads: as published, and in the module here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_PREFIXES = re.compile(r"^(?:module\.|model\.|draft_model\.)+")
+_TO_MODULE = (
+    (re.compile(r"^midlayer\."), "layers.0."),
+    (re.compile(r"^(layers\.|norm\.|embed_tokens\.)"), r"model.model.\1"),
+    (re.compile(r"^lm_head\."), "model.lm_head."),
+    (re.compile(r"^draft_id_to_target_id$"), "d2t"),
+)
+_UNUSED = re.compile(r"^t2d$|rotary_emb\.inv_freq$|^verifier_(?:norm|lm_head)\.")
+"""What training leaves there."""
+
+
+def module_name(name: str) -> str:
+    """Return the name of a published tensor in `DFlashHead`; `d2t` keeps its name."""
+    name = _PREFIXES.sub("", name)
+    for pattern, replacement in _TO_MODULE:
+        name = pattern.sub(replacement, name)
+    return name
+
+
+def published_by_module(names: Iterable[str]) -> dict[str, str]:
+    """Return the published name of each tensor by its name here, without unused tensors."""
+    return {module_name(name): name for name in names if not _UNUSED.search(_PREFIXES.sub("", name))}
+
+
+def published_name(name: str) -> str:
+    """Return the name of a tensor of `DFlashHead` in published files."""
+    return _PREFIXES.sub("", name)

@@ -1,0 +1,186 @@
+"""Settings of a DFlash head, read from a `config.json` in any dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import Qwen3Config, Qwen3Model
+
+from specdec import ModelError
+from specdec_plugin_dflash.views import View, read_views
+
+_SPECULATORS = "transformer_layer_config"
+_NOT_OF_LAYERS = frozenset(
+    {
+        "architectures", "auto_map", "model_type", "dflash_config", "layer_types", "sliding_window", "use_sliding_window",
+        "max_window_layers", "is_causal", "dtype", "torch_dtype", "transformers_version", "final_logit_softcapping",
+        "logit_scale",
+    }
+)  # fmt: skip
+"""Keys that the layers are not made with: windows, scale and soft cap are this package's own."""
+
+
+@dataclass(frozen=True)
+class DFlashSettings:
+    """The settings of a head.
+
+    Args:
+        layer_config: configuration of its Qwen3 layers, which see everything; `vocab_size` is that of the embedding.
+        views: what each layer really sees.
+        num_logits: number of ids it can draft.
+        target_hidden_size: width of the target's states.
+        aux_layers: layers of the target whose inputs it reads; k is the output of layer k - 1.
+        block_size: tokens of a block it was trained with, the last committed one included.
+        mask_id: stands for tokens that are not known yet.
+        predicts_at_anchor: whether the row of the last committed token predicts the one after it, and each mask's row the one
+            after it; else a mask's row predicts its own token (`sample_from_anchor`).
+        logit_softcap: logits are `cap * tanh(logits / cap)`.
+        logit_scale: factor on the logits.
+    """
+
+    layer_config: Qwen3Config
+    views: tuple[View, ...]
+    num_logits: int
+    target_hidden_size: int
+    aux_layers: tuple[int, ...]
+    block_size: int
+    mask_id: int
+    predicts_at_anchor: bool = False
+    logit_softcap: float | None = None
+    logit_scale: float = 1.0
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of a draft."""
+        return self.block_size if self.predicts_at_anchor else self.block_size - 1
+
+    @classmethod
+    def from_dict(
+        cls,
+        config: Mapping[str, Any],
+        place: str,
+        *,
+        num_layers: int,
+        aux_layers: tuple[int, ...] | None = None,
+        mask_id: int | None = None,
+    ) -> DFlashSettings:
+        """Read a published configuration: the flat one of z-lab, ModelOpt and SpecForge with a `dflash_config`, or the
+        speculators format.
+
+        Args:
+            config: contents of `config.json`.
+            place: location named in errors.
+            num_layers: number of the target's layers.
+            aux_layers: other layers than it names.
+            mask_id: another mask token than it names.
+
+        Raises:
+            ModelError: if it does not describe a head that this package supports.
+        """
+        nested = config.get(_SPECULATORS)
+        is_speculators = isinstance(nested, Mapping)
+        layer: dict[str, Any] = dict(nested) if isinstance(nested, Mapping) else dict(config)
+        inner = config.get("dflash_config")
+        more = {**layer, **config, **(inner if isinstance(inner, Mapping) else {})}
+        for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
+            if not isinstance(layer.get(key), int):
+                raise ModelError(f"{place}: {key} is missing: it is not the configuration of a DFlash head")
+        layer_config = _layer_config(layer, place)
+        block_size = _number(more, "block_size", place, least=1)
+        if block_size is None:
+            raise ModelError(f"{place}: block_size is missing: it is not the configuration of a DFlash head")
+        mask_id = _number(more, "mask_token_id", place, least=0) if mask_id is None else mask_id
+        if mask_id is None:
+            raise ModelError(
+                f"{place}: it names no mask token: give mask_token_id in speculative_config, the id that the head was trained "
+                "with"
+            )
+        softcap = float(more.get("final_logit_softcapping") or 0.0)
+        settings = cls(
+            layer_config=layer_config,
+            views=read_views(layer, more, place, is_speculators=is_speculators),
+            num_logits=int(more.get("draft_vocab_size") or layer_config.vocab_size),
+            target_hidden_size=int(more.get("target_hidden_size") or layer_config.hidden_size),
+            aux_layers=aux_layers or _aux_layers(more, place, num_layers, is_speculators=is_speculators),
+            block_size=block_size,
+            mask_id=mask_id,
+            predicts_at_anchor=bool(more.get("sample_from_anchor", False)),
+            logit_softcap=softcap or None,
+            logit_scale=float(more.get("logit_scale") or 1.0),
+        )
+        if settings.max_tokens < 1:
+            raise ModelError(f"{place}: block_size is {block_size}, which leaves no token to guess")
+        return settings
+
+
+def default_layers(num_target_layers: int, num_layers: int) -> tuple[int, ...]:
+    """Return the layers whose outputs a head of `num_layers` layers reads where its file names none, spread evenly
+    (arXiv 2602.06036)."""
+    if num_layers == 1:
+        return (num_target_layers // 2,)
+    span = num_target_layers - 4
+    return tuple(round(1 + i * span / (num_layers - 1)) for i in range(num_layers))
+
+
+def _aux_layers(
+    more: Mapping[str, Any], place: str, num_layers: int, *, is_speculators: bool
+) -> tuple[int, ...]:
+    """Return the layers whose inputs are read: `target_layer_ids` count outputs, those of the speculators format inputs."""
+    if is_speculators:
+        found = _ids(more, "aux_hidden_state_layer_ids", place)
+        if found is None:
+            raise ModelError(
+                f"{place}: aux_hidden_state_layer_ids is missing: give aux_layer_ids in speculative_config"
+            )
+        ids = found
+    else:
+        outputs = _ids(more, "target_layer_ids", place)
+        if outputs is None:
+            count = _number(more, "num_target_layers", place, least=4) or num_layers
+            outputs = default_layers(count, int(more["num_hidden_layers"]))
+        ids = tuple(k + 1 for k in outputs)
+        beside = _ids(more, "eagle_aux_hidden_state_layer_ids", place)
+        if beside not in (None, ids):
+            raise ModelError(
+                f"{place}: target_layer_ids {list(outputs)} are the outputs {list(ids)}, and eagle_aux_hidden_state_layer_ids "
+                f"says {list(beside or ())}: give aux_layer_ids in speculative_config"
+            )
+    named = more.get("num_target_layers", num_layers)
+    if named != num_layers or not all(0 <= k <= num_layers for k in ids):
+        raise ModelError(
+            f"{place}: it reads the outputs of layers {[k - 1 for k in ids]} of {named}, and the target has {num_layers} "
+            "layers: it is a head of another target"
+        )
+    return ids
+
+
+def _ids(config: Mapping[str, Any], key: str, place: str) -> tuple[int, ...] | None:
+    found = config.get(key)
+    if found is None:
+        return None
+    if not isinstance(found, list | tuple) or not found or not all(isinstance(i, int) for i in found):
+        raise ModelError(f"{place}: {key} is {found!r} instead of a list of layer numbers")
+    return tuple(found)
+
+
+def _number(config: Mapping[str, Any], key: str, place: str, *, least: int) -> int | None:
+    found = config.get(key)
+    if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < least):
+        raise ModelError(f"{place}: {key} is {found!r} instead of a number from {least} on")
+    return found
+
+
+def _layer_config(layer: Mapping[str, Any], place: str) -> Qwen3Config:
+    """Return the configuration of the decoder layers, without windows."""
+    known = {key: value for key, value in layer.items() if key not in _NOT_OF_LAYERS}
+    try:
+        config = Qwen3Config(**known)
+        with torch.device("meta"):
+            Qwen3Model(config)
+    except Exception as error:  # its checks of fields and its layers raise errors of many types
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"{place}: transformers has no layers for this configuration ({told})") from None
+    return config

@@ -1,0 +1,113 @@
+"""Heads that look like DFlash and compute something else; each is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from specdec import ModelError
+
+
+class Variant(NamedTuple):
+    """A published relative of DFlash, and how its checkpoints show it."""
+
+    name: str
+    adds: str
+    """What it computes beyond DFlash."""
+    spellings: tuple[str, ...]
+    """Parts of lower-case architectures, of `projector_type` and of `speculators_model_type`."""
+    keys: tuple[str, ...] = ()
+    """What keys of `config.json` or `dflash_config` begin with, whose values are not 0 or false."""
+    tensors: tuple[str, ...] = ()
+    """What names of tensors begin with."""
+
+
+_VARIANTS = (
+    Variant(
+        "DFlash2",
+        "convolutions over the block and a selector among candidates",
+        ("dflash2",),
+        ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"),
+        ("selector.", "candidate_selector."),
+    ),
+    Variant(
+        "DSpark",
+        "a Markov head that corrects each guess by the token before it",
+        ("dspark",),
+        ("markov_rank", "markov_head_type"),
+        ("markov_head.", "confidence_head.", "markov_w"),
+    ),
+    Variant(
+        "Domino",
+        "a recurrent head that corrects each guess by the tokens before it",
+        ("domino",),
+        ("gru_hidden_dim",),
+        ("prefix_gru.", "embed_proj.", "logit_head."),
+    ),
+    Variant("LiLiCorr", "a correction of each guess by the tokens before it", ("lilicorr",), ("lilicorr_",)),
+    Variant("Muse-Glimmer's assistant", "an encoder of its own", ("museglimmer",), (), ("encoder.",)),
+)
+
+
+def check_variant(config: Mapping[str, Any], tensors: Iterable[str], place: str) -> None:
+    """Refuse heads of DFlash's relatives.
+
+    Args:
+        config: contents of `config.json`.
+        tensors: names of the tensors.
+        place: location named in errors.
+
+    Raises:
+        ModelError: naming the relative, and what it computes that DFlash does not.
+    """
+    inner = config.get("dflash_config")
+    inner = inner if isinstance(inner, Mapping) else {}
+    names, merged = tuple(tensors), {**config, **inner}
+    declared = [merged.get("projector_type"), config.get("speculators_model_type")]
+    architectures = config.get("architectures")
+    declared += architectures if isinstance(architectures, list) else []
+    said = [str(one).lower() for one in declared if one]
+    for variant in _VARIANTS:
+        shown = (
+            *(f"{one!r}" for one in said if any(spelling in one for spelling in variant.spellings)),
+            *(key for key, value in merged.items() if key.startswith(variant.keys) and value),
+            *(f"tensor {name!r}" for name in names if name.startswith(variant.tensors)),
+        )
+        if shown:
+            raise ModelError(
+                f"{place} is a {variant.name} head ({shown[0]}): it has {variant.adds}, which DFlash does not, and this "
+                "package runs DFlash alone; take a DFlash or EAGLE-3 head of this target"
+            )
+    kind = merged.get("projector_type")
+    if kind not in (None, "dflash"):
+        raise ModelError(f"{place}: projector_type is {kind!r}, and this package runs DFlash alone")
+    _check_layers(merged, config, names, place)
+
+
+def _check_layers(
+    merged: Mapping[str, Any], config: Mapping[str, Any], names: tuple[str, ...], place: str
+) -> None:
+    """Refuse layers that are not Qwen3's."""
+    modes = merged.get("attention_modes") or [merged.get("attention_mode") or "gqa"]
+    others = sorted({str(mode).lower() for mode in modes} - {"gqa", "mha"})
+    layer = config.get("transformer_layer_config")
+    kind = str((layer if isinstance(layer, Mapping) else config).get("model_type") or "")
+    reasons = (
+        (bool(others), f"attention_mode {', '.join(others)}"),
+        (kind.startswith("gemma4"), f"layers of model_type {kind!r}, with norms around them"),
+        (bool(merged.get("attention_sink_bias")), "attention_sink_bias"),
+        (merged.get("attention_value_scale") not in (None, 1, 1.0), "attention_value_scale"),
+        (merged.get("output_multiplier") not in (None, 1, 1.0), "output_multiplier"),
+        (
+            False in (merged.get("is_neox_style"), merged.get("rope_is_neox_style")),
+            "interleaved rotary embedding",
+        ),
+        ("mask_embedding" in names, "a mask_embedding beside the embedding"),
+        (bool(merged.get("quantization_config")), "quantised weights (quantization_config)"),
+    )
+    found = [reason for is_so, reason in reasons if is_so]
+    if found:
+        raise ModelError(
+            f"{place}: {found[0]}: this package runs the DFlash heads of z-lab, speculators and ModelOpt, whose layers are "
+            "Qwen3's; take such a head, or EAGLE-3"
+        )

@@ -1,0 +1,190 @@
+"""What a random head is like, its tensors under published names, and its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from eagle_check.layout import write_tensors
+from eagle_check.shape import VOCAB
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes and habits of a head; the reference reads nothing else."""
+
+    vocab: int = VOCAB
+    hidden: int = 32
+    target_hidden: int = 32
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 8
+    intermediate: int = 40
+    num_layers: int = 2
+    num_logits: int = VOCAB
+    theta: float = 10000.0
+    epsilon: float = 1e-6
+    has_attention_bias: bool = False
+    aux: tuple[int, ...] = (2, 4, 6)
+    """Inputs of the target's layers."""
+    num_target_layers: int = 8
+    block_size: int = 6
+    mask_id: int = 60
+    windows: tuple[int | None, ...] = (None, None)
+    causal: tuple[bool, ...] = (False, False)
+    is_from_anchor: bool = False
+    """Whether windows are counted from the block's first row."""
+    predicts_at_anchor: bool = False
+    has_own_embedding: bool = False
+    has_own_lm_head: bool = False
+    has_map: bool = False
+    softcap: float | None = None
+    logit_scale: float = 1.0
+
+
+def random_tensors(shape: Shape, seed: int = 0) -> dict[str, Tensor]:
+    """Return weights whose logits are of order 1, all parts mattering."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def matrix(rows: int, columns: int) -> Tensor:
+        return torch.randn(rows, columns, generator=generator) * columns**-0.5
+
+    def vector(size: int, mean: float) -> Tensor:
+        return mean + 0.2 * torch.randn(size, generator=generator)
+
+    s = shape
+    out = {
+        "fc.weight": matrix(s.hidden, len(s.aux) * s.target_hidden),
+        "hidden_norm.weight": vector(s.hidden, 1.0),
+        "norm.weight": vector(s.hidden, 1.0),
+    }
+    for index in range(s.num_layers):
+        at = f"layers.{index}."
+        out[at + "input_layernorm.weight"] = vector(s.hidden, 1.0)
+        out[at + "post_attention_layernorm.weight"] = vector(s.hidden, 1.0)
+        for name, heads in (("q", s.num_heads), ("k", s.num_kv_heads), ("v", s.num_kv_heads)):
+            out[f"{at}self_attn.{name}_proj.weight"] = 1.5 * matrix(heads * s.head_dim, s.hidden)
+            if s.has_attention_bias:
+                out[f"{at}self_attn.{name}_proj.bias"] = vector(heads * s.head_dim, 0.0)
+        out[at + "self_attn.o_proj.weight"] = matrix(s.hidden, s.num_heads * s.head_dim)
+        if s.has_attention_bias:
+            out[at + "self_attn.o_proj.bias"] = vector(s.hidden, 0.0)
+        out[at + "self_attn.q_norm.weight"] = vector(s.head_dim, 1.0)
+        out[at + "self_attn.k_norm.weight"] = vector(s.head_dim, 1.0)
+        out[at + "mlp.gate_proj.weight"] = matrix(s.intermediate, s.hidden)
+        out[at + "mlp.up_proj.weight"] = matrix(s.intermediate, s.hidden)
+        out[at + "mlp.down_proj.weight"] = matrix(s.hidden, s.intermediate)
+    if s.has_own_embedding:
+        out["embed_tokens.weight"] = 0.7 * torch.randn(s.vocab, s.hidden, generator=generator)
+    if s.has_own_lm_head:
+        out["lm_head.weight"] = matrix(s.num_logits, s.hidden)
+    if s.has_map:
+        ids = torch.randperm(s.vocab, generator=generator)[: s.num_logits].sort().values
+        out["d2t"] = ids - torch.arange(s.num_logits)
+        out["t2d"] = torch.zeros(s.vocab, dtype=torch.bool).index_fill_(0, ids, True)
+    return out
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a head is written down.
+
+    Args:
+        is_speculators: whether `config.json` is of the speculators format.
+        is_sharded: whether weights are spread over files with an index.
+        prefix: what all names begin with.
+        renamed: tensors with names of their own.
+        keys: further keys of `config.json`, or None to leave one out.
+        layer_keys: the same for the layers, where they are apart.
+        inner_keys: the same for `dflash_config`.
+    """
+
+    is_speculators: bool = False
+    is_sharded: bool = False
+    prefix: str = ""
+    renamed: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    layer_keys: dict[str, Any] = field(default_factory=dict)
+    inner_keys: dict[str, Any] = field(default_factory=dict)
+
+
+def write_head(folder: Path, shape: Shape, tensors: dict[str, Tensor], layout: Layout | None = None) -> str:
+    """Write a head; returns the folder."""
+    layout = layout or Layout()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = _config(shape, layout)
+    (folder / "config.json").write_text(json.dumps(config))
+    named = {layout.renamed.get(n, layout.prefix + n): t for n, t in tensors.items()}
+    write_tensors(folder, named, is_sharded=layout.is_sharded)
+    return str(folder)
+
+
+def make_head(
+    folder: Path, shape: Shape, layout: Layout | None = None, seed: int = 0
+) -> tuple[str, dict[str, Tensor]]:
+    """Write a random head; returns its folder and tensors."""
+    tensors = random_tensors(shape, seed)
+    return write_head(folder, shape, tensors, layout), tensors
+
+
+def _config(shape: Shape, layout: Layout) -> dict[str, Any]:
+    layer: dict[str, Any] = {
+        "model_type": "qwen3",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.num_layers,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": shape.epsilon,
+        "rope_theta": shape.theta,
+        "max_position_embeddings": 2048,
+        "attention_bias": shape.has_attention_bias,
+        "tie_word_embeddings": False,
+    }
+    layer["layer_types"] = ["full_attention" if w is None else "sliding_attention" for w in shape.windows]
+    if any(shape.windows):
+        layer |= {"use_sliding_window": True, "sliding_window": max(w for w in shape.windows if w)}
+    if layout.is_speculators:
+        config: dict[str, Any] = {
+            "architectures": ["DFlashDraftModel"],
+            "speculators_model_type": "dflash",
+            "speculators_version": "0.9.0",
+            "speculators_config": {
+                "algorithm": "dflash",
+                "default_proposal_method": "greedy",
+                "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": shape.block_size - 1}],
+                "verifier": {"architectures": ["LlamaForCausalLM"], "name_or_path": "some/target"},
+            },
+            "transformer_layer_config": layer | layout.layer_keys,
+            "aux_hidden_state_layer_ids": list(shape.aux),
+            "mask_token_id": shape.mask_id,
+        }
+    else:
+        inner = {"mask_token_id": shape.mask_id, "target_layer_ids": [k - 1 for k in shape.aux]}
+        config = {
+            "architectures": ["DFlashDraftModel"],
+            **layer,
+            "num_target_layers": shape.num_target_layers,
+        }
+        config["dflash_config"] = _without_none(inner | layout.inner_keys)
+    config |= {"block_size": shape.block_size, "draft_vocab_size": shape.num_logits}
+    if shape.hidden != shape.target_hidden:
+        config["target_hidden_size"] = shape.target_hidden
+    if shape.predicts_at_anchor:
+        config["sample_from_anchor"] = True
+    if shape.softcap is not None:
+        config["final_logit_softcapping"] = shape.softcap
+    if shape.logit_scale != 1.0:
+        config["logit_scale"] = shape.logit_scale
+    return _without_none(config | layout.keys)
+
+
+def _without_none(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if value is not None}

@@ -1,0 +1,73 @@
+"""Every way of drafting keeps the promises of proposers."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from dflash_check.shape import Layout, Shape, make_head
+from eagle_check.targets import target_model
+
+from specdec_testing import ProposerConformance
+
+FLAT = Shape()
+REDUCED = replace(FLAT, num_logits=40, has_map=True, has_own_lm_head=True)
+WINDOWS = replace(FLAT, windows=(5, None), causal=(True, False))
+
+
+@cache
+def head(shape: Shape) -> str:
+    """Return the directory of a random head, the same in every process."""
+    return make_head(Path(tempfile.mkdtemp(prefix="head-")), shape, Layout())[0]
+
+
+class TestCoupledChain(ProposerConformance):
+    method = "dflash"
+    model = target_model()
+    config = {"model": head(FLAT), "num_speculative_tokens": 5}
+
+
+@pytest.mark.full
+class TestGreedyChain(ProposerConformance):
+    method = "dflash"
+    model = target_model()
+    config = {"model": head(FLAT), "num_speculative_tokens": 4, "draft_sample_method": "greedy"}
+
+
+class TestDrawnChain(ProposerConformance):
+    method = "dflash"
+    model = target_model()
+    config = {"model": head(REDUCED), "num_speculative_tokens": 4, "rejection_sample_method": "probabilistic"}
+
+
+@pytest.mark.full
+class TestDrawnBlocksWithThreshold(ProposerConformance):
+    method = "dflash"
+    model = target_model()
+    config = {
+        "model": head(REDUCED),
+        "num_speculative_tokens": 5,
+        "draft_confidence_threshold": 0.03,
+        "rejection_sample_method": "block",
+    }
+
+
+class TestWindows(ProposerConformance):
+    method = "dflash"
+    model = target_model()
+    config = {"model": head(WINDOWS), "num_speculative_tokens": 4, "rejection_sample_method": "probabilistic"}
+
+
+@pytest.mark.full
+class TestDrawnCandidates(ProposerConformance):
+    method = "dflash"
+    model = target_model()
+    config = {
+        "model": head(FLAT),
+        "num_speculative_tokens": 6,
+        "tree_top_k": 2,
+        "rejection_sample_method": "probabilistic",
+    }

@@ -1,0 +1,206 @@
+"""In the engine: drafts are the reference's given the target's own states, and the text is the target's."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dflash_check.session import make_reference
+from dflash_check.shape import Shape, make_head
+from eagle_check.shape import VOCAB
+from eagle_check.targets import target_model
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+import specdec_zoo
+from specdec import LLM, RequestOutput, SamplingParams
+from specdec.interfaces import Draft, ProposeBatch
+from specdec_plugin_dflash import DFlashProposer
+from specdec_testing.support.rows import Row, rows_of
+
+FLAT = Shape()
+REDUCED = replace(FLAT, num_logits=40, has_map=True, has_own_lm_head=True)
+WINDOWS = replace(FLAT, windows=(5, None), causal=(True, False))
+SHAPES = {"flat": FLAT, "reduced": REDUCED, "windows": WINDOWS}
+ENGINES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "eager": {"enforce_eager": True},
+    "chunks": {"max_num_batched_tokens": 9, "max_num_seqs": 3},
+    "cramped": {"block_size": 4, "max_num_seqs": 5, "num_gpu_blocks_override": 26, "max_num_batched_tokens": 40},
+    "cached": {"block_size": 2, "max_num_batched_tokens": 40},
+}  # fmt: skip
+PROMPTS = [[(i * i + 7 * i + n) % VOCAB for i in range(n)] for n in (11, 1, 2, 25, 7)]
+MAX_TOKENS = 14
+
+
+class Watch:
+    """Keeps what a proposer inside an engine drafts.
+
+    Args:
+        llm: the engine.
+    """
+
+    def __init__(self, llm: LLM) -> None:
+        self.proposer = llm._built.engine.proposer
+        assert isinstance(self.proposer, DFlashProposer)
+        self._inner = self.proposer.propose
+        self.proposer.propose = self.propose  # type: ignore[method-assign]  # a watch
+        self.drafts: list[tuple[str, list[int], Row]] = []
+        """Request, its text at that time, and the row."""
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        draft = self._inner(batch)
+        for index, (name, row) in enumerate(
+            zip(batch.request_ids, rows_of(draft, batch.batch_size), strict=True)
+        ):
+            if row.tokens:
+                self.drafts.append((name, batch.token_ids(index).tolist(), row))
+        return draft
+
+
+def make_llm(folder: Path, shape: Shape, keys: dict[str, Any], **arguments: Any) -> LLM:
+    path, _ = make_head(folder, shape)
+    speculation = {
+        "method": "dflash",
+        "model": path,
+        "num_speculative_tokens": 4,
+        "on_proposer_error": "raise",
+    }
+    model = copy.deepcopy(target_model()).to(arguments.get("dtype", torch.float32))
+    arguments = {"max_model_len": 96, "skip_tokenizer_init": True, "strict_drafts": True, **arguments}
+    return LLM(model, speculative_config=speculation | keys, **arguments)
+
+
+def tokens(outputs: list[RequestOutput]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+def greedily(model: PreTrainedModel, prompts: list[list[int]], count: int = MAX_TOKENS) -> list[list[int]]:
+    """Return what `generate` of `transformers` says."""
+    found = []
+    for prompt in prompts:
+        ids, given = torch.tensor([prompt]), {"do_sample": False, "pad_token_id": 0}
+        mask = torch.ones_like(ids)
+        out = model.generate(ids, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, **given)
+        found.append(out[0, len(prompt) :].tolist())
+    return found
+
+
+@cache
+def expected() -> list[list[int]]:
+    return greedily(target_model(), PROMPTS)
+
+
+@torch.inference_mode()
+def states_of(text: list[int], aux: tuple[int, ...]) -> list[torch.Tensor]:
+    """Return the target's states at every position, by `transformers` alone."""
+    out = target_model().base_model(torch.tensor([text]), use_cache=False, output_hidden_states=True)
+    return [out.hidden_states[k][0] for k in aux]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", SHAPES)
+def test_drafts_in_the_engine_are_the_references(tmp_path: Path, kind: str, engine: str) -> None:
+    shape, drawn = SHAPES[kind], {"rejection_sample_method": "probabilistic"}
+    llm = make_llm(tmp_path, shape, drawn, **ENGINES[engine])
+    watch = Watch(llm)
+    params = [SamplingParams(seed=i, max_tokens=MAX_TOKENS, ignore_eos=True) for i in range(len(PROMPTS))]
+    outputs = llm.generate(PROMPTS, params)
+    if engine == "cached":
+        watch.drafts.clear()
+        again = llm.generate(PROMPTS, params)
+        assert [o.num_cached_tokens for o in again] == [(len(p) - 1) // 2 * 2 for p in PROMPTS]
+        assert tokens(again) == tokens(outputs)
+    assert watch.proposer._rows.states == {}  # type: ignore[attr-defined]  # a proposer of this package
+    _, tensors = make_head(tmp_path, shape)
+    reference = make_reference(shape, tensors)
+    assert len(watch.drafts) > 20
+    assert len({name for name, *_ in watch.drafts}) == len(PROMPTS) or engine == "cramped"
+    for _, text, row in watch.drafts:
+        logits = reference.guesses(text, states_of(text, shape.aux), len(row.tokens))
+        assert row.probs is not None
+        got = row.probs[: len(row.tokens)].double().log()
+        torch.testing.assert_close(got, logits.log_softmax(-1), atol=3e-5, rtol=3e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", SHAPES)
+def test_greedy_text_is_that_of_transformers(tmp_path: Path, kind: str, engine: str) -> None:
+    params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True)
+    llm = make_llm(tmp_path, SHAPES[kind], {"num_speculative_tokens": 5}, **ENGINES[engine])
+    outputs = llm.generate(PROMPTS, params)
+    assert tokens(outputs) == expected()
+    assert sum(output.metrics.num_draft_tokens for output in outputs) > 50
+    one = llm.generate(PROMPTS[3:4], params)
+    assert tokens(one) == expected()[3:4]
+
+
+@pytest.mark.parametrize("kind", ["flat", "windows"])
+def test_preempted_requests_keep_their_text_and_their_drafts(tmp_path: Path, kind: str) -> None:
+    cramped = {"block_size": 4, "max_num_seqs": 2, "num_gpu_blocks_override": 29}
+    llm = make_llm(tmp_path, SHAPES[kind], {}, **cramped)
+    watch, prompts = Watch(llm), [PROMPTS[3], PROMPTS[3][::-1]]
+    outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=60, ignore_eos=True))
+    assert llm._built.engine.metrics.num_preemptions > 0
+    assert tokens(outputs) == greedily(target_model(), prompts, 60)
+    for output, prompt in zip(outputs, prompts, strict=True):
+        drafted_behind = [len(text) for name, text, _ in watch.drafts if name == output.request_id]
+        gaps = [b - a for a, b in pairwise([*drafted_behind, len(prompt) + 60])]
+        assert max(gaps) <= 6  # k is 4
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("keys", [{}, {"tree_top_k": 2}, {"draft_confidence_threshold": 0.05}], ids=str)
+def test_sampled_text_is_that_of_plain_decoding(tmp_path: Path, kind: str, keys: dict[str, Any]) -> None:
+    params = [SamplingParams(seed=i, max_tokens=MAX_TOKENS, ignore_eos=True) for i in range(len(PROMPTS))]
+    model = copy.deepcopy(target_model())
+    plain = LLM(model, max_model_len=96, skip_tokenizer_init=True).generate(PROMPTS, params)
+    outputs = make_llm(tmp_path, SHAPES[kind], keys).generate(PROMPTS, params)
+    assert tokens(outputs) == tokens(plain)
+    assert sum(output.metrics.num_accepted_tokens for output in outputs) > 0
+
+
+def test_an_aborted_request_leaves_nothing_behind(tmp_path: Path) -> None:
+    llm = make_llm(tmp_path, FLAT, {})
+    watch, params = Watch(llm), SamplingParams(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True)
+    stream = llm.stream(PROMPTS[0], params)
+    for _ in range(3):
+        next(stream)
+    assert watch.proposer._rows.states  # type: ignore[attr-defined]  # a proposer of this package
+    stream.close()
+    assert tokens(llm.generate(PROMPTS[1:3], params)) == expected()[1:3]
+    assert watch.proposer._rows.states == {}  # type: ignore[attr-defined]  # ditto
+    assert watch.proposer._rows.pool._runs == {}  # type: ignore[attr-defined, union-attr]  # ditto
+
+
+def test_a_head_in_bfloat16_is_near_the_reference(tmp_path: Path) -> None:
+    for shape in (FLAT, WINDOWS):
+        drawn = {"rejection_sample_method": "probabilistic"}
+        llm = make_llm(tmp_path, shape, drawn, dtype=torch.bfloat16)
+        watch = Watch(llm)
+        llm.generate(PROMPTS[:2], SamplingParams(seed=1, max_tokens=MAX_TOKENS, ignore_eos=True))
+        reference = make_reference(shape, make_head(tmp_path, shape)[1])
+        assert len(watch.drafts) > 4
+        for _, text, row in watch.drafts:
+            logits = reference.guesses(text, states_of(text, shape.aux), len(row.tokens))
+            assert row.probs is not None
+            assert (row.probs[: len(row.tokens)].double() - logits.softmax(-1)).abs().sum(-1).mean() < 0.15
+
+
+def test_text_on_the_zoo_is_that_of_transformers(tmp_path: Path) -> None:
+    shape = Shape(
+        vocab=4096, hidden=256, target_hidden=256, head_dim=64, intermediate=320, num_logits=512, has_map=True,
+        has_own_lm_head=True, mask_id=4095, aux=(2, 5), num_target_layers=15,
+    )  # fmt: skip
+    path, _ = make_head(tmp_path, shape)
+    config = {"method": "dflash", "model": path, "num_speculative_tokens": 5, "on_proposer_error": "raise"}
+    prompts = [[(7 * i * i + 3 * i + n) % 4096 for i in range(n)] for n in (9, 30, 2)]
+    reference = AutoModelForCausalLM.from_pretrained(specdec_zoo.path("target"), dtype=torch.float32).eval()
+    llm = LLM(model="zoo", dtype="float32", speculative_config=config)
+    params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, min_tokens=MAX_TOKENS)
+    assert tokens(llm.generate(prompts, params)) == greedily(reference, prompts)
