@@ -21,6 +21,7 @@ class Method(StrEnum):
     DRAFT = "draft"
     EAGLE = "eagle"
     EAGLE3 = "eagle3"
+    DFLASH = "dflash"
     MTP = "mtp"
     MLP = "mlp"
 
@@ -100,13 +101,16 @@ def train(
     batch_size: Annotated[int | None, typer.Option(min=1, help="Windows per optimizer step.")] = None,
     num_steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens guessed one after the other in training; heads of an mlp."),
+        typer.Option(
+            min=1,
+            help="Tokens guessed one after the other in training; heads of an mlp, tokens of a dflash block.",
+        ),
     ] = None,
     draft_vocab_size: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Ids that an eagle3 head can name, the most frequent ones; 0 for all. Default for answers: as many "
+            help="Ids that an eagle3 or dflash head can name, the most frequent ones; 0 for all. Default for answers: as many "
             "as cover 98 % of their tokens, at least 8192.",
         ),
     ] = None,

@@ -24,6 +24,7 @@ METHODS = {
     "draft": "draft_model",
     "eagle": "eagle",
     "eagle3": "eagle3",
+    "dflash": "dflash",
     "mtp": "mtp",
     "mlp": "mlp_speculator",
 }

@@ -58,8 +58,8 @@ def _check(options: TrainOptions) -> None:
             "--data trains on every token of a text and cannot be combined with prompts or answers: leave one of them out"
         )
     for key, option, methods in (
-        ("draft_vocab_size", "--draft-vocab-size", ("eagle3",)),
-        ("num_steps", "--num-steps", ("eagle", "eagle3", "mtp", "mlp")),
+        ("draft_vocab_size", "--draft-vocab-size", ("eagle3", "dflash")),
+        ("num_steps", "--num-steps", ("eagle", "eagle3", "dflash", "mtp", "mlp")),
     ):
         if key in options.changes and method not in methods:
             raise ConfigError(f"{option} has no effect for {method}: leave it out")

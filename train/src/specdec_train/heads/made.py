@@ -13,11 +13,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from specdec_plugin_dflash import save_dflash
 from specdec_plugin_eagle import EagleHead
 from specdec_plugin_eagle.saving import save_eagle, save_eagle3
 from specdec_plugin_mlp import save_mlp_speculator
 from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.saving import layer_tensors
+from specdec_train.heads.block import BlockObjective
 from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.distilled import DistilledObjective
 from specdec_train.heads.factored import whiten
@@ -31,12 +33,13 @@ from specdec_train.heads.make import (
     make_mtp,
     read_layers,
 )
+from specdec_train.heads.make_dflash import make_dflash
 from specdec_train.heads.make_mlp import make_mlp
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.states import StateReader
 
-Objective = RecurrentObjective | ChainedObjective | DistilledObjective
+Objective = RecurrentObjective | BlockObjective | ChainedObjective | DistilledObjective
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,11 @@ def make(
         reader = StateReader(target, read_layers(target, recipe))
         objective = _recurrent(recipe, eagle3, reader)
         return Made(eagle3, objective, eagle3.target_ids, partial(save_eagle3, eagle3, config=config))
+    if recipe.method == "dflash":
+        dflash, config = make_dflash(target, recipe, documents if guessed is None else guessed)
+        reader = StateReader(target, read_layers(target, recipe))
+        block = BlockObjective(dflash, reader, decay=recipe.step_decay)
+        return Made(dflash, block, dflash.target_ids, partial(save_dflash, dflash, config=config))
     if recipe.method == "mtp":
         mtp = make_mtp(target)
         return Made(mtp, _recurrent(recipe, mtp, StateReader(target)), None, partial(_save_mtp, mtp, target))

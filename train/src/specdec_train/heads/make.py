@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from specdec.interfaces import DraftHead
 from specdec.runner import decoder_layers, input_embedding, output_head
+from specdec_plugin_dflash import default_layers
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_mtp import MtpHead
 from specdec_train.heads.best_layers import best_layers
@@ -69,6 +70,9 @@ def aux_layer_ids(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...
 
 def read_layers(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads beside the target's final states."""
+    if recipe.method == "dflash":
+        num_layers: int = target.config.get_text_config().num_hidden_layers
+        return tuple(k + 1 for k in default_layers(num_layers, recipe.num_layers + 1))
     if recipe.method != "eagle3":
         return ()
     return published_layers(target, recipe) if recipe.finetuned_from else aux_layer_ids(target, recipe)
@@ -101,12 +105,10 @@ def make_eagle3(
     config = head_config(target)
     vocab_size = int(config["vocab_size"])
     counts = count_ids(documents, vocab_size)
-    count = min(recipe.draft_vocab_size or vocab_size, vocab_size)
-    if recipe.draft_vocab_coverage:
-        count = max(num_covering(counts, recipe.draft_vocab_coverage), min(LEAST_DRAFT_IDS, vocab_size))
+    ids = draft_ids(counts, recipe)
     aux = list(aux_layer_ids(target, recipe))
     config |= {
-        "draft_vocab_size": count,
+        "draft_vocab_size": vocab_size if ids is None else len(ids),
         "target_hidden_size": config["hidden_size"],
         "tie_word_embeddings": False,
         "norm_before_residual": True,
@@ -127,8 +129,8 @@ def make_eagle3(
         weight_of(head.hidden_norm).copy_(weight_of(last.input_layernorm))
         weight_of(head.norm).copy_(weight_of(target.base_model.norm))
         projection = weight_of(output_head(target))
-        if count < vocab_size:
-            head.target_ids = frequent_ids(counts, count).to(target.device)
+        if ids is not None:
+            head.target_ids = ids.to(target.device)
             projection = projection[head.target_ids]
         head.lm_head.weight.copy_(projection)
     read_own_token(head, target)
@@ -236,6 +238,19 @@ def num_covering(counts: Tensor, share: float) -> int:
     covered = counts.sort(descending=True).values.cumsum(0)
     needed = int((covered < share * covered[-1]).sum()) + 1
     return min(-(-needed // _VOCAB_STEP) * _VOCAB_STEP, len(counts))
+
+
+def draft_ids(counts: Tensor, recipe: HeadRecipe) -> Tensor | None:
+    """Return the ids of a head's draft vocabulary, ascending; None for all.
+
+    Args:
+        counts: `[V]` occurrences of each id.
+        recipe: sets their number.
+    """
+    count = min(recipe.draft_vocab_size or len(counts), len(counts))
+    if recipe.draft_vocab_coverage:
+        count = max(num_covering(counts, recipe.draft_vocab_coverage), min(LEAST_DRAFT_IDS, len(counts)))
+    return frequent_ids(counts, count) if count < len(counts) else None
 
 
 def frequent_ids(counts: Tensor, count: int) -> Tensor:

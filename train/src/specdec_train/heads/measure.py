@@ -17,6 +17,7 @@ METHODS = {
     "draft": "draft_model",
     "eagle": "eagle",
     "eagle3": "eagle3",
+    "dflash": "dflash",
     "mtp": "mtp",
     "mlp": "mlp_speculator",
 }
@@ -31,6 +32,8 @@ _SURE = 0.3
 def configs_of(method: str, out: Path, num_steps: int) -> list[dict[str, Any]]:
     """Return the configurations to try: short and long drafts, some with a confidence threshold."""
     lengths = [num_steps] if method == "mlp" else [2, 3, 5]
+    if method == "dflash":  # a longer draft costs it little
+        lengths = sorted({min(k, num_steps) for k in (3, 5, 7)})
     configs: list[dict[str, Any]] = [
         {"method": METHODS[method], "model": str(out), "num_speculative_tokens": k} for k in lengths
     ]

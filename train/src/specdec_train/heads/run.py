@@ -17,6 +17,7 @@ from specdec_plugin_eagle import Eagle3Head
 from specdec_train.checkpoint import latest_checkpoint
 from specdec_train.claim import claim
 from specdec_train.heads.acceptance import Acceptance
+from specdec_train.heads.block import BlockObjective
 from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.closed_form import fit, whiten_inputs
 from specdec_train.heads.data import HeadData, split_batch
@@ -116,6 +117,8 @@ def train_head(
         made.objective.measure = rejection if done >= 1.0 - recipe.last_share else divergence
         if isinstance(made.objective, RecurrentObjective):
             made.objective.num_trained = 1 if done < recipe.first_share else recipe.num_steps
+        if isinstance(made.objective, BlockObjective):
+            made.objective.done = done
 
     batch_of, loss_of = (
         _replayed(recipe, made, data.packed)

@@ -1,0 +1,150 @@
+"""The loss of heads that guess a block of tokens at once: DFlash."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specdec_plugin_dflash import DFlashHead
+from specdec_train.heads.places import Places
+from specdec_train.heads.recurrent import Guess
+from specdec_train.heads.states import StateReader
+from specdec_train.target_probs import Measure, divergence, target_probs_of
+
+
+class BlockObjective:
+    """Trains a head on blocks behind random positions of the text (arXiv 2602.06036).
+
+    A block begins with the token at its position, the anchor, and goes on with masks. It sees the target's states before the
+    anchor, and itself. A window has as many blocks as make up its length.
+
+    Args:
+        head: the head to train.
+        reader: reads the target's states.
+        decay: factor on the loss weight from one token of a block to the next.
+    """
+
+    def __init__(self, head: DFlashHead, reader: StateReader, *, decay: float) -> None:
+        self._head, self.reader, self._decay = head, reader, decay
+        self._num_steps = head.settings.max_tokens
+        self.measure: Measure = divergence
+        """The loss function."""
+        self.done = 0.0
+        """Share of the run that is done, which the anchors of a window depend on beside its text."""
+
+    def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
+        """Mean loss over `tokens [B, W]`, in nats: distance of the head's distribution from the target's.
+
+        Args:
+            tokens: the text.
+            is_answer: `[B, W]` the tokens that count; None for all.
+        """
+        total, weight, weights = torch.zeros((), device=tokens.device), 1.0, 0.0
+        for guess in self.guesses(tokens, is_answer):
+            if len(guess.rows):
+                total = total + weight * self.measure(guess.logits, guess.target_probs, guess.rows)
+            weights += weight
+            weight *= self._decay
+        return total / weights
+
+    def guesses(
+        self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
+    ) -> Iterator[Guess]:
+        """Yield the guesses of each token of the blocks in order.
+
+        Args:
+            tokens: `[B, W]`.
+            is_answer: `[B, W]` mask of the tokens to train on; None for all.
+            is_whole: whether to return the target's logits for all ids instead of the draft vocabulary only, and to choose
+                the same anchors in every call.
+        """
+        places, target_ids = Places(tokens, is_answer), self._head.target_ids
+        states = self.reader.read(tokens[:, :-1], places.chosen, None if is_whole else target_ids)
+        rows = tokens.shape[1] - self._num_steps
+        target_logits = states.logits.flatten(0, -2)
+        is_cut = is_whole and target_ids is not None
+        target_probs = target_probs_of(target_logits[:, target_ids] if is_cut else target_logits)
+        anchors = self._anchors(tokens, places.rows(rows, 0, 0)[0], rows, 0.0 if is_whole else self.done)
+        number = torch.full((tokens.shape[0] * rows,), -1, device=tokens.device)
+        number[anchors] = torch.arange(len(anchors), device=tokens.device)
+        out = self._run(tokens, self._head.fuse(states.aux), anchors // rows, anchors % rows)
+        for step in range(self._num_steps):
+            at, of, _ = places.rows(rows, 0, step)
+            taken = number[at] >= 0
+            chosen = number[at[taken]]
+            here = out[chosen, step]
+            yield Guess(self._head.project(here), target_probs, of[taken], chosen, target_logits, here, here)
+
+    def _anchors(self, tokens: Tensor, candidates: Tensor, rows: int, done: float) -> Tensor:
+        """Return some of the `[N]` candidates, indices into the flattened `[B, rows]`, ascending."""
+        seed = zlib.crc32(tokens.cpu().numpy().tobytes()) + round(done * 1e6)
+        generator = torch.Generator().manual_seed(seed)
+        count = tokens.shape[0] * -(-rows // self._head.settings.block_size)
+        order = torch.randperm(len(candidates), generator=generator)[:count]
+        return candidates[order.to(candidates.device)].sort().values
+
+    def _run(self, tokens: Tensor, fused: Tensor, windows: Tensor, anchors: Tensor) -> Tensor:
+        """Return the states `[A, K, H]` that guess the tokens behind anchors `[A]` of windows `[A]`, ascending.
+
+        Args:
+            tokens: `[B, W]`.
+            fused: `[B, T, H]` the target's fused states.
+            windows: index of each anchor's window.
+            anchors: its position there.
+        """
+        head, size = self._head, self._head.settings.block_size
+        ids = torch.full((len(anchors), size), head.settings.mask_id, device=tokens.device)
+        ids[:, 0] = tokens[windows, anchors]
+        positions = anchors[:, None] + torch.arange(size, device=tokens.device)
+        texts = torch.arange(fused.shape[1], device=tokens.device)
+        context = head.context(fused, texts)
+        parts = [windows == window for window in range(len(tokens))]
+        seen = [_visible(anchors[part], positions[part], texts, head) for part in parts]
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            outputs, end = [], 0
+            for window, masks in enumerate(seen):
+                start, end = end, end + masks[layer].shape[0]
+                keys, values = (
+                    torch.cat((before[window].to(own.dtype), own[start:end])).transpose(0, 1)[None]
+                    for before, own in zip(context[layer], (key, value), strict=True)
+                )
+                queries = query[start:end].transpose(0, 1)[None]
+                out = F.scaled_dot_product_attention(
+                    queries,
+                    keys,
+                    values,
+                    attn_mask=masks[layer],
+                    enable_gqa=queries.shape[1] != keys.shape[1],
+                )
+                outputs.append(out[0].transpose(0, 1))
+            return torch.cat(outputs)
+
+        states: Tensor = head.run(head.embed(ids).flatten(0, 1), positions.flatten(), attend).unflatten(
+            0, ids.shape
+        )
+        first = 0 if head.settings.predicts_at_anchor else 1
+        return states[:, first : first + self._num_steps]
+
+
+def _visible(anchors: Tensor, positions: Tensor, texts: Tensor, head: DFlashHead) -> list[Tensor]:
+    """Return for each layer what the rows of a window's blocks see, `[A * S, T + A * S]`.
+
+    Args:
+        anchors: `[A]`.
+        positions: `[A, S]`.
+        texts: `[T]` positions of the window.
+        head: the head.
+    """
+    rows, first = positions.flatten(), anchors.repeat_interleave(positions.shape[1])[:, None]
+    block = torch.arange(len(anchors), device=anchors.device).repeat_interleave(positions.shape[1])
+    masks = {}
+    for view in set(head.settings.views):
+        before = (texts < first) & view.visible(rows[:, None], texts[None], first)
+        own = (block[:, None] == block) & view.visible(rows[:, None], rows[None], first)
+        masks[view] = torch.cat((before, own), 1)
+    return [masks[view] for view in head.settings.views]
