@@ -21,10 +21,10 @@ from specdec.cli.main import run
 from specdec.interfaces import PackedBatch, Segment
 from specdec.runner import ModuleRunner
 from specdec_drafting import HeadCheckpoint
+from specdec_drafting.checking.check import check_head
 from specdec_plugin_eagle import EagleSettings
-from specdec_plugin_eagle.checking import check_head
-from specdec_plugin_eagle.checking.readings import window_of
 from specdec_plugin_eagle.loading import load_eagle3
+from specdec_plugin_eagle.readings import window_of
 
 TOKENS = 2048
 

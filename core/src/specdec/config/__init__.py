@@ -5,6 +5,7 @@ from __future__ import annotations
 from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number, read_mapping_of
 from specdec.config.early import check_first
 from specdec.config.hub import is_hub_reachable
+from specdec.config.inference import infer_method
 from specdec.config.legacy import translate_llm_arguments
 from specdec.config.model_name import check_name, resolve_name
 from specdec.config.notices import notice
@@ -38,6 +39,7 @@ __all__ = [
     "default_sampler",
     "find_number",
     "first_differences",
+    "infer_method",
     "is_hub_reachable",
     "notice",
     "packaged_model",

@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from specdec.interfaces import Capability, DraftHead, ProposerConfig, TargetHandle, TargetInfo
 from specdec_drafting import HeadCheckpoint, HeadProposer
+from specdec_drafting.checking import HeadReadings
 from specdec_plugin_eagle.aux_layers import AuxLayers, layers_read
 from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
+from specdec_plugin_eagle.readings import EagleReadings
 from specdec_plugin_eagle.settings import EagleSettings
 
 
@@ -18,6 +20,7 @@ class EagleProposer(HeadProposer):
 
     name: ClassVar[str] = "eagle"
     Config: ClassVar[type[ProposerConfig]] = EagleConfig
+    Readings: ClassVar[type[HeadReadings]] = EagleReadings
 
     def load_head(self, target: TargetHandle) -> DraftHead:
         """Return the head; see `load_eagle`."""
@@ -30,6 +33,7 @@ class Eagle3Proposer(HeadProposer):
 
     name: ClassVar[str] = "eagle3"
     Config: ClassVar[type[ProposerConfig]] = Eagle3Config
+    Readings: ClassVar[type[HeadReadings]] = EagleReadings
     capabilities = HeadProposer.capabilities | {Capability.AUX_HIDDEN_STATES}
 
     def __init__(self, config: Eagle3Config, target: TargetInfo) -> None:

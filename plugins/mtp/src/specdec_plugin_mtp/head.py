@@ -38,7 +38,7 @@ class MtpStage(nn.Module):
 
 class MtpHead(DraftHead):
     """The layers of one target. Each joins a token with the state that chose it and ends in a norm. The norm's output is the
-    input of the output projection and, except in layouts that are `is_unnormed`, the state of the next step.
+    input of the output projection and, except in layouts with `carries_unnormed`, the state of the next step.
 
     As in DeepSeek-V3 (arXiv 2412.19437) layer s takes the states of layer s - 1, and the first layer the target's states.
     With more steps than layers the first layer follows the last one.
@@ -87,7 +87,7 @@ class MtpHead(DraftHead):
         self, hidden_states: torch.Tensor, aux_hidden_states: tuple[torch.Tensor, ...]
     ) -> torch.Tensor:
         """Return the target's states `[T, H]`, before or after its final norm."""
-        return aux_hidden_states[0] if self.layout.is_unnormed else hidden_states
+        return aux_hidden_states[0] if self.layout.reads_unnormed else hidden_states
 
     def stage(self, index: int) -> MtpStage:
         """Return one of the layers."""
@@ -116,7 +116,7 @@ class MtpHead(DraftHead):
             **{"attention_mask": None, **attention},
         )
         states = parts.norm(x)
-        return states, x if self.layout.is_unnormed else states
+        return states, x if self.layout.carries_unnormed else states
 
     def project(self, states: torch.Tensor, stage: int = 0) -> torch.Tensor:
         """Return logits `[R, V]`."""
@@ -142,5 +142,5 @@ class MtpHead(DraftHead):
             embed_norm=parts.embed_norm,
             feature_norm=parts.feature_norm,
             is_feature_first=self.layout.is_feature_first,
-            is_normed_carry=not self.layout.is_unnormed,
+            is_normed_carry=not self.layout.carries_unnormed,
         )

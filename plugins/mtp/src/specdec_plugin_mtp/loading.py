@@ -20,7 +20,11 @@ _SHARED = ("embed_tokens.", "lm_head.")
 
 
 def load_mtp(
-    target: TargetHandle, tensors: MtpTensors, own_config: Mapping[str, object] | None = None
+    target: TargetHandle,
+    tensors: MtpTensors,
+    own_config: Mapping[str, object] | None = None,
+    *,
+    layout: Layout | None = None,
 ) -> MtpHead:
     """Return the head of a checkpoint, on the target's device and in its dtype, in evaluation mode.
 
@@ -28,12 +32,14 @@ def load_mtp(
         target: the target, whose embedding and output projection are used if the layers have none.
         tensors: the checkpoint.
         own_config: `config.json` of a directory that holds only the layers; None to use the target's.
+        layout: another one with the same names; None for the one that the names tell.
 
     Raises:
         ModelError: if the layers are missing, incomplete, quantised, or of an unknown kind.
     """
     config = target.config.get_text_config()
-    layout, first = find_layout(tensors, config)
+    named, first = find_layout(tensors, config)
+    layout = layout or named
     num_layers = _num_layers(layout, first, tensors, config, own_config)
     prefixes = [filled(prefix, layer, first) for prefix in layout.prefixes for layer in range(num_layers)]
     tensors.check(prefixes)

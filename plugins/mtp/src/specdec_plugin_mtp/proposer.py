@@ -9,9 +9,11 @@ from typing import ClassVar
 from specdec import ModelError
 from specdec.interfaces import Capability, ProposerConfig, TargetHandle
 from specdec_drafting import HeadCheckpoint, HeadProposer
+from specdec_drafting.checking import HeadReadings
 from specdec_plugin_mtp.config import MtpConfig
 from specdec_plugin_mtp.head import MtpHead
 from specdec_plugin_mtp.loading import load_mtp
+from specdec_plugin_mtp.readings import MtpReadings
 from specdec_plugin_mtp.tensors import MtpTensors
 
 logger = logging.getLogger("specdec")
@@ -22,6 +24,7 @@ class MtpProposer(HeadProposer):
 
     name: ClassVar[str] = "mtp"
     Config: ClassVar[type[ProposerConfig]] = MtpConfig
+    Readings: ClassVar[type[HeadReadings]] = MtpReadings
 
     def load_head(self, target: TargetHandle) -> MtpHead:
         """Return the head; see `load_mtp`."""
@@ -31,7 +34,7 @@ class MtpProposer(HeadProposer):
             head = load_mtp(target, MtpTensors(own, str(own)), own.config)
         else:
             head = load_mtp(target, _tensors(target))
-        if head.layout.is_unnormed:
+        if head.layout.reads_unnormed:
             self.aux_layer_ids = (target.info.num_layers,)
             self.capabilities = self.capabilities | {Capability.AUX_HIDDEN_STATES}
         depth = config.num_speculative_tokens

@@ -6,11 +6,13 @@ from typing import ClassVar
 
 from specdec.interfaces import ProposerConfig
 from specdec_drafting import DraftVocabulary, HeadCheckpoint, equal_vocabulary, reduced_vocabulary
+from specdec_drafting.checking import HeadReadings
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.layout import check_target
 from specdec_plugin_mlp.medusa.checkpoint import load_medusa, read_layout
 from specdec_plugin_mlp.medusa.config import MedusaConfig
 from specdec_plugin_mlp.proposer import StateHeadsProposer
+from specdec_plugin_mlp.readings import MedusaReadings
 
 
 class MedusaProposer(StateHeadsProposer):
@@ -21,6 +23,7 @@ class MedusaProposer(StateHeadsProposer):
 
     name: ClassVar[str] = "medusa"
     Config: ClassVar[type[ProposerConfig]] = MedusaConfig
+    Readings: ClassVar[type[HeadReadings]] = MedusaReadings
 
     def read(self, checkpoint: HeadCheckpoint) -> tuple[Heads, DraftVocabulary]:
         """Return as many heads as drafts are deep, and the ids that they can draft.

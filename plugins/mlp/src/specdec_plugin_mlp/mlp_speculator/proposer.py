@@ -6,12 +6,14 @@ from typing import ClassVar
 
 from specdec.interfaces import ProposerConfig
 from specdec_drafting import DraftVocabulary, HeadCheckpoint, equal_vocabulary
+from specdec_drafting.checking import HeadReadings
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.layout import check_target
 from specdec_plugin_mlp.mlp_speculator.checkpoint import load_mlp_speculator
 from specdec_plugin_mlp.mlp_speculator.config import MLPSpeculatorConfig
 from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
 from specdec_plugin_mlp.proposer import StateHeadsProposer
+from specdec_plugin_mlp.readings import MLPSpeculatorReadings
 
 
 class MLPSpeculatorProposer(StateHeadsProposer):
@@ -20,6 +22,7 @@ class MLPSpeculatorProposer(StateHeadsProposer):
     name: ClassVar[str] = "mlp_speculator"
     aliases: ClassVar[tuple[str, ...]] = ("mlp",)
     Config: ClassVar[type[ProposerConfig]] = MLPSpeculatorConfig
+    Readings: ClassVar[type[HeadReadings]] = MLPSpeculatorReadings
 
     def read(self, checkpoint: HeadCheckpoint) -> tuple[Heads, DraftVocabulary]:
         """Return the heads; their vocabulary is exactly the target's.

@@ -11,7 +11,8 @@ ERNIE = Layout(
     feature_norm="model.mtp_hidden_norm.{i}",
     block="model.mtp_block.{i}.",
     norm="model.norm",
-    is_unnormed=True,
+    reads_unnormed=True,
+    carries_unnormed=True,
     has_llama_rotary=False,
 )
 """ERNIE 4.5 MoE: `mtp_linear_proj([mtp_emb_norm(embedding); mtp_hidden_norm(state)])`, then a dense layer of the family, whose

@@ -26,8 +26,8 @@ class Layout:
         is_feature_first: whether the state comes before the embedding in the joined vector.
         block_type: `model_type` of the decoder layers; None for the target's.
         attention_type: entry of `layer_types` for its layers; None for that of the target's last layer.
-        is_unnormed: whether the states are those before the target's final norm and, for the next step, before `norm`;
-            otherwise those after them.
+        reads_unnormed: whether the states are those before the target's final norm, and not those after it.
+        carries_unnormed: whether the next step takes the state before `norm`, and not the one after it.
         has_llama_rotary: whether rotary embedding works in halves, as in Llama; layers that rotate pairs are not compiled.
     """
 
@@ -44,7 +44,8 @@ class Layout:
     is_feature_first: bool = False
     block_type: str | None = None
     attention_type: str | None = None
-    is_unnormed: bool = False
+    reads_unnormed: bool = False
+    carries_unnormed: bool = False
     has_llama_rotary: bool = True
 
     def published(self, name: str, layer: int, first: int) -> str:
