@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -57,6 +60,7 @@ def load_eagle3(
         is_parallel: whether it is used for parallel drafting, which needs a mask token and its feature.
     """
     names = _names(checkpoint)
+    settings = _with_biases(settings, names)
     _check_target(settings, checkpoint, target)
     has_mask = "mask_hidden" in names
     if is_parallel and (settings.mask_id is None or not has_mask):
@@ -101,6 +105,15 @@ def _names(checkpoint: HeadCheckpoint) -> dict[str, str]:
                 f"{checkpoint}: tensors {name!r} and {other!r} are the same part of the head: leave one of them there"
             )
     return names
+
+
+def _with_biases(settings: EagleSettings, names: dict[str, str]) -> EagleSettings:
+    """Return settings without biases of attention if the file has none: SpecForge copies the target's `attention_bias`."""
+    if not getattr(settings.layer_config, "attention_bias", False) or any("_proj.bias" in n for n in names):
+        return settings
+    config = copy.deepcopy(settings.layer_config)
+    config.attention_bias = False
+    return replace(settings, layer_config=config)
 
 
 def _check_target(settings: EagleSettings, checkpoint: HeadCheckpoint, target: TargetHandle) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 
@@ -13,6 +13,7 @@ from specdec_plugin_mlp.medusa.layout import MedusaLayout
 from specdec_plugin_mlp.medusa.model import Medusa
 from specdec_plugin_mlp.unused import tell_unused
 
+_PREFIX = re.compile(r"^medusa_heads?\.")
 _SPELLINGS = (
     (re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)"), r"blocks.\1.layers.\2.\3"),
     (re.compile(r"(\d+)\.\d+\.weight"), r"lm_heads.\1.weight"),
@@ -71,13 +72,19 @@ def load_medusa(
 def read_layout(checkpoint: HeadCheckpoint) -> MedusaLayout:
     """Return the sizes of heads from `config.json`, and from the tensors for missing keys.
 
-    Original checkpoints have configurations without sizes, and with fewer heads than the file holds.
+    Original checkpoints have configurations without sizes, and with fewer heads than the file holds. ModelOpt saves heads with
+    their target, whose configuration has their sizes under `medusa`.
 
     Raises:
         ModelError: naming the invalid or missing entry.
     """
     names, found = _names(checkpoint), dict(checkpoint.config)
     num_logits, hidden_size = checkpoint.shape(names.get("lm_heads.0.weight", "lm_heads.0.weight"))
+    if isinstance(inner := found.get("medusa"), Mapping):
+        found |= {
+            "num_heads": inner.get("num_medusa_heads"),
+            "num_hidden_layers": inner.get("num_medusa_layers"),
+        }
     for key, old in (("num_heads", "medusa_num_heads"), ("num_hidden_layers", "medusa_num_layers")):
         if key not in found and old in found:
             found[key] = found[old]
@@ -101,8 +108,9 @@ def _count(names: Collection[str], pattern: str) -> int:
 def _names(checkpoint: HeadCheckpoint) -> dict[str, str]:
     """Return the stored name of each tensor of the heads by its name in the module."""
     found: dict[str, str] = {}
-    for stored in checkpoint.names():
-        name = re.sub(r"^medusa_heads?\.", "", stored)
+    prefixed = [name for name in checkpoint.names() if _PREFIX.match(name)]
+    for stored in prefixed or checkpoint.names():  # beside them, in a target's file, are the target's
+        name = _PREFIX.sub("", stored)
         for pattern, spelling in _SPELLINGS:
             if match := pattern.fullmatch(name):
                 name = match.expand(spelling)

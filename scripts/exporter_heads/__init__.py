@@ -1,0 +1,17 @@
+"""Tiny heads as their exporters write them, with the logits that the exporters compute: the fixtures in `tests/exporters`.
+
+speculators 0.9.0, nvidia-modelopt 0.47.0 and SpecForge at a6b6b023, in a folder outside the repository:
+
+    export EXPORTERS=$HOME/exporters
+    pip download --no-deps --dest $EXPORTERS/wheels speculators==0.9.0 nvidia-modelopt==0.47.0
+    unzip -q "$EXPORTERS/wheels/speculators*" -d $EXPORTERS/speculators
+    unzip -q "$EXPORTERS/wheels/nvidia_modelopt*" -d $EXPORTERS/modelopt
+    pip install --no-deps --target $EXPORTERS/extra hs_connectors loguru nvidia-ml-py omegaconf antlr4-python3-runtime==4.9.3 \
+        pulp pydantic-settings python-dotenv scipy
+    git clone https://github.com/sgl-project/SpecForge $EXPORTERS/specforge
+    git -C $EXPORTERS/specforge checkout a6b6b023
+
+Then, with the environment of `make install`:
+
+    PYTHONPATH=scripts python -m exporter_heads [speculators] [modelopt] [specforge]
+"""

@@ -1,0 +1,57 @@
+"""An exporter's own modules over whole texts, as its training runs them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from exporter_heads.inputs import Inputs, Row
+
+
+class Exported(ABC):
+    """A head in its exporter's own classes.
+
+    Args:
+        layers: the layers of the target whose inputs it was made for; -1 for the state after the last norm.
+    """
+
+    def __init__(self, layers: Sequence[int]) -> None:
+        self.layers = tuple(layers)
+
+    @abstractmethod
+    def logits(self, row: Row, inputs: Inputs) -> Tensor:
+        """Return the logits `[V']` of a row, in float32."""
+
+
+class ExportedChain(Exported):
+    """A head that goes on from its own state of the row before."""
+
+    @abstractmethod
+    def feature(self, states: list[Tensor]) -> Tensor:
+        """Return what it makes of the target's states, each `[n, H]`."""
+
+    @abstractmethod
+    def run(self, ids: list[int], features: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """Return logits `[n, V']` and states `[n, H]` of rows at positions 0 to n - 1, `depth` drafted ones among them."""
+
+    @torch.no_grad()
+    def logits(self, row: Row, inputs: Inputs) -> Tensor:
+        """See `Exported.logits`: token j goes with the state of position j - 1."""
+        ids = inputs.texts[row.name][1 : row.length]
+        features = self.feature(inputs.of_layers(row, self.layers))[: len(ids)]
+        logits, states = self.run(ids, features, 0)
+        for depth, token in enumerate(row.path, 1):
+            ids, features = [*ids, token], torch.cat((features, states[-1:]))
+            logits, states = self.run(ids, features, depth)
+        return logits[-1].float()
+
+    @torch.no_grad()
+    def at_once(self, row: Row, inputs: Inputs, mask_id: int, mask_feature: Tensor) -> Tensor:
+        """Return the logits `[V']` of a row where its path is unknown, and mask tokens stand for it."""
+        count = len(row.path)
+        ids = [*inputs.texts[row.name][1 : row.length], *[mask_id] * count]
+        features = self.feature(inputs.of_layers(row, self.layers))[: row.length - 1]
+        return self.run(ids, torch.cat((features, mask_feature.expand(count, -1))), 0)[0][-1].float()

@@ -1,0 +1,70 @@
+"""Heads that speculators, nvidia-modelopt and SpecForge made and saved: every drafted logit is the exporter's own.
+
+`scripts/exporter_heads` writes them. The exporter's modules run over whole texts; ours in chunks, after partial acceptance,
+and after delivery from the start and from inside.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from packages import ROOT
+from speccheck.exported import FOLDER, HEADS, Key, drafted, expected, load
+from torch import Tensor
+
+TOLERANCE = 1e-5
+"""Of the largest logit, as in the parity tests of the plugins."""
+
+
+def worst(got: dict[Key, Tensor], wanted: dict[Key, Tensor]) -> float:
+    """Return the largest difference, relative to the largest logit."""
+    assert got.keys() == wanted.keys()
+    scale = max(1.0, max(float(row.abs().max()) for row in wanted.values()))
+    return max(float((got[key] - row).abs().max()) for key, row in wanted.items()) / scale
+
+
+@pytest.mark.parametrize("is_fused", [False, True], ids=["own forward", "compiled"])
+@pytest.mark.parametrize("name", HEADS)
+def test_logits_are_the_exporters(name: str, is_fused: bool) -> None:
+    proposer = load(name, is_fused=is_fused)
+    layers = HEADS[name]["layers"]
+    assert list(proposer.aux_layer_ids) == [layer for layer in layers if layer >= 0]
+    assert worst(drafted(proposer), expected(name)) < TOLERANCE
+
+
+@pytest.mark.parametrize("is_fused", [False, True], ids=["own forward", "compiled"])
+@pytest.mark.parametrize("name", [name for name in HEADS if "peagle" in name])
+def test_all_tokens_at_once(name: str, is_fused: bool) -> None:
+    """Drafts of P-EAGLE heads, from mask tokens."""
+    proposer = load(name, is_fused=is_fused, parallel_drafting=True)
+    assert worst(drafted(proposer), expected(name, "at_once")) < TOLERANCE
+
+
+WRONG = {
+    "shifted layers": ("speculators/llama", {"aux_layer_ids": [3, 5, 6]}),
+    "outputs for inputs": ("modelopt/eagle3", {"aux_layer_ids": [1, 3, 4]}),
+    "another norm": ("specforge/eagle3_normed_output", {"norm_output": True}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_another_reading_is_told_apart(case: str) -> None:
+    """The inputs are such that each of the readings matters."""
+    name, keys = WRONG[case]
+    assert worst(drafted(load(name, is_fused=False, config=keys)), expected(name)) > 1000 * TOLERANCE
+
+
+def test_there_are_heads_of_every_exporter_and_method() -> None:
+    assert len(HEADS) >= 25
+    assert {name.split("/")[0] for name in HEADS} == {"modelopt", "specforge", "speculators"}
+    assert {head["method"] for head in HEADS.values()} == {"eagle3", "medusa", "mtp"}
+    sizes = [file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()]
+    assert sum(sizes) < 200_000
+    assert max(sizes) < 20_000
+
+
+def test_the_table_of_heads_names_all_of_them() -> None:
+    text = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8").split("## Published heads")[1]
+    named = re.findall(r"`((?:modelopt|specforge|speculators)/\w+)`", text.split("\n## ")[0])
+    assert set(named) == set(HEADS)
