@@ -108,7 +108,8 @@ class DFlashHead(nn.Module):
 
     def finish(self, logits: Tensor) -> Tensor:
         """Apply the head's scale and soft cap to what its output projection gave."""
-        logits, cap = logits * self.settings.logit_scale, self.settings.logit_softcap
+        scale, cap = self.settings.logit_scale, self.settings.logit_softcap
+        logits = logits if scale == 1.0 else logits * scale
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def _attended(
