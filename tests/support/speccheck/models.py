@@ -193,6 +193,58 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         v_head_dim=12,
         topk_method="greedy",
     ),
+    "glm4_moe": lambda: hf.Glm4MoeConfig(
+        **_BASE | {"head_dim": 8},
+        moe_intermediate_size=16,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        num_experts_per_tok=2,
+        first_k_dense_replace=1,
+        use_qk_norm=True,
+    ),
+    "glm4_moe_lite": lambda: hf.Glm4MoeLiteConfig(
+        **_MHA,
+        moe_intermediate_size=16,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        num_experts_per_tok=2,
+        kv_lora_rank=16,
+        q_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=12,
+    ),
+    "minimax_m2": lambda: hf.MiniMaxM2Config(**_BASE, head_dim=8, num_local_experts=4, num_experts_per_tok=2),
+    "ernie4_5_moe": lambda: hf.Ernie4_5_MoeConfig(
+        **_BASE, moe_intermediate_size=16, moe_k=2, moe_num_experts=4, moe_num_shared_experts=1
+    ),
+    "olmoe": lambda: hf.OlmoeConfig(**_BASE, num_experts=4, num_experts_per_tok=2),
+    "granitemoe": lambda: hf.GraniteMoeConfig(
+        **_BASE, num_local_experts=4, num_experts_per_tok=2, attention_multiplier=0.3, logits_scaling=2.0
+    ),
+    "ministral3": lambda: hf.Ministral3Config(
+        **_BASE,
+        head_dim=8,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "original_max_position_embeddings": 40,
+            "llama_4_scaling_beta": 0.1,
+        },
+    ),
+    "llama4": lambda: hf.Llama4TextConfig(
+        **_BASE,
+        head_dim=8,
+        intermediate_size_mlp=48,
+        num_local_experts=2,
+        interleave_moe_layer_step=2,
+        attention_chunk_size=2 * MAX_LEN,
+        no_rope_layers=[1, 0],
+        attn_temperature_tuning=False,
+    ),
     "dots1": lambda: hf.Dots1Config(
         **_BASE | {"head_dim": 8},
         moe_intermediate_size=16,

@@ -227,6 +227,8 @@ def _head_norms(modules: Mapping[str, nn.Module], dim: int, num_heads: int) -> d
 def _rotation(attention: nn.Module, rotary: nn.Module, like: torch.Tensor) -> Rotation | None:
     if not getattr(attention, "use_rope", True):
         return None
+    if getattr(attention, "is_sliding", None) is False and getattr(attention, "sliding_window", None):
+        return None  # of EXAONE 4's layers, in models with windows, those without one
     interleaved = is_interleaved(attention)
     if interleaved is None:
         raise _UnknownError("its attention rotates by a rule of its own")
