@@ -23,13 +23,18 @@ TEXT = np.arange(48, dtype=np.int32)
 
 
 def rows_of(
-    num_blocks: int, num_stages: int = 1, *, is_model: bool = False, vocabulary: DraftVocabulary = SAME
+    num_blocks: int,
+    num_stages: int = 1,
+    *,
+    is_model: bool = False,
+    vocabulary: DraftVocabulary = SAME,
+    are_states_alone: bool = False,
 ) -> RequestRows:
     """Rows of a head or model, in a cache of so many blocks."""
     cache = KVCache(num_blocks * BLOCK, CPU)
     module = nn.Identity() if is_model else Mock(DraftHead, num_stages=num_stages, feature_size=2)
     runner = cast(Runner, SimpleNamespace(module=module, dtype=torch.float32, cache=cache, states=None))
-    rows = RequestRows(runner, vocabulary, BLOCK, max_len=1000)
+    rows = RequestRows(runner, vocabulary, BLOCK, 1000, are_states_alone=are_states_alone)
     cache.allocate(0, LayerShape(1, 4, 4, torch.float32))
     return rows
 
@@ -71,6 +76,22 @@ def take(rows: RequestRows, request_id: str, text: Any, start: int = 0) -> list[
 
 def held(rows: RequestRows, request_id: str = "a") -> list[int]:
     return [rows.num_rows(rows.states[request_id], stage) for stage in range(rows.num_stages)]
+
+
+def test_rows_of_states_alone_are_drafted_from_without_logits() -> None:
+    rows = rows_of(8, is_model=True, are_states_alone=True)
+    batch = new("a", TEXT[:4])
+    ids = rows.update(batch, 0, 3)
+    assert ids is not None
+    piece = rows.append(batch, 0, ids)
+    assert (piece.ids.tolist(), piece.num_cached) == ([1, 2, 3], 0)  # one state for each token but the first
+    again = new("a", TEXT[:4], 4)  # a draft, and no new token
+    ids = rows.update(again, 0, 3)
+    assert ids is not None
+    piece = rows.append(again, 0, ids)
+    assert (piece.ids.tolist(), piece.num_cached) == ([], 3)
+    assert rows.update(new("b", TEXT[:9], 5), 0, 3) is None  # states were missed
+    assert list(rows.states) == ["a"]
 
 
 def test_each_further_stage_has_a_row_less() -> None:
