@@ -12,6 +12,34 @@ from speccheck.causal import NAMES, configured
 from speccheck.sweep import check, refusal, tiny
 
 IDENTICAL = (
+    "axk1",
+    "cwm",
+    "gemma3n_text",
+    "gemma4_unified_text",
+    "gpt-sw3",
+    "granitemoe_swa",
+    "hunyuan_v1_moe",
+    "hy_v3",
+    "hyperclovax",
+    "iquestcoder",
+    "jais2",
+    "jetmoe",
+    "kolibri1",
+    "laguna",
+    "mellum",
+    "mimo_v2_flash",
+    "minicpm3",
+    "minimax_m3_vl_text",
+    "ministral",
+    "modernbert-decoder",
+    "nanochat",
+    "roberta",
+    "roberta-prelayernorm",
+    "solar_open",
+    "vaultgemma",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "youtu",
     "afmoe",
     "apertus",
     "arcee",
@@ -39,6 +67,7 @@ IDENTICAL = (
 REFUSED: dict[str, tuple[str, ...]] = {
     "layers of type indexed_attention": ("axk2", "deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4"),
     "does not use transformers' attention interface": (
+        "gpt_neo",
         "bart",
         "big_bird",
         "bigbird_pegasus",
@@ -82,7 +111,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
 }
 """Classes, by what their error says."""
 
-MOST_UNTRIED = 51
+MOST_UNTRIED = 22
 """A change lowers it."""
 
 _WHY = {name: reason for reason, names in REFUSED.items() for name in names}

@@ -58,6 +58,8 @@ _SMALL: dict[str, Any] = {
 _MHA = {"num_key_value_heads": 4}
 _OWN: dict[str, dict[str, Any]] = {
     "axk1": _MHA,
+    "minicpm3": _MHA,
+    "youtu": _MHA,
     "cwm": {"bos_token_id": 0},
     "dots3_note_text": _MHA,
     "gemma3n_text": {"num_kv_shared_layers": 0, "layer_types": _MIXED_LAYERS},
