@@ -1,21 +1,38 @@
-"""A toolkit for proposers that run a model: token selection, exact q, reduced vocabularies, draft trees."""
+"""A toolkit for proposers that run a model: token selection, exact q, reduced vocabularies, draft trees.
 
-from specdec_drafting.acceptance_watch import AcceptanceWatch
-from specdec_drafting.assemble import draft_of
-from specdec_drafting.chain_growth import ChainGrowth
-from specdec_drafting.checkpoint import HeadCheckpoint
-from specdec_drafting.chooser import Choice, Chooser, Place
-from specdec_drafting.drafter import DraftModule
-from specdec_drafting.drafting_config import DraftingConfig
-from specdec_drafting.head_config import HeadConfig
-from specdec_drafting.head_parts import embedding_of, target_ids_of
-from specdec_drafting.head_proposer import HeadProposer
-from specdec_drafting.partial_draft import PartialDraft
-from specdec_drafting.passes import Piece, run
-from specdec_drafting.proposer import DraftingProposer, RowsProposer, StepDrafter
-from specdec_drafting.request_rows import RequestRows
-from specdec_drafting.target_rows import TargetRows
-from specdec_drafting.vocabulary import DraftVocabulary, equal_vocabulary, reduced_vocabulary
+Names are loaded on first use, so the command can show its options without importing torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec_drafting.acceptance_watch import AcceptanceWatch as AcceptanceWatch
+    from specdec_drafting.assemble import draft_of as draft_of
+    from specdec_drafting.chain_growth import ChainGrowth as ChainGrowth
+    from specdec_drafting.checkpoint import HeadCheckpoint as HeadCheckpoint
+    from specdec_drafting.chooser import Choice as Choice
+    from specdec_drafting.chooser import Chooser as Chooser
+    from specdec_drafting.chooser import Place as Place
+    from specdec_drafting.drafter import DraftModule as DraftModule
+    from specdec_drafting.drafting_config import DraftingConfig as DraftingConfig
+    from specdec_drafting.head_config import HeadConfig as HeadConfig
+    from specdec_drafting.head_parts import embedding_of as embedding_of
+    from specdec_drafting.head_parts import target_ids_of as target_ids_of
+    from specdec_drafting.head_proposer import HeadProposer as HeadProposer
+    from specdec_drafting.partial_draft import PartialDraft as PartialDraft
+    from specdec_drafting.passes import Piece as Piece
+    from specdec_drafting.passes import run as run
+    from specdec_drafting.proposer import DraftingProposer as DraftingProposer
+    from specdec_drafting.proposer import RowsProposer as RowsProposer
+    from specdec_drafting.proposer import StepDrafter as StepDrafter
+    from specdec_drafting.request_rows import RequestRows as RequestRows
+    from specdec_drafting.target_rows import TargetRows as TargetRows
+    from specdec_drafting.vocabulary import DraftVocabulary as DraftVocabulary
+    from specdec_drafting.vocabulary import equal_vocabulary as equal_vocabulary
+    from specdec_drafting.vocabulary import reduced_vocabulary as reduced_vocabulary
 
 __all__ = [
     "AcceptanceWatch",
@@ -43,3 +60,36 @@ __all__ = [
     "run",
     "target_ids_of",
 ]
+
+_HOME = {
+    "AcceptanceWatch": "specdec_drafting.acceptance_watch",
+    "draft_of": "specdec_drafting.assemble",
+    "ChainGrowth": "specdec_drafting.chain_growth",
+    "HeadCheckpoint": "specdec_drafting.checkpoint",
+    "Choice": "specdec_drafting.chooser",
+    "Chooser": "specdec_drafting.chooser",
+    "Place": "specdec_drafting.chooser",
+    "DraftModule": "specdec_drafting.drafter",
+    "DraftingConfig": "specdec_drafting.drafting_config",
+    "HeadConfig": "specdec_drafting.head_config",
+    "embedding_of": "specdec_drafting.head_parts",
+    "target_ids_of": "specdec_drafting.head_parts",
+    "HeadProposer": "specdec_drafting.head_proposer",
+    "PartialDraft": "specdec_drafting.partial_draft",
+    "Piece": "specdec_drafting.passes",
+    "run": "specdec_drafting.passes",
+    "DraftingProposer": "specdec_drafting.proposer",
+    "RowsProposer": "specdec_drafting.proposer",
+    "StepDrafter": "specdec_drafting.proposer",
+    "RequestRows": "specdec_drafting.request_rows",
+    "TargetRows": "specdec_drafting.target_rows",
+    "DraftVocabulary": "specdec_drafting.vocabulary",
+    "equal_vocabulary": "specdec_drafting.vocabulary",
+    "reduced_vocabulary": "specdec_drafting.vocabulary",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'specdec_drafting' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import Qwen3ForCausalLM
-from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3DecoderLayer, Qwen3RMSNorm
 
 from specdec_plugin_dflash.settings import DFlashSettings
+
+if TYPE_CHECKING:
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3DecoderLayer
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Attention of one layer: its index, and queries `[T, H, D]`, keys and values `[T, Hkv, D]` of the block's rows; returns
@@ -36,6 +38,9 @@ class DFlashHead(nn.Module):
     def __init__(
         self, settings: DFlashSettings, embed_tokens: nn.Module, lm_head: nn.Module | None = None
     ) -> None:
+        from transformers import Qwen3ForCausalLM  # takes a second: not before there is a head
+        from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
         super().__init__()
         self.settings = settings
         config = copy.deepcopy(settings.layer_config)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import Qwen3Config, Qwen3Model
+from transformers import Qwen3Config
 
 from specdec import ModelError
 from specdec_plugin_dflash.views import View, read_views
@@ -175,6 +175,8 @@ def _number(config: Mapping[str, Any], key: str, place: str, *, least: int) -> i
 
 def _layer_config(layer: Mapping[str, Any], place: str) -> Qwen3Config:
     """Return the configuration of the decoder layers, without windows."""
+    from transformers import Qwen3Model  # takes a second: not before there is a head
+
     known = {key: value for key, value in layer.items() if key not in _NOT_OF_LAYERS}
     try:
         config = Qwen3Config(**known)
