@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.logits import RowBlock, apply_temperature_and_truncation
+from specdec.logits import RequestRules, RowBlock, apply_temperature_and_truncation, p_logits
 from specdec.logits.penalties import PenaltyRule
 from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, process_logits
 from specdec_kernels.triton.process_logits.config import LaunchConfig
@@ -38,7 +38,9 @@ def check(logits, device, bias=None, penalties=None, bitmask=None, cuts=None, **
         **options,
     )
     assert result is out
-    assert torch.equal(out.cpu(), process_logits_reference(logits, bias, penalties, bitmask, cuts))
+    expected = process_logits_reference(logits, bias, penalties, bitmask, cuts)
+    assert torch.equal(out.cpu().nan_to_num(nan=INF), expected.nan_to_num(nan=INF))
+    assert torch.equal(out.cpu().isnan(), expected.isnan())
     return out.cpu()
 
 
@@ -106,6 +108,7 @@ def test_forbidden_rows_and_broken_numbers(device: torch.device) -> None:
     cuts = Cuts(torch.ones(4), floats(0.0, 0.1, 0.1, 1.0), torch.full((4,), 10), torch.full((4,), 0.8))
     out = check(logits, device, cuts=cuts, config=SMALL)
     assert (out > -INF).sum(1).tolist()[0] == 0
+    assert out[1].isnan().all(), "NaN spreads over its row, so that no token is drawn from it"
     assert (out[2] > -INF).nonzero()[:, 0].tolist() == [4, 9]
     assert out[3, 0] == 0
 
@@ -200,9 +203,12 @@ def test_cuts_are_those_of_core(device: torch.device) -> None:
 def test_penalties_are_those_of_core(device: torch.device) -> None:
     torch.manual_seed(9)
     logits, text = torch.randn(3, 30), np.array([4, 4, 9, 2, 9, 9, 7], np.int32)
-    params = SamplingParams(repetition_penalty=1.3, presence_penalty=0.25, frequency_penalty=0.5)
-    block = RowBlock(params, nodes=(7, 1), committed=text, num_prompt_tokens=3)
-    expected = PenaltyRule(params).apply(logits, block)
+    params = SamplingParams(
+        temperature=0.0, repetition_penalty=1.3, presence_penalty=0.25, frequency_penalty=0.5
+    )
+    rules = RequestRules([PenaltyRule(params)], None)
+    block = RowBlock(params, nodes=(7, 1), rules=rules, committed=text, num_prompt_tokens=3)
+    expected = p_logits(logits, [block])
     counts = torch.zeros(3, 30, dtype=torch.int32)
     for row, path in enumerate(block.paths()):
         for token in [*text[3:].tolist(), *path]:
@@ -252,7 +258,9 @@ MUTANTS = {
     "reads the bitmask from the other end": ("(ids % 32)) & 1", "(31 - ids % 32)) & 1"),
     "heats from 0": ("tl.div_rn(logits - best, divisor)", "tl.div_rn(logits, divisor)"),
     "turns min-p round": ("heated < floor", "heated > floor"),
-    "lets a NaN through": ("logits = tl.where(logits != logits, -float(\"inf\"), logits)", "logits = logits"),
+    "overlooks a NaN": ("(logits != logits).to(tl.int32)", "(logits < logits).to(tl.int32)"),
+    "forgets the NaN of another tile": ("(bests != bests).to(tl.int32)", "(bests < bests).to(tl.int32)"),
+    "cuts a row with a NaN": ("& (best == best)", "& (vocab_size > 0)"),
 }  # fmt: skip
 
 

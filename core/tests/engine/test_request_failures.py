@@ -78,7 +78,7 @@ PLACES: dict[str, tuple[dict[str, Any], Callable[[Request, list[StopChecker]], t
     ),
     "rules": (
         {"presence_penalty": 0.5},
-        lambda request, watches: (request.sequences[0].rules._rules[0], "apply"),
+        lambda request, watches: (request.sequences[0].rules._rules[0], "add_to"),
     ),
     "mask": ({}, lambda request, watches: (_grammar_of(request), "mask")),
     "nodes": ({}, lambda request, watches: (_grammar_of(request), "allowed_nodes")),

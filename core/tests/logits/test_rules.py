@@ -17,6 +17,7 @@ from speccheck.naive import Constraints, naive_logits
 
 from specdec import ConfigError, SamplingParams, TargetInfo
 from specdec.logits.bans import BadWordsRule
+from specdec.logits.edits import Edits
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
 from specdec.logits.rules import RequestRules, make_rules
@@ -139,6 +140,39 @@ def test_requests_of_one_batch_do_not_touch_each_other() -> None:
     assert torch.equal(together[1:3], p_logits(logits[1:3], [one]))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    texts=st.lists(
+        st.tuples(st.sampled_from([None, *RULES]), st.lists(token_ids, min_size=1, max_size=5), drafts),
+        min_size=1,
+        max_size=4,
+    ),
+    seed=st.integers(0, 1000),
+)
+def test_the_rules_of_all_requests_together_do_what_each_does_alone(texts, seed) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(sum(len(nodes) + 1 for _, _, (nodes, _) in texts), VOCAB, generator=generator) * 3
+    blocks = []
+    for name, committed, (nodes, parents) in texts:
+        params = SamplingParams(temperature=0.0, max_tokens=40, **({} if name is None else RULES[name]))
+        rules = None if name is None else rules_of(params)
+        blocks.append(RowBlock(params, nodes, parents, rules, np.array(committed, np.int32), 1))
+    together, start = p_logits(logits, blocks), 0
+    for block in blocks:
+        rows = slice(start, start + block.num_rows)
+        assert torch.equal(together[rows], p_logits(logits[rows], [block]))
+        start = rows.stop
+
+
+def test_numbers_that_overflow_are_the_greatest_not_infinite() -> None:
+    params = SamplingParams(temperature=1.0, repetition_penalty=1e-30, logit_bias={3: 1e300, 4: -1e300})
+    logits = torch.full((2, VOCAB), 1e20)
+    block = RowBlock(params, [2], None, rules_of(params), np.array([1, 2], np.int32), 2)
+    law = torch.softmax(p_logits(logits, [block]), -1)
+    assert torch.isfinite(law).all()
+    assert law[:, [1, 2]].sum(-1).tolist() == [1.0, 1.0]
+
+
 def test_rows_from_which_nothing_can_be_chosen_are_named_and_left_alone() -> None:
     params = SamplingParams(temperature=0.0, allowed_token_ids=[END], min_tokens=2, max_tokens=5)
     rules = rules_of(params)
@@ -222,7 +256,7 @@ def test_an_error_at_a_drafted_path_is_that_paths_own() -> None:
 
 def test_errors_of_other_rules_are_not_blamed_on_processors() -> None:
     class Broken:
-        def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+        def add_to(self, edits: Edits, block: RowBlock) -> None:
             raise IndexError("our own mistake")
 
     params = SamplingParams(temperature=0.0)
@@ -263,7 +297,9 @@ def test_rules_do_not_depend_on_the_default_type_of_numbers(name) -> None:
     torch.set_default_dtype(torch.float64)
     try:
         block = RowBlock(params, [1], None, rules_of(params), np.array([1, 2], np.int32), 1)
-        assert block.rules.apply(torch.zeros(2, VOCAB, dtype=torch.float32), block).dtype is torch.float32
+        got = p_logits(torch.zeros(2, VOCAB, dtype=torch.float32), [block])
+        assert got.dtype is torch.float32
+        assert (got != 0).any()
     finally:
         torch.set_default_dtype(before)
 
@@ -276,6 +312,6 @@ def test_a_row_takes_the_same_time_with_many_bad_words() -> None:
     logits = torch.zeros(5, VOCAB)
     begun = time.perf_counter()
     for _ in range(100):
-        out = rules.apply(logits, block)
+        out = p_logits(logits, [block])
     assert time.perf_counter() - begun < 1.0  # comparing with each of them took five seconds
     assert [(out[row] == -math.inf).nonzero().flatten().tolist() for row in (0, 1)] == [[3], []]

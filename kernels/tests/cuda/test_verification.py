@@ -25,6 +25,7 @@ from specdec.interfaces import (
     Verify,
     VerifyBatch,
 )
+from specdec.logits.logprobs import listings
 from specdec.samplers import StrictSampler, choice
 from specdec_kernels.cuda.verification import judge_on_device, walk_on_device
 from specdec_kernels.triton import Backend as Implementation
@@ -96,6 +97,26 @@ def test_kernels_decide_what_torch_decides(operation, is_drawn, kind) -> None:
         assert [list(row) for row in got.token_ids] == [list(row) for row in expected.token_ids]
         num_accepted += sum(got.num_accepted)
     assert num_accepted > 0
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("operation", SAMPLERS)
+def test_log_probabilities_are_read_with_the_verdict(operation) -> None:
+    for seed in range(6):
+        is_tree = operation == "strict_verify" and seed % 2 == 1
+        scores, draft, batch = problem(seed, is_tree=is_tree, is_drawn=False)
+        scores = replace(
+            scores, raw_logits=torch.randn(scores.logits.shape, generator=torch.Generator().manual_seed(seed))
+        )
+        batch = replace(batch, num_logprobs=[2, -1, 0, 20])
+        got = VERIFY[operation](scores, draft, batch)
+        assert got is not None
+        assert got.listed is not None
+        assert set(got.listed) == {0, 2, 3}
+        for row, lists in got.listed.items():
+            rows = [scores.row_of(row, node) for node in (-1, *got.accepted_nodes[row])]
+            expected = listings(scores.raw_logits, rows, got.token_ids[row], VOCAB)
+            assert [tuple(each) for each in lists[: len(expected)]] == expected
 
 
 class OnTheCpu(Backend):

@@ -31,7 +31,8 @@ def check_verdict(verdict: object, num_nodes: Sequence[int], scores: Scores, sam
             raise PluginError(
                 f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows"
             )
-        own = Verdict(exact_rows(verdict.accepted_nodes), exact_rows(verdict.token_ids), sound)
+        nodes, tokens = exact_rows(verdict.accepted_nodes), exact_rows(verdict.token_ids)
+        own = Verdict(nodes, tokens, sound, verdict.listed)
     problem = problem_of(own, num_nodes, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")

@@ -27,9 +27,6 @@ from specdec.outputs import DraftStep
 
 logger = logging.getLogger("specdec")
 
-_FEW_LISTED = 64
-"""Most log probabilities of a token that are listed together with those of other requests."""
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -73,7 +70,9 @@ class Committer:
         delivery = self._delivery
         if delivery is not None and delivery.num_top_k:
             delivery.keep_top_k(top_k_of(decoding, draft, scores, delivery.num_top_k, sound))
-        listed = _listed(decoding, scores, verdict) if any(s.logprobs is not None for s in decoding) else {}
+        listed = verdict.listed
+        if listed is None and any(sequence.logprobs is not None for sequence in decoding):
+            listed = _listed(decoding, scores, verdict)
         row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
         num_prompt_rows = 0
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
@@ -184,7 +183,7 @@ def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sou
 
 def _judge(
     sequence: Sequence, watch: StopChecker, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
-    sound: Ids[bool] | None, listed: Mapping[int, list[Listing]],
+    sound: Ids[bool] | None, listed: Mapping[int, Ids[Listing]] | None,
 ) -> Outcome:  # fmt: skip
     """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen.
 
@@ -201,7 +200,7 @@ def _judge(
         emitted = watch.accept(choosable)
         outcome = Outcome(row, num_drafted, nodes[: len(emitted)], emitted)
         if sequence.logprobs is not None and emitted:
-            _record(sequence.logprobs, scores, outcome, listed.get(row))
+            _record(sequence.logprobs, scores, outcome, (listed or {}).get(row))
         if dead_row is not None and sequence.finish_reason is None:
             fail(sequence, dead_rows[dead_row])
             _log_cause(sequence, dead_row)
@@ -211,10 +210,8 @@ def _judge(
 
 def _listed(decoding: list[Sequence], scores: Scores, verdict: Verdict) -> dict[int, list[Listing]]:
     """Return, by row of the draft, the log probabilities of a verdict's tokens, for requests that want few of each."""
-    records = [
-        (row, sequence.logprobs) for row, sequence in enumerate(decoding) if sequence.logprobs is not None
-    ]
-    wanted = {row: r.num_top for row, r in records if 0 <= r.num_top <= _FEW_LISTED and not r.needs_logits}
+    records = [sequence.logprobs for sequence in decoding]
+    wanted = {row: r.num_few for row, r in enumerate(records) if r is not None and r.num_few >= 0}
     if not wanted:
         return {}
     rows = [scores.row_of(row, node) for row in wanted for node in (-1, *verdict.accepted_nodes[row])]
@@ -223,7 +220,7 @@ def _listed(decoding: list[Sequence], scores: Scores, verdict: Verdict) -> dict[
     return {row: [next(found) for _ in verdict.token_ids[row]] for row in wanted}
 
 
-def _record(record: LogprobRecord, scores: Scores, outcome: Outcome, listed: list[Listing] | None) -> None:
+def _record(record: LogprobRecord, scores: Scores, outcome: Outcome, listed: Ids[Listing] | None) -> None:
     """Record log probabilities of the emitted tokens."""
     if listed is not None:
         record.take(outcome.emitted, listed[: len(outcome.emitted)])

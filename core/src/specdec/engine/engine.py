@@ -196,7 +196,7 @@ class Engine:
             self._watches.pop(sequence, None)
             self._row_ids.discard(sequence.row_id)
             sequence.deliverable_hidden.clear()
-            sequence.rules = None  # penalties hold one number per id of the vocabulary
+            sequence.rules = None  # penalties hold the text, whitelists one number per id of the vocabulary
 
     def _finish(self, sequences: list[Sequence], reason: FinishReason) -> None:
         """Finish sequences in the proposer; re-raises its exceptions if `on_proposer_error` is "raise"."""
@@ -342,4 +342,5 @@ def _verify_batch(scheduled: SchedulerOutput, draft: CheckedDraft) -> VerifyBatc
         sample_indices=[sequence.sample_index for sequence in sequences],
         sampling_params=[sequence.params for sequence in sequences],
         is_all_greedy=all(sequence.params.is_greedy for sequence in sequences),
+        num_logprobs=[-1 if s.logprobs is None else s.logprobs.num_few for s in sequences],
     )

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class RowOperations(ABC):
@@ -50,6 +51,18 @@ class RowOperations(ABC):
         is_cut[..., 0] = False
         kept = values.masked_fill(is_cut, -torch.inf)
         return torch.full_like(logits, -torch.inf).scatter_(-1, ids, kept)
+
+    def truncated(self, logits: torch.Tensor, settings: Floats) -> torch.Tensor | None:
+        """Apply temperature, min-p, top-k and top-p at once; None leaves that to the operations above.
+
+        Args:
+            logits: `[R, V]` float32; kept.
+            settings: `[4, R]` temperature (0 leaves a row as it is), min-p (0 keeps all), top-k (V keeps all) and top-p.
+
+        Returns:
+            `[R, V]` with -inf for ids without probability; NaN spreads over its row.
+        """
+        return None
 
     @abstractmethod
     def race(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,6 +37,8 @@ class VerifyBatch:
     sampling_params: Sequence[SamplingParams]
     is_all_greedy: bool
     """Whether every row has temperature 0."""
+    num_logprobs: Sequence[int] = ()
+    """`[B]`: most probable tokens whose log probabilities each row lists beside its own; -1 for none. Or empty."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class Verdict:
     """`[B][num_accepted + 1]`: emitted tokens: the accepted path and the correction or bonus token."""
     is_sound: Sequence[bool] | None = None
     """`[R]`: `Scores.is_sound`, from a sampler that reads it together with the tokens; None leaves it to the engine."""
+    listed: Mapping[int, Sequence[tuple[float, int, list[int], list[float]]]] | None = None
+    """For each row with `num_logprobs`, of each of its tokens: log probability and rank, ids and log probabilities of the
+    most probable tokens, read with the tokens; None leaves them to the engine."""
 
     @property
     def num_accepted(self) -> list[int]:

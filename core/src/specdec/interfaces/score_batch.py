@@ -16,13 +16,23 @@ from specdec.sampling_params import SamplingParams
 
 
 class LogitsRules(Protocol):
-    """Changes to a sample's logits beyond temperature, top-k, top-p and min-p: penalties, biases, grammar."""
+    """Changes to a sample's logits beyond temperature, top-k, top-p and min-p; `specdec.logits.p_logits` makes them."""
 
-    def apply(self, logits: torch.Tensor, block: Any) -> torch.Tensor:
-        """Return the changed rows `[R, V]` of a `specdec.logits.RowBlock`; `specdec.logits.p_logits` calls it."""
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the host has to see the logits, so that it waits for the device once more."""
+
+    def process(self, logits: torch.Tensor, block: Any) -> None:
+        """Begin with the rows `logits [n, V]` of a `specdec.logits.RowBlock`: change them by the caller's functions."""
+
+    def edits(self, block: Any, vocab_size: int) -> Any:
+        """Return the changes to single logits, as `specdec.logits.edits.Edits`; None if there are none."""
+
+    def mask(self, logits: torch.Tensor, block: Any) -> None:
+        """Then forbid in `logits` what a grammar forbids."""
 
     def settle(self, before: torch.Tensor, after: torch.Tensor, best: list[float]) -> None:
-        """Give rows `after [R, V]` from which no token can be chosen, by their `best` logit `[R]`, the logits `before`."""
+        """Give rows `after [n, V]` from which no token can be chosen, by their `best` logit `[n]`, the logits `before`."""
 
 
 class ScoredSequence(Protocol):

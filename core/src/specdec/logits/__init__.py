@@ -15,6 +15,8 @@ from specdec.logits.temperature import apply_temperature_and_truncation
 
 if TYPE_CHECKING:
     from specdec.logits.logprobs import LogprobRecord as LogprobRecord
+    from specdec.logits.logprobs import list_logprobs as list_logprobs
+    from specdec.logits.logprobs import read_listings as read_listings
     from specdec.logits.processors import ProcessorRule as ProcessorRule
     from specdec.logits.rules import RequestRules as RequestRules
 
@@ -24,13 +26,15 @@ __all__ = [
     "RequestRules",
     "RowBlock",
     "apply_temperature_and_truncation",
+    "list_logprobs",
     "p_logits",
+    "read_listings",
 ]
 
 __getattr__ = lazily(
     __name__,
     {
-        "logprobs": "LogprobRecord",
+        "logprobs": "LogprobRecord list_logprobs read_listings",
         "processors": "ProcessorRule",
         "rules": "RequestRules",
     },

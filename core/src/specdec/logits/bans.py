@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from specdec.interfaces.sent import sent
+from specdec.logits.edits import Edits, Points
 from specdec.logits.rows import RowBlock
 
 
@@ -21,16 +22,21 @@ class AllowedIdsRule:
     """
 
     def __init__(self, allowed: Sequence[int]) -> None:
-        self._allowed = torch.from_numpy(np.fromiter(allowed, np.int64, len(allowed)))
+        self.ids = np.fromiter(allowed, np.int64, len(allowed))
         # allocated in the first step, not while the request waits
         self._is_forbidden: torch.Tensor | None = None
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the rows `[num_rows, V]` with all other ids at -inf."""
+    def add_to(self, edits: Edits, block: RowBlock) -> None:
+        """See `Rule.add_to`."""
+        edits.allowed = self
+
+    def is_forbidden(self, like: torch.Tensor) -> torch.Tensor:
+        """See `AllowedIds.is_forbidden`."""
         if self._is_forbidden is None:
-            self._is_forbidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
-            self._is_forbidden[self._allowed.to(logits.device)] = False
-        return logits.masked_fill(self._is_forbidden, -torch.inf)
+            is_forbidden = torch.ones(like.shape[-1], dtype=torch.bool)
+            is_forbidden[torch.from_numpy(self.ids)] = False
+            self._is_forbidden = sent(is_forbidden, like.device)
+        return self._is_forbidden
 
 
 class MinTokensRule:
@@ -39,22 +45,19 @@ class MinTokensRule:
     Args:
         min_tokens: minimum number of output tokens.
         end_ids: end-of-text and stop ids.
-        device: where logits live.
     """
 
-    def __init__(self, min_tokens: int, end_ids: Sequence[int], device: torch.device) -> None:
+    def __init__(self, min_tokens: int, end_ids: Sequence[int]) -> None:
         self._min_tokens = min_tokens
-        self._end_ids = torch.tensor(sorted(end_ids), device=device)
+        self._end_ids = np.array(sorted(end_ids), np.int64)
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the rows `[num_rows, V]`; rows with enough output tokens are unchanged."""
+    def add_to(self, edits: Edits, block: RowBlock) -> None:
+        """See `Rule.add_to`; rows with enough output tokens are unchanged."""
         missing = self._min_tokens - len(block.output_token_ids)
-        if missing <= 0:
-            return logits
-        rows = [row for row, path in enumerate(block.paths()) if len(path) < missing]
-        out = logits.clone()
-        out[sent(torch.tensor(rows), logits.device)[:, None], self._end_ids] = -torch.inf
-        return out
+        if missing > 0:
+            rows = np.array([row for row, path in enumerate(block.paths()) if len(path) < missing])
+            ids = np.tile(self._end_ids, len(rows))
+            edits.bans.append(Points(rows.repeat(len(self._end_ids)), ids))
 
 
 class BadWordsRule:
@@ -71,8 +74,8 @@ class BadWordsRule:
             self._last_ids.setdefault(tuple(start), []).append(last)
         self._lengths = sorted({len(start) for start in self._last_ids})
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the rows `[num_rows, V]` with the last tokens of begun words at -inf."""
+    def add_to(self, edits: Edits, block: RowBlock) -> None:
+        """See `Rule.add_to`: forbids the last tokens of begun words."""
         output = block.output_token_ids
         tail = tuple(output[max(0, len(output) - self._lengths[-1]) :].tolist())
         places = []
@@ -80,11 +83,8 @@ class BadWordsRule:
             text = tail + path
             begun = [text[len(text) - length :] for length in self._lengths if length <= len(text)]
             places += [(row, last) for start in begun for last in self._last_ids.get(start, ())]
-        if not places:
-            return logits
-        out = logits.clone()
-        out[sent(torch.tensor(places), logits.device).unbind(-1)] = -torch.inf
-        return out
+        if places:
+            edits.bans.append(Points(*np.array(places).T))
 
 
 @lru_cache(16)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
+import numpy as np
 
+from specdec.logits.edits import Edits, Points
 from specdec.logits.rows import RowBlock
+
+_MOST = 1e38
+"""Larger biases do the same: no sum with a logit is infinite."""
 
 
 class BiasRule:
@@ -14,13 +18,16 @@ class BiasRule:
 
     Args:
         bias: number to add for each id.
-        device: where logits live.
     """
 
-    def __init__(self, bias: Mapping[int, float], device: torch.device) -> None:
-        self._ids = torch.tensor(list(bias), device=device)
-        self._values = torch.tensor(list(bias.values()), dtype=torch.float32, device=device)
+    def __init__(self, bias: Mapping[int, float]) -> None:
+        self._ids = np.fromiter(bias, np.int64, len(bias))
+        self._values = (
+            np.fromiter(bias.values(), np.float64, len(bias)).clip(-_MOST, _MOST).astype(np.float32)
+        )
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the biased rows `[num_rows, V]`."""
-        return logits.index_add(-1, self._ids, self._values.expand(len(logits), -1))
+    def add_to(self, edits: Edits, block: RowBlock) -> None:
+        """See `Rule.add_to`."""
+        rows = np.arange(block.num_rows).repeat(len(self._ids))
+        amounts = np.tile(self._values, block.num_rows)[None]
+        edits.biases.append(Points(rows, np.tile(self._ids, block.num_rows), amounts))

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from specdec.interfaces.sent import sent_together
 from specdec.outputs import Logprob
 
 _ROWS_AT_ONCE = 64
+_FEW = 64
+"""Most log probabilities of a token that are listed together with those of other requests."""
 
 
 class TokenText(Protocol):
@@ -40,25 +43,36 @@ def listings(
         count: number of most probable tokens to list; at most V are.
     """
     found: list[Listing] = []
-    count = min(count, logits.shape[-1])
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         index, ids = sent_together([np.array(rows[part]), np.array(token_ids[part])], logits.device)
-        logprobs = torch.log_softmax(logits[index].float(), -1)
-        chosen = logprobs.gather(-1, ids[:, None])
-        ranks = (logprobs > chosen).sum(-1, keepdim=True) + 1
-        top = logprobs.topk(count, -1)
-        # float64 holds all of them exactly
-        numbers = torch.cat((chosen.double(), ranks, top.values, top.indices), 1).cpu().numpy()
-        own, values, best = np.split(numbers, (2, 2 + count), 1)
-        lists = (
-            own[:, 0].tolist(),
-            own[:, 1].astype(int).tolist(),
-            best.astype(int).tolist(),
-            values.tolist(),
-        )
-        found += zip(*lists, strict=True)
+        found += read_listings(list_logprobs(logits[index], ids, count).cpu().numpy())
     return found
+
+
+def list_logprobs(logits: torch.Tensor, token_ids: torch.Tensor, count: int) -> torch.Tensor:
+    """Return what `read_listings` makes lists of, without leaving the device.
+
+    Args:
+        logits: `[N, V]`.
+        token_ids: `[N]` the token of each row.
+        count: number of most probable tokens to list; at most V are.
+
+    Returns:
+        `[N, 2 + 2 * count]` float64, which holds ids exactly.
+    """
+    logprobs = torch.log_softmax(logits.float(), -1)
+    chosen = logprobs.gather(-1, token_ids[:, None])
+    ranks = (logprobs > chosen).sum(-1, keepdim=True) + 1
+    top = logprobs.topk(min(count, logits.shape[-1]), -1)
+    return torch.cat((chosen.double(), ranks, top.values, top.indices), 1)
+
+
+def read_listings(numbers: npt.NDArray[np.float64]) -> list[Listing]:
+    """Return the listings that `list_logprobs` packed."""
+    own, values, best = np.split(numbers, (2, 1 + numbers.shape[1] // 2), 1)
+    ranks, ids = own[:, 1].astype(int).tolist(), best.astype(int).tolist()
+    return list(zip(own[:, 0].tolist(), ranks, ids, values.tolist(), strict=True))
 
 
 class LogprobRecord:
@@ -82,6 +96,11 @@ class LogprobRecord:
         """For each position, by id: the token at that position first, then the most probable ones."""
         self.cumulative = 0.0
         """Sum of the log probabilities of the tokens at those positions."""
+
+    @property
+    def num_few(self) -> int:
+        """`num_top` if these are few enough to be listed together with those of other requests, else -1."""
+        return -1 if self.needs_logits or self.num_top > _FEW else self.num_top
 
     def add(self, logits: torch.Tensor, token_ids: Sequence[int]) -> None:
         """Record tokens.

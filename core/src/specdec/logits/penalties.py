@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
-from specdec.interfaces.sent import sent
+from specdec.logits.edits import Edits, Points
 from specdec.logits.rows import RowBlock
 from specdec.sampling_params import SamplingParams
 
@@ -13,7 +13,7 @@ class PenaltyRule:
     """Lowers the logits of tokens that occurred in prompt or output (repetition) or in the output (presence, frequency).
 
     Drafted tokens before a row count as output. Formulas: CTRL (arXiv 1909.05858) for repetition, OpenAI's for the
-    others. Memory for the counts is allocated in the first step, not while the request waits.
+    others. Each different token is counted once, on the host, which knows the text.
 
     Args:
         params: the request's sampling parameters.
@@ -23,39 +23,55 @@ class PenaltyRule:
         self._repetition = params.repetition_penalty
         self._presence = params.presence_penalty
         self._frequency = params.frequency_penalty
-        self._counts: torch.Tensor | None = None
-        self._is_in_prompt: torch.Tensor | None = None
-        self._num_counted = 0
+        self._places: dict[int, int] = {}
+        """Place of each id that occurred in the two arrays."""
+        self._ids = np.empty(0, np.int64)
+        self._counts = np.empty(0, np.float32)
+        """Occurrences of each in the output."""
+        self._num_from_prompt = 0
+        """The first ones are those of the prompt."""
+        self._num_counted = -1
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the penalised rows `[num_rows, V]`."""
-        committed, is_in_prompt = self._count_committed(block, logits)
-        counts = committed.expand_as(logits).clone()
-        places = [(row, token_id) for row, path in enumerate(block.paths()) for token_id in path]
-        if places:
-            index = sent(torch.tensor(places), logits.device).unbind(-1)
-            counts.index_put_(index, counts.new_ones(len(places)), accumulate=True)
+    def add_to(self, edits: Edits, block: RowBlock) -> None:
+        """See `Rule.add_to`."""
+        self._count_committed(block)
+        num_known, num_rows = len(self._ids), block.num_rows
+        drafted = dict.fromkeys(token_id for token_id in block.nodes if token_id not in self._places)
+        ids = np.concatenate((self._ids, np.fromiter(drafted, np.int64, len(drafted))))
+        places = self._places | {token_id: num_known + place for place, token_id in enumerate(drafted)}
+        counts = np.zeros((num_rows, len(ids)), np.float32)
+        counts[:, :num_known] = self._counts
+        for row, path in enumerate(block.paths()):
+            for token_id in path:
+                counts[row, places[token_id]] += 1
         is_in_output = counts > 0
-        if self._repetition != 1.0:
-            lowered = torch.where(logits > 0, logits / self._repetition, logits * self._repetition)
-            logits = torch.where(is_in_output | is_in_prompt, lowered, logits)
-        return logits - self._frequency * counts - self._presence * is_in_output.to(counts)
+        occurred = is_in_output | (np.arange(len(ids)) < self._num_from_prompt)
+        ratios = np.where(occurred, np.float32(self._repetition), np.float32(1.0))
+        amounts = np.stack(
+            (ratios, self._frequency * counts, self._presence * is_in_output.astype(np.float32))
+        )
+        rows = np.arange(num_rows).repeat(len(ids))
+        edits.penalties.append(Points(rows, np.tile(ids, num_rows), amounts.reshape(3, -1)))
 
-    def _count_committed(self, block: RowBlock, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Count the tokens committed since the last step.
-
-        Returns:
-            `[V]` float32 number of occurrences of each id in the output, and `[V]` whether the id is in the prompt.
-        """
-        device, size = logits.device, logits.shape[-1]
-        if self._counts is None or self._is_in_prompt is None:
-            self._counts = torch.zeros(size, dtype=torch.float32, device=device)
-            self._is_in_prompt = torch.zeros(size, dtype=torch.bool, device=device)
-            prompt = torch.from_numpy(block.token_ids[: block.num_prompt_tokens].astype("int64"))
-            self._is_in_prompt[sent(prompt, device)] = True
+    def _count_committed(self, block: RowBlock) -> None:
+        """Count the tokens committed since the last step; those of the prompt only where they are penalised."""
+        if self._num_counted < 0:
             self._num_counted = block.num_prompt_tokens
-        if self._num_counted < len(block.token_ids):
-            new = sent(torch.from_numpy(block.token_ids[self._num_counted :].astype("int64")), device)
-            self._counts.index_add_(0, new, self._counts.new_ones(len(new)))
-            self._num_counted = len(block.token_ids)
-        return self._counts, self._is_in_prompt
+            if self._repetition != 1.0:
+                self._find(block.token_ids[: self._num_counted].tolist())
+            self._num_from_prompt = len(self._ids)
+        committed = block.token_ids[self._num_counted :].tolist()
+        if committed:
+            self._num_counted += len(committed)
+            places = self._find(committed)
+            np.add.at(self._counts, places, 1)
+
+    def _find(self, token_ids: list[int]) -> list[int]:
+        """Return the places of ids, which are given to new ones."""
+        num_known = len(self._ids)
+        found = [self._places.setdefault(token_id, len(self._places)) for token_id in token_ids]
+        new = [token_id for token_id in dict.fromkeys(token_ids) if self._places[token_id] >= num_known]
+        if new:
+            self._ids = np.concatenate((self._ids, new))
+            self._counts = np.pad(self._counts, (0, len(new)))
+        return found

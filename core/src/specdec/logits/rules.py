@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -15,6 +16,7 @@ from specdec.interfaces.grammar import GrammarState
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.bans import AllowedIdsRule, MinTokensRule, bad_words_rule
 from specdec.logits.bias import BiasRule
+from specdec.logits.edits import Edits
 from specdec.logits.penalties import PenaltyRule
 from specdec.logits.processors import ProcessorRule
 from specdec.logits.rows import RowBlock
@@ -28,8 +30,8 @@ _NOTHING_ALLOWED = "no token is allowed: the sampling parameters exclude each ot
 class Rule(Protocol):
     """Changes the logits of one request's rows."""
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the changed rows `[num_rows, V]`; `logits` is not written to."""
+    def add_to(self, edits: Edits, block: RowBlock) -> None:
+        """Add what changes in the rows of a block."""
 
 
 class RequestRules:
@@ -55,42 +57,59 @@ class RequestRules:
         self.causes: dict[int, BaseException] = {}
         """Exceptions that the caller's own functions raised, by row of the last block."""
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the rows `[num_rows, V]` with every rule applied; forbidden ids are -inf. If a rule raises, all are dead."""
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the host has to see the logits: for the caller's functions, and for a grammar."""
+        return self.grammar is not None or self._processors is not None
+
+    def process(self, logits: torch.Tensor, block: RowBlock) -> None:
+        """See `LogitsRules.process`."""
+        self.dead_rows, self.causes = {}, {}
+        with self._contained(block):
+            if self._processors is not None:
+                out, self.causes = self._processors.apply(logits, block)
+                logits.copy_(out)
+
+    def edits(self, block: RowBlock, vocab_size: int) -> Edits | None:
+        """See `LogitsRules.edits`."""
+        edits: Edits | None = None
+        with self._contained(block):
+            made = Edits(block.num_rows)
+            for rule in self._rules if not self.dead_rows else ():
+                rule.add_to(made, block)
+            self.dead_rows |= dict.fromkeys(made.leave_dead_rows(vocab_size), _NOTHING_ALLOWED)
+            edits = made
+        return edits
+
+    def mask(self, logits: torch.Tensor, block: RowBlock) -> None:
+        """See `LogitsRules.mask`."""
+        with self._contained(block):
+            if self.grammar is not None:
+                logits.copy_(self.grammar.mask(logits, block.nodes, block.parents))
+
+    @contextmanager
+    def _contained(self, block: RowBlock) -> Iterator[None]:
+        """Let an exception end only this sample: all its rows are dead."""
         try:
-            return self._apply(logits, block)
+            yield
         except BaseException as error:  # it must not affect other requests
             if is_interrupt(error):
                 raise
             reason = f"applying its sampling parameters failed: {described(error)}"
             self.dead_rows, self.causes = dict.fromkeys(range(block.num_rows), reason), {}
             logger.error("a request ends: %s", reason, exc_info=error)
-            return logits
-
-    def _apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        self.dead_rows, self.causes = {}, {}
-        out = logits
-        if self._processors is not None:
-            out, self.causes = self._processors.apply(out, block)
-        for rule in self._rules:
-            out = rule.apply(out, block)
-        if self.grammar is not None:
-            out = self.grammar.mask(out, block.nodes, block.parents)
-        return out
 
     def settle(self, before: torch.Tensor, after: torch.Tensor, best: list[float]) -> None:
         """See `LogitsRules.settle`."""
         for row, value in enumerate(best):
             if row in self.causes:
                 self.dead_rows[row] = described(self.causes[row])
-            elif math.isfinite(value):
-                continue
             elif value == math.inf:  # a processor forces an id
                 after[row] = torch.where(after[row] == torch.inf, 0.0, -torch.inf)
-                continue
-            else:
+            elif not math.isfinite(value):
                 self.dead_rows[row] = _NOTHING_ALLOWED if value == -math.inf else "the logits are not numbers"
-            after[row] = before[row]
+            if row in self.dead_rows:
+                after[row] = before[row]
 
 
 def end_ids(params: SamplingParams, info: TargetInfo) -> set[int]:
@@ -119,9 +138,9 @@ def make_rules(
         rules.append(bad_words_rule(tuple(params.bad_words), tokenizer))
     ends = end_ids(params, info)
     if params.min_tokens and ends:
-        rules.append(MinTokensRule(params.min_tokens, sorted(ends), info.device))
+        rules.append(MinTokensRule(params.min_tokens, sorted(ends)))
     if params.logit_bias:
-        rules.append(BiasRule(params.logit_bias, info.device))
+        rules.append(BiasRule(params.logit_bias))
     if params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0:
         rules.append(PenaltyRule(params))
     if not rules and grammar is None and processors is None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from specdec.interfaces.row_operations import Floats
 from specdec.interfaces.sent import sent
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
-
-Floats = npt.NDArray[np.float64]
 
 
 def apply_temperature_and_truncation(
@@ -27,9 +25,11 @@ def apply_temperature_and_truncation(
     """
     if all(p.is_greedy for p in params):
         return logits
-    settings = _by_row(params, rows, logits.shape[-1])
+    settings, operations = _by_row(params, rows, logits.shape[-1]), row_operations(logits.device)
+    at_once = operations.truncated(logits, settings)
+    if at_once is not None:
+        return at_once
     temperature, min_p, top_k, top_p = _sent(settings, logits.device)
-    operations = row_operations(logits.device)
     limits = torch.finfo(logits.dtype)
     if isinstance(temperature, float):
         out = operations.scaled(logits, min(max(temperature, limits.tiny), limits.max))

@@ -64,9 +64,18 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
         and torch.allclose(found.scaled(logits, 0.7), own.scaled(logits, 0.7), atol=1e-5)
         and torch.allclose(found.scaled_rows(logits, heat), own.scaled_rows(logits, heat), atol=1e-5)
         and torch.equal(found.keep_top_p(logits, 0.7, counts), own.keep_top_p(logits, 0.7, counts))
+        and _agree_at_once(found, own, logits)
         and torch.equal(
             found.race(logits.softmax(-1), *keys, words), own.race(logits.softmax(-1), *keys, words)
         )
         and torch.allclose(found.gumbel(*keys, 8, _IDS), own.gumbel(*keys, 8, _IDS), atol=1e-5)
         and torch.allclose(found.uniforms(*keys, keys[2]), own.uniforms(*keys, keys[2]), atol=1e-12)
     )
+
+
+def _agree_at_once(found: RowOperations, own: RowOperations, logits: torch.Tensor) -> bool:
+    """Return whether what is kept by top-p after temperature is the same."""
+    settings = np.array([[0.7] * _ROWS, [0.0] * _ROWS, [_IDS] * _ROWS, [0.7] * _ROWS])
+    at_once = found.truncated(logits, settings)
+    kept = own.keep_top_p(own.scaled(logits, 0.7), 0.7, np.full(_ROWS, _IDS))
+    return at_once is None or torch.allclose(at_once, kept, atol=1e-5)

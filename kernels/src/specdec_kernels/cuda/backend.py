@@ -17,6 +17,7 @@ from specdec.interfaces import (
     Declined,
     DraftHead,
     Form,
+    RowOperations,
     Runner,
     Verify,
 )
@@ -71,6 +72,15 @@ class TritonBackend(Backend):
         if sampler not in _OPERATIONS:
             return Declined(f"it does not verify by {sampler!r}")
         return partial(judge_on_device, _OPERATIONS[sampler])
+
+    def row_operations(self, device: torch.device) -> RowOperations | Declined:
+        """See `Backend.row_operations`."""
+        declined = _declined(device)
+        if declined is not None:
+            return declined
+        from specdec_kernels.cuda.rows import DeviceRows
+
+        return DeviceRows(device)
 
 
 def _declined(device: torch.device, *, is_elsewhere: bool = False) -> Declined | None:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn.functional import pad
 
 from specdec.interfaces import PADDING_ID, CheckedDraft, Scores, Verdict, VerifyBatch
+from specdec.logits import list_logprobs, read_listings
 from specdec.runner import sent_together
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.triton import ChainVerdict, PathVerdict
@@ -22,33 +24,65 @@ Int64s = npt.NDArray[np.int64]
 
 
 class _Results:
-    """One tensor for all that the host reads: the results of a kernel, and which rows are sound.
+    """One tensor for all that the host reads: the results of a kernel, which rows are sound, and log probabilities.
 
     Args:
         scores: the rows.
         widths: columns of each result per request; 0 for a number per request.
-        num_requests: B.
+        batch: the requests; all its verdicts have room for as many tokens.
+        num_tokens: most tokens of a verdict.
     """
 
-    def __init__(self, scores: Scores, widths: Sequence[int], num_requests: int) -> None:
-        shapes = [(num_requests, width) if width else (num_requests,) for width in widths]
-        self._shapes = shapes
-        self._sizes = [num_requests * max(1, width) for width in widths]
+    def __init__(self, scores: Scores, widths: Sequence[int], batch: VerifyBatch, num_tokens: int) -> None:
+        size = len(batch.num_nodes)
+        self._scores, self._num_tokens = scores, num_tokens
+        self._shapes = [(size, width) if width else (size,) for width in widths]
+        self._sizes = [size * max(1, width) for width in widths]
         self._has_flags = scores.is_sound is not None
         num_flags = 0 if scores.is_sound is None else len(scores.is_sound)
-        self._all = torch.empty(sum(self._sizes) + num_flags, dtype=torch.int64, device=scores.logits.device)
-        *parts, flags = self._all.split([*self._sizes, num_flags])
-        self.parts = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+        self.listed = np.array([row for row, count in enumerate(batch.num_logprobs) if count >= 0], np.int64)
+        """Rows that list log probabilities."""
+        self._most = min(max(batch.num_logprobs, default=0), scores.raw_logits.shape[1])
+        num_listed = len(self.listed) * num_tokens * (2 + 2 * self._most)
+        sizes = [*self._sizes, num_flags, num_listed]
+        self._all = torch.empty(sum(sizes), dtype=torch.int64, device=scores.logits.device)
+        *parts, flags, self._lists = self._all.split(sizes)
+        self.parts = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
         if scores.is_sound is not None:
             flags.copy_(scores.is_sound)
 
-    def read(self) -> tuple[list[Any], list[bool] | None]:
-        """Return the results as nested lists, and the flags."""
+    def list_logprobs(
+        self, listed: torch.Tensor, starts: torch.Tensor, nodes: torch.Tensor, token_ids: torch.Tensor
+    ) -> None:
+        """List log probabilities of all verdicts' tokens, as far as they go.
+
+        Args:
+            listed: `listed` on the device.
+            starts: `[B]` first row of each request.
+            nodes: `[B, num_tokens - 1]` accepted nodes, with padding.
+            token_ids: `[B, num_tokens]` emitted tokens, with padding.
+        """
+        rows = starts[listed, None] + pad(nodes[listed].clamp_min(-1) + 1, (1, 0))
+        chosen = token_ids[listed].clamp_min(0)
+        numbers = list_logprobs(self._scores.raw_logits[rows.flatten()], chosen.flatten(), self._most)
+        self._lists.view(torch.float64).copy_(numbers.flatten())
+
+    def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None]:
+        """Return the results as nested lists, the flags, and the log probabilities of each row of `listed`."""
         numbers = self._all.cpu().numpy()
-        ends = np.cumsum(self._sizes).tolist()
-        *parts, flags = np.split(numbers, ends)
-        lists = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
-        return lists, [flag != 0 for flag in flags.tolist()] if self._has_flags else None
+        ends = np.cumsum([*self._sizes, len(numbers) - sum(self._sizes) - len(self._lists)]).tolist()
+        *parts, flags, lists = np.split(numbers, ends)
+        results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
+        is_sound = [flag != 0 for flag in flags.tolist()] if self._has_flags else None
+        if not len(self.listed):
+            return results, is_sound, None
+        listings = read_listings(lists.view(np.float64).reshape(-1, 2 + 2 * self._most))
+        starts = enumerate(self.listed.tolist())
+        return (
+            results,
+            is_sound,
+            {row: listings[i * self._num_tokens :][: self._num_tokens] for i, row in starts},
+        )
 
 
 def walk_on_device(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
@@ -64,18 +98,22 @@ def walk_on_device(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> V
         return None
     width = max(batch.num_nodes)
     more = [] if draft.parents is None or not width else [_padded(draft.parents, width)]
-    given, *parents = _arguments(scores, draft, batch, width, more)
-    results = _Results(scores, (0, width + 1, width) if width else (0, 1), size)
+    results = _Results(scores, (0, width + 1, width) if width else (0, 1), batch, width + 1)
+    given, *others = _arguments(scores, draft, batch, width, [results.listed, *more])
+    listed, *parents = others
     nodes = results.parts[2] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
     out = PathVerdict(results.parts[0], results.parts[1].view(size, width + 1), nodes)
     with kernels_on(scores.logits.device):
         strict_verify(*given, parents=parents[0] if parents else None, out=out)
-    (counts, tokens, *paths), is_sound = results.read()
+    if len(listed):
+        results.list_logprobs(listed, given[2], nodes, out.token_ids)
+    (counts, tokens, *paths), is_sound, logprobs = results.read()
     paths = paths[0] if paths else [[] for _ in counts]
     return Verdict(
         [row[:count] for row, count in zip(paths, counts, strict=True)],
         [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
         is_sound,
+        logprobs,
     )
 
 
@@ -100,7 +138,10 @@ def judge_on_device(
     width = max(batch.num_nodes) if drawn is None else drawn.token_ids.shape[1]
     has_q = drawn is not None and drawn.node_probs.shape[2] > 0
     is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
-    given, *flags = _arguments(scores, draft, batch, width, [is_sampled] if has_q else [])
+    results = _Results(scores, (0, width + 1), batch, width + 1)
+    given, listed, *flags = _arguments(
+        scores, draft, batch, width, [results.listed, *([is_sampled] if has_q else [])]
+    )
     probs = is_drawn = None
     if drawn is not None and has_q:
         kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
@@ -109,15 +150,19 @@ def judge_on_device(
         is_drawn = flags[0] if drawn.has_probs is None else flags[0] & drawn.has_probs.to(device)
         logits, ids, *rest = given
         given = logits, torch.where(is_drawn[:, None], drawn.token_ids.to(device), ids), *rest
-    results = _Results(scores, (0, width + 1), size)
     with kernels_on(device):
         out = ChainVerdict(results.parts[0], results.parts[1])
         judge(*given, draft_probs=probs, has_probs=is_drawn, out=out)
-    (counts, tokens), is_sound = results.read()
+    if len(listed):
+        steps = torch.arange(width, device=device).expand(size, -1)
+        nodes = torch.minimum(steps, given[3][:, None] - 1)
+        results.list_logprobs(listed, given[2], nodes, out.token_ids)
+    (counts, tokens), is_sound, logprobs = results.read()
     return Verdict(
         [list(range(count)) for count in counts],
         [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
         is_sound,
+        logprobs,
     )
 
 

@@ -87,7 +87,8 @@ class OperationTests(BackendSuite):
             self._ask(lambda: self._made.linear(nn.Linear(48, 40).to(self._device)))
 
     def test_rows_of_logits_agree(self) -> None:
-        """`best_ids`, `sound_rows`, `scaled` and `keep_top_p` are torch's: ties go to the lowest id, NaN spreads over its row.
+        """`best_ids`, `sound_rows`, `scaled`, `keep_top_p` and `truncated` are torch's: ties go to the lowest id, NaN spreads
+        over its row.
 
         To fix: compare with `specdec.noise.row_operations` under `SPECDEC_BACKENDS=`.
         """
@@ -216,6 +217,25 @@ def _check_rows(what: str, operations: RowOperations, logits: torch.Tensor) -> N
         ]
         if not torch.equal(kept[0][sound], kept[1][sound]):
             broken(f"{what}: keep_top_p({top_p}) is not that of a stable sort")
+    for top_p in (0.1, 0.8, 1.0):
+        settings = np.array([[0.7], [0.0], [logits.shape[1]], [top_p]]).repeat(len(logits), 1)
+        at_once = operations.truncated(logits.float(), settings)
+        if at_once is None:
+            break
+        scaled = (logits.float() - logits.float().amax(-1, keepdim=True)) / 0.7
+        kept_at_once, kept_alone = (
+            at_once[sound],
+            RowOperations.keep_top_p(operations, scaled, top_p, counts)[sound],
+        )
+        if not torch.allclose(kept_at_once, kept_alone, rtol=1e-5, atol=1e-5):
+            broken(
+                f"{what}: truncated at temperature 0.7 and top-p {top_p} is not what these give one after another"
+            )
+        is_sound = operations.sound_rows(at_once)
+        if is_sound is not None and is_sound.tolist() != sound.tolist():
+            broken(
+                f"{what}: truncated makes numbers of rows that are none, so that a token is drawn from them"
+            )
     unclear = operations.scaled(logits, 0.7)[values.max(-1) != values.max(-1)]
     if not bool(unclear.isnan().all()):
         broken(f"{what}: scaled rows with NaN have numbers")

@@ -111,8 +111,6 @@ class TreesAreChains(RightForm):
 @breaks("test_trees_agree")
 @with_form
 class ForgetsCachedBranches(RightForm):
-    """Sees every branch in the cache."""
-
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         segments = []
         for segment in batch.segments:
@@ -314,6 +312,16 @@ class EveryRowIsSound(TorchRows):
 @breaks("test_rows_of_logits_agree")
 class MissesNaN(Right):
     rows_class = EveryRowIsSound
+
+
+class OnlyHeats(TorchRows):
+    def truncated(self, logits: torch.Tensor, settings: Any) -> torch.Tensor:
+        return self.scaled(logits, settings[0, 0])
+
+
+@breaks("test_rows_of_logits_agree")
+class ForgetsTopP(Right):
+    rows_class = OnlyHeats
 
 
 class UnsignedSeeds(TorchRows):

@@ -29,9 +29,10 @@ def process_logits(
     """Return p-logits, whose softmax is the target's distribution: bias, penalties, bitmask, temperature, min-p, top-k, top-p.
 
     The order is vLLM's. Everything is computed in float32. Logits with a temperature are relative to the best of their row.
-    Forbidden and cut ids are -inf, and so are NaNs. Cuts equal those of a stable sort: top-k keeps exactly k ids, and top-p
-    the fewest that reach it; among equal ids the lowest are kept. Probabilities are summed as integers in units of 2^-40 of
-    the best one, independent of the order, so reference and kernel differ only where the last bits of `exp` decide.
+    Forbidden and cut ids are -inf. A temperature spreads NaN over its row. Cuts equal those of a stable sort: top-k keeps
+    exactly k ids, and top-p the fewest that reach it; among equal ids the lowest are kept. Probabilities are summed as
+    integers in units of 2^-40 of the best one, independent of the order, so reference and kernel differ only where the last
+    bits of `exp` decide.
 
     Args:
         logits: `[R, V]` floating point, unit stride along V. May be `out`.

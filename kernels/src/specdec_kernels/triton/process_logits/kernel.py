@@ -49,7 +49,6 @@ def adjust_kernel(
     ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
     is_id = ids < vocab_size
     logits = tl.load(logits_ptr + row * row_stride + ids, mask=is_id, other=-float("inf")).to(tl.float32)
-    logits = tl.where(logits != logits, -float("inf"), logits)
     for entry in range(num_biased):
         biased = tl.load(bias_ids_ptr + row * num_biased + entry)
         logits += tl.where(ids == biased, tl.load(bias_values_ptr + row * num_biased + entry), 0.0)
@@ -65,7 +64,20 @@ def adjust_kernel(
         words = tl.load(bitmask_ptr + row * bitmask_stride + ids // 32, mask=is_id, other=0)
         logits = tl.where(((words >> (ids % 32)) & 1) != 0, logits, -float("inf"))
     tl.store(out_ptr + row * out_stride + ids, logits, mask=is_id)
-    tl.store(best_ptr + row * NUM_TILES + tile, tl.max(logits, 0))
+    best = tl.max(tl.where(logits != logits, -float("inf"), logits), 0)
+    has_nan = tl.max((logits != logits).to(tl.int32), 0) > 0
+    tl.store(best_ptr + row * NUM_TILES + tile, tl.where(has_nan, float("nan"), best))
+
+
+@triton.jit
+def best_of_row(
+    best_ptr: tl.tensor, row: tl.tensor, NUM_TILES: tl.constexpr, BLOCK_TILES: tl.constexpr
+) -> tl.tensor:
+    """Return a row's best logit; NaN if it has one."""
+    tiles = tl.arange(0, BLOCK_TILES)
+    bests = tl.load(best_ptr + row * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=-float("inf"))
+    best = tl.max(tl.where(bests != bests, -float("inf"), bests), 0)
+    return tl.where(tl.max((bests != bests).to(tl.int32), 0) > 0, float("nan"), best)
 
 
 @triton.jit
@@ -84,9 +96,7 @@ def heat_kernel(
     """Subtract the row's best logit from one tile, divide by the temperature and apply min-p; in place."""
     row = tl.program_id(0).to(tl.int64)
     if tl.load(temperatures_ptr + row) > 0.0:
-        tiles = tl.arange(0, BLOCK_TILES)
-        bests = tl.load(best_ptr + row * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=-float("inf"))
-        best = tl.max(bests, 0)
+        best = best_of_row(best_ptr, row, NUM_TILES, BLOCK_TILES)
         ids = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
         is_id = ids < vocab_size
         logits = tl.load(out_ptr + row * out_stride + ids, mask=is_id, other=-float("inf"))
@@ -166,17 +176,21 @@ def cut_kernel(
     out_ptr: tl.tensor,
     out_stride: tl.tensor,
     vocab_size: tl.tensor,
+    best_ptr: tl.tensor,
     temperatures_ptr: tl.tensor,
     top_k_ptr: tl.tensor,
     top_p_ptr: tl.tensor,
     HAS_TOP_K: tl.constexpr,
     HAS_TOP_P: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Cut one row by top-k, then by top-p; in place."""
+    """Cut one row by top-k, then by top-p; in place. A row that has a NaN is left as it is."""
     row = tl.program_id(0).to(tl.int64)
     row_ptr = out_ptr + row * out_stride
-    is_heated = tl.load(temperatures_ptr + row) > 0.0
+    best = best_of_row(best_ptr, row, NUM_TILES, BLOCK_TILES)
+    is_heated = (tl.load(temperatures_ptr + row) > 0.0) & (best == best)
     top_k = tl.full((), 0, tl.int64)
     if HAS_TOP_K:
         top_k = tl.load(top_k_ptr + row).to(tl.int64)
@@ -276,11 +290,14 @@ def process_logits_triton(
         out,
         out.stride(0),
         vocab_size,
+        best,
         cuts.temperatures,
         best if cuts.top_k is None else cuts.top_k,
         best if cuts.top_p is None else cuts.top_p,
         HAS_TOP_K=cuts.top_k is not None,
         HAS_TOP_P=cuts.top_p is not None,
+        NUM_TILES=num_tiles,
+        BLOCK_TILES=triton.next_power_of_2(num_tiles),
         BLOCK_V=config.cut_block_v,
         num_warps=config.cut_num_warps,
     )

@@ -20,7 +20,7 @@ def process_logits_reference(
     cuts: Cuts | None,
 ) -> torch.Tensor:
     """Return p-logits `[R, V]` float32; see `process_logits`."""
-    out = torch.where(logits.isnan(), -torch.inf, logits.float())
+    out = logits.float()
     if bias is not None:
         is_id = bias.ids >= 0
         out = out.scatter_add(1, torch.where(is_id, bias.ids, 0).long(), torch.where(is_id, bias.values, 0.0))
@@ -35,7 +35,7 @@ def process_logits_reference(
     cut = _heated(out, cuts.temperatures)
     if cuts.min_p is not None:
         cut = cut.masked_fill(cut < cuts.min_p[:, None].log(), -torch.inf)
-    is_kept = _kept(cut, cuts.top_k, cuts.top_p)
+    is_kept = _kept(cut, cuts.top_k, cuts.top_p) | cut.isnan().any(1, keepdim=True)
     return torch.where(cuts.temperatures[:, None] > 0, cut.masked_fill(~is_kept, -torch.inf), out)
 
 

@@ -1,0 +1,126 @@
+"""What sampling parameters change in single logits: collected for all requests of a step, and made together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec.interfaces.sent import sent_together
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+_HIGHEST = torch.finfo(torch.float32).max
+
+
+class Points(NamedTuple):
+    """Places in the logits, and what happens there."""
+
+    rows: Int64s
+    """`[n]` rows of the request."""
+    ids: Int64s
+    """`[n]` token ids."""
+    amounts: Floats = np.empty((0, 0), np.float32)
+    """`[m, n]`."""
+
+    def of_rows(self, is_row: npt.NDArray[np.bool_]) -> Points:
+        """Return the points in rows that `is_row [num_rows]` holds for."""
+        kept = is_row[self.rows]
+        return Points(
+            self.rows[kept], self.ids[kept], self.amounts[:, kept] if len(self.amounts) else self.amounts
+        )
+
+
+class AllowedIds(Protocol):
+    """The only ids that may be chosen."""
+
+    @property
+    def ids(self) -> Int64s:
+        """Those ids."""
+
+    def is_forbidden(self, like: torch.Tensor) -> torch.Tensor:
+        """Return `[V]` bool: all others, on the device of `like [R, V]`."""
+
+
+class Edits:
+    """The changes to one request's rows, in the order in which they are made; points of one kind, but bans, are different.
+
+    Args:
+        num_rows: number of its rows.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self.rows = np.arange(num_rows)
+        """The rows in which only `allowed` stay."""
+        self.allowed: AllowedIds | None = None
+        self.bans: list[Points] = []
+        self.biases: list[Points] = []
+        """With a number to add."""
+        self.penalties: list[Points] = []
+        """With three numbers: what positive logits are divided by and negative ones multiplied by, and two to subtract."""
+
+    def leave_dead_rows(self, vocab_size: int) -> list[int]:
+        """Return the rows in which nothing may be chosen, and leave those alone."""
+        allowed = vocab_size if self.allowed is None else len(self.allowed.ids)
+        if sum(len(points.ids) for points in self.bans) < allowed:
+            return []
+        is_left = np.ones(len(self.rows), bool)
+        for row in self.rows:
+            banned = [token_id for points in self.bans for token_id in points.ids[points.rows == row]]
+            possible = np.arange(vocab_size) if self.allowed is None else self.allowed.ids
+            is_left[row] = not np.isin(possible, banned).all()
+        for kind in (self.bans, self.biases, self.penalties):
+            kind[:] = [points.of_rows(is_left) for points in kind]
+        self.rows = np.flatnonzero(is_left)
+        return np.flatnonzero(~is_left).tolist()
+
+
+def make_edits(logits: torch.Tensor, all_edits: Sequence[tuple[int, Edits]]) -> None:
+    """Change `logits [R, V]` in place, whatever the number of requests in a few operations and one transfer.
+
+    Args:
+        logits: float32, contiguous.
+        all_edits: those of each request, with its first row.
+    """
+    lists = [(first, edits) for first, edits in all_edits if edits.allowed is not None]
+    kinds = [
+        _joined(
+            ((first, points) for first, edits in all_edits for points in getattr(edits, kind)),
+            logits.shape[1],
+        )
+        for kind in ("bans", "biases", "penalties")
+    ]
+    rows = np.concatenate([first + edits.rows for first, edits in lists] or [np.empty(0, np.int64)])
+    which = np.repeat(np.arange(len(lists)), [len(edits.rows) for _, edits in lists])
+    arrays: list[npt.NDArray[Any]] = [rows, which, *chain.from_iterable(kinds)]
+    if not any(len(array) for array in arrays):
+        return
+    given = sent_together(arrays, logits.device)
+    rows_there, which_there, bans, _, places, biases, punished, amounts = given
+    flat = logits.view(-1)
+    if len(rows):
+        forbidden = torch.stack([e.allowed.is_forbidden(logits) for _, e in lists if e.allowed is not None])
+        logits[rows_there] = logits[rows_there].masked_fill(forbidden[which_there], -torch.inf)
+    if len(bans):
+        flat.index_fill_(0, bans, -torch.inf)
+    if len(places):
+        flat.index_add_(0, places, biases[0])
+    if len(punished):
+        values, (ratios, counted, present) = flat[punished], amounts
+        values = torch.where(values > 0, values / ratios, values * ratios) - counted - present
+        flat.index_copy_(0, punished, values.clamp_max_(_HIGHEST))
+
+
+def _joined(
+    points: Iterable[tuple[int, Points]], vocab_size: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return places in flat logits, and what happens there, of points of requests whose first row is given."""
+    listed = [(first, each) for first, each in points if len(each.ids)]
+    if not listed:
+        return np.empty(0, np.int64), np.empty((0, 0), np.float32)
+    places = [(first + each.rows) * vocab_size + each.ids for first, each in listed]
+    return np.concatenate(places), np.concatenate([each.amounts for _, each in listed], 1)
