@@ -44,8 +44,9 @@ def passed(num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("rows", [[3], [3, 4, 5], [0, 2, 5], []])
 @pytest.mark.parametrize("num_rows", [6, 500])
 def test_the_rows_that_are_asked_for_are_kept(rows, num_rows) -> None:
-    kept, made = sequence(), passed(num_rows)
-    delivery().keep_hidden(kept, made, rows)
+    kept, made, delivered = sequence(), passed(num_rows), delivery()
+    delivered.keep_hidden(kept, made, rows)
+    delivered.keep_paths(made)
     ((hidden, aux),) = kept.deliverable_hidden
     assert torch.equal(hidden, made[0][rows])
     assert torch.equal(aux, made[1][rows])

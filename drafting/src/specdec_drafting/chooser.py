@@ -10,6 +10,8 @@ import torch
 
 from specdec.interfaces import ProposeBatch
 from specdec.logits import apply_temperature_and_truncation
+from specdec.runner import sent, sent_together
+from specdec_drafting.reading import read_together
 from specdec_drafting.vocabulary import DraftVocabulary
 
 
@@ -73,14 +75,15 @@ class Chooser:
             indices = _best(allowed, most)
         else:
             indices, draft_probs = self._drawn(allowed, places, batch, most)
-            rows = [i for i, p in enumerate(params) if p.is_greedy]
-            if rows:
-                indices[rows] = _best(allowed[rows], most)
+            flags = [p.is_greedy for p in params]
+            if any(flags):
+                is_greedy_row = sent(torch.tensor(flags), allowed.device)[:, None]
+                indices = torch.where(is_greedy_row, _best(allowed, most), indices)
         counts = [0 if index in closed else place.num_wanted for index, place in enumerate(places)]
-        if most > 1:  # forbidden or cut ids must not become siblings
-            possible = (allowed.gather(1, indices) > -torch.inf).long().cumprod(1).sum(1).tolist()
-            counts = list(map(min, counts, possible))
-        return self._choice(indices, counts, draft_probs, None if probs is None else probs.gather(1, indices))
+        # Forbidden or cut ids must not become siblings.
+        possible = allowed.gather(1, indices) > -torch.inf if most > 1 else None
+        confidences = None if probs is None else probs.gather(1, indices)
+        return self._choice(indices, counts, possible, draft_probs, confidences)
 
     def rank(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
         """Return the most probable siblings at each position with the confidence in each, as point masses.
@@ -100,39 +103,44 @@ class Chooser:
         if self._method == "coupled":
             self._add_noise(scores, places, batch)
         probs, indices = scores.softmax(-1).topk(max(place.num_wanted for place in places), -1)
-        possible = (probs > 0).sum(1).tolist()
-        counts = [
-            0 if index in closed else min(place.num_wanted, possible[index])
-            for index, place in enumerate(places)
-        ]
-        return self._choice(indices, counts, None, probs)
+        counts = [0 if index in closed else place.num_wanted for index, place in enumerate(places)]
+        return self._choice(indices, counts, probs > 0, None, probs)
 
     def _choice(
         self,
         indices: torch.Tensor,
         counts: list[int],
+        possible: torch.Tensor | None,
         draft_probs: torch.Tensor | None,
         confidences: torch.Tensor | None,
     ) -> Choice:
-        """Return the choice of the first `counts[i]` of row i's indices into V', `[R, most]`, with as many confidences."""
-        names = [self._vocabulary.name(row[:n]) for row, n in zip(indices.tolist(), counts, strict=True)]
+        """Return the choice of the first `counts[i]` of row i's indices into V', `[R, most]`, with as many confidences.
+
+        Only as many as `possible [R, most]` begins with are chosen. All is read from the device by one transfer.
+        """
+        given = [tensor for tensor in (indices, confidences, possible) if tensor is not None]
+        read = read_together(given)
+        if possible is not None:
+            most = read[-1].cumprod(1).sum(1).astype(int).tolist()
+            counts = list(map(min, counts, most))
+        rows = read[0].astype(np.int64).tolist()
+        names = [self._vocabulary.name(row[:n]) for row, n in zip(rows, counts, strict=True)]
         values = None
         if confidences is not None:
-            values = [row[:count] for row, count in zip(confidences.tolist(), counts, strict=True)]
+            values = [row[:count] for row, count in zip(read[1].tolist(), counts, strict=True)]
         return Choice([name[0] for name in names], [name[1] for name in names], draft_probs, values)
 
     def _add_noise(self, scores: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> None:
         """Add the noise of each position to `scores [R, V']`; greedy requests get none."""
-        known: dict[tuple[int, int], torch.Tensor] = {}
-        for index, place in enumerate(places):
-            if batch.sampling_params[place.row].is_greedy:
+        for depth, members in _by_depth(places).items():
+            members = [i for i in members if not batch.sampling_params[places[i].row].is_greedy]
+            if not members:
                 continue
-            key = place.row, len(place.path) + 1
-            noise = known.get(key)
-            if noise is None:
-                noise = batch.draws.coupled_noise([place.row], key[1], self._vocabulary.vocab_size)
-                noise = known[key] = self._vocabulary.narrow(noise)[0]
-            scores[index] += noise
+            rows = sorted({places[i].row for i in members})
+            noise = batch.draws.coupled_noise(rows, depth, self._vocabulary.vocab_size)
+            which = [rows.index(places[i].row) for i in members]
+            at, of = sent_together([np.array(members), np.array(which)], scores.device)
+            scores.index_add_(0, at, self._vocabulary.narrow(noise)[of])
 
     def _drawn(
         self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch, most: int
@@ -156,14 +164,16 @@ class Chooser:
     def _coupled(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> torch.Tensor:
         """Choose with the noise of `strict` at each position; the positions of one call may differ in depth."""
         wide = self._vocabulary.spread(logits)
+        by_depth = _by_depth(places)
+        if len(by_depth) == 1:
+            (depth,) = by_depth
+            return self._vocabulary.index_of(
+                batch.draws.coupled(wide, [place.row for place in places], depth)
+            )
         chosen = torch.empty(len(places), dtype=torch.int64, device=logits.device)
-        by_depth: dict[int, list[int]] = {}
-        for index, place in enumerate(places):
-            by_depth.setdefault(len(place.path), []).append(index)
         for depth, members in by_depth.items():
-            rows = [places[i].row for i in members]
-            part = wide if len(members) == len(places) else wide[members]
-            chosen[members] = batch.draws.coupled(part, rows, depth + 1)
+            at = sent(torch.tensor(members), logits.device)
+            chosen[at] = batch.draws.coupled(wide[at], [places[i].row for i in members], depth)
         return self._vocabulary.index_of(chosen)
 
     def _masked(
@@ -188,6 +198,14 @@ class Chooser:
         return out, closed
 
 
+def _by_depth(places: Sequence[Place]) -> dict[int, list[int]]:
+    """Return the indices of the places by the depth of the nodes that are chosen there."""
+    found: dict[int, list[int]] = {}
+    for index, place in enumerate(places):
+        found.setdefault(len(place.path) + 1, []).append(index)
+    return found
+
+
 def _best(logits: torch.Tensor, count: int) -> torch.Tensor:
     """Return the indices `[R, count]` of the highest logits, best first."""
     if count == 1:
@@ -205,8 +223,9 @@ def _sample(
     index = torch.empty(len(places), dtype=torch.int64, device=logits.device)
     probs = torch.empty_like(logits, dtype=torch.float32)
     for node in sorted(set(nodes.tolist())):
-        members = np.flatnonzero(nodes == node).tolist()
-        index[members], probs[members] = batch.draws.sample(logits[members], [rows[i] for i in members], node)
+        members = np.flatnonzero(nodes == node)
+        at = sent(torch.from_numpy(members), logits.device)
+        index[at], probs[at] = batch.draws.sample(logits[at], [rows[i] for i in members], node)
     return index, probs
 
 

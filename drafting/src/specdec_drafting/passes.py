@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces import HostRows, PackedBatch, Runner, Segment
-from specdec.runner import sent
 
 Int64s = npt.NDArray[np.int64]
 MAX_PASS_ROWS = 2048
@@ -107,17 +106,16 @@ def _run(runner: Runner, pieces: list[Piece], stage: int) -> tuple[torch.Tensor 
         count = len(piece.ids)
         places = np.arange(piece.num_cached, piece.num_cached + count)
         at = places if piece.positions is None else piece.positions
-        tree_mask, depths = None, None
+        depths = None
         if piece.tree_mask is not None:
-            tree_mask = piece.tree_mask.to(device)
-            depths = sent(torch.from_numpy(at - (piece.num_cached - piece.num_branched)), device)
+            depths = torch.from_numpy(at - (piece.num_cached - piece.num_branched))
         segments.append(
             Segment(
                 row,
                 count,
                 piece.first_slot,
                 piece.num_cached,
-                tree_mask,
+                piece.tree_mask,
                 depths,
                 piece.num_branched,
                 piece.owner,

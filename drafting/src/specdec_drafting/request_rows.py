@@ -15,6 +15,8 @@ from specdec_drafting.vocabulary import DraftVocabulary
 
 _LAZY_TOKENS = 64
 """A model processes the tokens of requests without a draft only once there are this many."""
+_MAX_SHARED_ROWS = 64
+"""Maximum number of rows of a pass of which single ones are kept as views."""
 
 
 class RequestRows:
@@ -143,7 +145,9 @@ class RequestRows:
         if not len(carries):
             return None
         before = state.carries.get(stage)
-        state.carries[stage] = carries[-1].clone()
+        last = carries[-1]
+        is_long = last.untyped_storage().nbytes() > _MAX_SHARED_ROWS * last.nbytes
+        state.carries[stage] = last.clone() if is_long else last  # a view would keep all of the pass alive
         if stage == self.num_stages - 1:
             return None
         first = piece.first_slot + piece.num_cached

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from specdec.interfaces import ProposeBatch
+from specdec.runner import sent
 from specdec_drafting.chooser import Chooser, Place
 from specdec_drafting.head_config import HeadConfig
 from specdec_drafting.partial_draft import PartialDraft
@@ -82,7 +83,7 @@ class TreeGrowth:
                 return [tree.pruned() if self._is_dynamic else tree for tree in trees]
             places = {(tree.row, node): place for place, (tree, node) in enumerate(parents)}
             above = [places[tree.row, tree.parents[node]] for tree, nodes in frontier for node in nodes]
-            logits, carries = run_nodes(frontier, carries[above])
+            logits, carries = run_nodes(frontier, carries[sent(torch.tensor(above), carries.device)])
 
     def _shape(self, tree: GrowingTree) -> dict[tuple[int, ...], int] | None:
         """Return the number of children per path of ranks of a static tree; None for a tree expanded by confidence."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -123,9 +124,15 @@ class DraftVocabulary:
         """Return the indices into V' of target ids that can be drafted."""
         if self.target_ids is None:
             return target_ids
-        places = torch.zeros(self.vocab_size, dtype=torch.int64, device=target_ids.device)
-        places[self.target_ids] = torch.arange(len(self.target_ids), device=target_ids.device)
-        return places[target_ids]
+        return self._index[target_ids]
+
+    @cached_property
+    def _index(self) -> torch.Tensor:
+        """`[V]` index into V' of each target id."""
+        assert self.target_ids is not None
+        index = torch.zeros(self.vocab_size, dtype=torch.int64, device=self.target_ids.device)
+        index[self.target_ids] = torch.arange(len(self.target_ids), device=self.target_ids.device)
+        return index
 
 
 def equal_vocabulary(num_target: int, num_draft: int, device: torch.device) -> DraftVocabulary:

@@ -93,6 +93,18 @@ def by_hand(
     return torch.stack(tokens, 1), torch.stack(draft_probs, 1)
 
 
+def test_fewer_requests_use_the_recording_of_more() -> None:
+    rules, temperatures = ChainRules(NUM_IDS), [0.7, 0.0, 1.3]
+    graphs, _ = make()
+    keys, logits = keys_of(sequences_of(temperatures)), torch.randn(3, NUM_IDS)
+    for _ in range(2):
+        chains = graphs.draft(logits, None, ChainWork(FIRST_SLOTS, CACHED, 5, temperatures, keys, rules))
+    fewer = NoiseKeys(keys.seeds[:2], keys.samples[:2], keys.positions[:2])
+    work = ChainWork(FIRST_SLOTS[:2], CACHED[:2], 5, temperatures[:2], fewer, rules)
+    assert np.array_equal(graphs.draft(logits[:2], None, work).token_ids, chains.token_ids[:2])
+    assert (graphs.num_recordings, graphs.num_replays, graphs.num_plain) == (1, 1, 2)
+
+
 @pytest.mark.parametrize("is_head", [False, True])
 @pytest.mark.parametrize("is_drawn", [False, True])
 @pytest.mark.parametrize("is_reduced", [False, True])
@@ -176,8 +188,8 @@ def test_other_requests_take_the_same_recording() -> None:
             expected.append(index)
             index = made_up(index, torch.tensor(cached) + step, None).argmax(-1)
         assert got.token_ids.tolist() == torch.stack(expected, 1).tolist()
-    assert graphs.num_plain == 3  # two requests are another shape than three
-    assert graphs.num_recordings == 1
+    # Two requests take the recording of three, with more rows of padding.
+    assert (graphs.num_plain, graphs.num_replays, graphs.num_recordings) == (2, 1, 1)
 
 
 def test_one_step_needs_no_pass() -> None:

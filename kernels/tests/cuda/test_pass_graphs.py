@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from speccheck.engines import greedy, make_llm, scripted, tokens_of
@@ -12,26 +13,39 @@ from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
 from specdec import LLM
-from specdec.interfaces import PackedBatch, Segment
+from specdec.interfaces import HostRows, PackedBatch, Segment
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
-from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, padded_shape
+from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
-from specdec_kernels.cuda.paged_pass import paged_pass
+from specdec_kernels.cuda.paged_pass import paged_pass, pass_numbers
 from specdec_kernels.layers.backend import LayersBackend
 
 CPU = torch.device("cpu")
 
 
-def step(rows: list[int], cached: list[int], **more) -> PackedBatch:
+def step(
+    rows: list[int], cached: list[int], first_id: int = 7, wanted: list[int] | None = None
+) -> PackedBatch:
     """A pass of some requests, 128 slots apart, whose tokens are all different."""
     segments, slots, row = [], [], 0
     for index, (count, before) in enumerate(zip(rows, cached, strict=True)):
         segments.append(Segment(row, count, 128 * index, before))
-        slots.append(torch.arange(before, before + count) + 128 * index)
+        slots.append(np.arange(before, before + count) + 128 * index)
         row += count
-    positions = torch.cat([torch.arange(s.num_cached, s.kv_len) for s in segments])
-    return PackedBatch(torch.arange(row) + 7, positions, segments, torch.cat(slots), None, **more)
+    positions = np.concatenate([np.arange(s.num_cached, s.kv_len) for s in segments])
+    logits_rows = None if wanted is None else np.array(wanted)
+    host = HostRows(np.arange(row) + first_id, positions, np.concatenate(slots), logits_rows)
+    return PackedBatch.of_rows(host, segments, CPU)
+
+
+def with_trees(batch: PackedBatch, *, branched: int = 0) -> PackedBatch:
+    """The same, but of its last request each row sees only itself, after what all see and none of the branched rows."""
+    last = batch.segments[-1]
+    count = last.num_rows
+    last.tree_mask = torch.cat((torch.zeros(count, branched), torch.eye(count)), 1).bool()
+    last.num_branched, last.depths = branched, torch.zeros(count, dtype=torch.int64)
+    return batch
 
 
 def doubled(batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -64,26 +78,52 @@ def test_what_was_returned_is_not_written_again() -> None:
     assert made.forward(batch) is None
     first = made.forward(batch)
     kept = [tensor.clone() for tensor in first]
-    made.forward(replace(batch, token_ids=batch.token_ids + 100))
+    made.forward(step([4], [5], first_id=107))
     assert all(map(torch.equal, first, kept))
 
 
 def test_padding_writes_nowhere_and_is_never_read() -> None:
     batch = step([3, 2], [5, 9])
-    rows = paged_pass(batch, NUM_SLOTS, is_exact=False)
-    shape = padded_shape(5, rows)
+    numbers = pass_numbers(batch.segments, NUM_SLOTS, is_exact=False)
+    shape = shape_of(5, numbers)
     assert (shape.num_rows, shape.num_requests) == (8, 8)
     static = StaticPass(replace(shape, num_requests=4), 512, CPU, torch.ones(5, 6))
     for number in (3.0, 5.0):
-        static.fill(batch, rows, None, torch.full((5, 6), number))
+        static.send(batch.host, numbers, torch.full((5, 6), number))
         static.make_tables()
         assert static.rows.slots.tolist() == [5, 6, 7, 137, 138, -1, -1, -1]
         assert static.rows.query_starts.tolist() == [0, 3, 5, 5, 5]
         assert static.rows.context_lens.tolist() == [8, 11, 0, 0]
-        assert torch.equal(static.rows.block_tables[:2], rows.block_tables)
+        assert torch.equal(
+            static.rows.block_tables[:2], paged_pass(batch, NUM_SLOTS, is_exact=False).block_tables
+        )
         assert static.batch.token_ids.tolist() == [7, 8, 9, 10, 11, 0, 0, 0]
         assert static.features.sum() == number * 30
-        batch = step([3, 2], [5, 9])
+
+
+@pytest.mark.parametrize("branched", [0, 2])
+def test_trees_are_sent_with_the_rest(branched) -> None:
+    batch = with_trees(step([3, 2], [5, 9]), branched=branched)
+    numbers = pass_numbers(batch.segments, NUM_SLOTS, is_exact=False)
+    rows, shape = paged_pass(batch, NUM_SLOTS, is_exact=False), shape_of(5, numbers)
+    static = StaticPass(shape, 512, CPU, None)
+    for _ in range(2):
+        static.send(batch.host, numbers, None)
+        static.make_tables()
+        size = len(rows.context_lens)
+        assert torch.equal(static.rows.context_lens[:size], rows.context_lens)
+        assert torch.equal(static.rows.query_starts[: size + 1], rows.query_starts)
+        for place, length in enumerate(rows.context_lens.tolist()):
+            seen = -(-length // rows.page_size)
+            assert torch.equal(static.rows.block_tables[place, :seen], rows.block_tables[place, :seen])
+    if branched:  # a request of one row each: seven common slots, and its own
+        assert rows.context_lens.tolist() == [8, 8, 8]
+        assert rows.block_tables[:, 6:8].tolist() == [[6, 7], [134, 137], [134, 138]]
+        assert rows.tree_mask is None
+    else:
+        assert torch.equal(static.rows.tree_mask[:5], rows.tree_mask)
+        assert [mask & 3 for mask in rows.tree_mask[:, 0].tolist()] == [3, 3, 3, 1, 2]
+        assert static.rows.positions[:5].tolist() == rows.positions.tolist() == [5, 6, 7, 9, 9]
 
 
 @pytest.mark.parametrize(
@@ -104,15 +144,15 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
     ],
 )
 def test_rows_are_padded_to_few_sizes(num_rows, padded) -> None:
-    rows = paged_pass(step([1], [5]), NUM_SLOTS, is_exact=False)
-    assert padded_shape(num_rows, rows).num_rows == padded
+    numbers = pass_numbers(step([1], [5]).segments, NUM_SLOTS, is_exact=False)
+    assert shape_of(num_rows, numbers).num_rows == padded
 
 
 def test_long_passes_run_as_they_are() -> None:
     made = graphs(Rerun())
     for batch in (
         step([*[100] * 5, 13], [0] * 6),
-        replace(step([65], [0]), logits_rows=torch.tensor([64])),
+        step([65], [0], wanted=[64]),
     ):
         assert made.forward(batch) is None
         assert made.forward(batch) is None

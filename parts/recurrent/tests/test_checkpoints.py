@@ -50,7 +50,7 @@ class World:
     def copy(self, source: int, destination: int, num_rows: int) -> None:
         self.checkpoints.move(source, destination, num_rows)
 
-    def gather(self, sources: torch.Tensor, destination: int) -> None:
+    def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
         raise AssertionError("chains only")
 
     def admit(self) -> None:

@@ -11,7 +11,7 @@ from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.backend import TritonBackend
 from specdec_kernels.cuda.form import GraphForm
 from specdec_kernels.cuda.graphs import Recording
-from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, pass_numbers
+from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, pass_numbers
 
 NUM_SLOTS = 1024
 
@@ -57,18 +57,15 @@ def use_backends(monkeypatch: pytest.MonkeyPatch, *backends: Backend) -> None:
 
 
 class StandInAttention:
-    """Prepares passes over `NUM_SLOTS` slots as the kernels' attention does, and keeps the rows it was told to use."""
+    """Describes passes over `NUM_SLOTS` slots as the kernels' attention does, and keeps the rows it was told to use."""
 
     dtypes = (torch.float32,)
     rows: PagedPass | None = None
 
-    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
-        return paged_pass(batch, NUM_SLOTS, is_exact=False), None
+    def numbers(self, batch: PackedBatch) -> PassNumbers:
+        return pass_numbers(batch.segments, NUM_SLOTS, is_exact=False)
 
-    def numbers(self, batch: PackedBatch) -> PassNumbers | None:
-        return None if batch.host is None else pass_numbers(batch.segments, NUM_SLOTS)
-
-    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
+    def use(self, batch: PackedBatch, rows: PagedPass) -> None:
         self.rows = rows
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from time import perf_counter
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from specdec.engine.containment import Contained, fail
@@ -22,10 +24,14 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
+from specdec.interfaces.sent import sent_together
 from specdec.logits.logprobs import Listing, LogprobRecord, listings
 from specdec.outputs import DraftStep
 
 logger = logging.getLogger("specdec")
+
+Moves = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Slots of accepted rows, and where they belong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class Committer:
         if listed is None and any(sequence.logprobs is not None for sequence in decoding):
             listed = _listed(decoding, scores, verdict)
         row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
-        num_prompt_rows = 0
+        num_prompt_rows, moves = 0, list[Moves]()
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
             if chunk == 0:
                 continue
@@ -94,12 +100,19 @@ class Committer:
                 outcomes.append(outcome)
                 _count(sequence, outcome, is_expected=index in scheduled.expected)
             nodes = [] if outcome is None else outcome.nodes
-            self._keep_rows(sequence, chunk, nodes)
+            if nodes and nodes[-1] != len(nodes) - 1:  # the accepted rows of a chain are contiguous already
+                first = sequence.first_slot + sequence.num_computed + chunk
+                moves.append((first + np.array(nodes), np.arange(first, first + len(nodes))))
             self._keep_states(sequence, chunk, scores, scores.first_rows[index], outcome)
             sequence.num_computed += chunk + len(nodes)
             if outcome is not None and outcome.emitted:
                 self._append(sequence, draft, scores, outcome)
             self._kv.publish(sequence)
+        if delivery is not None and delivery.needs_hidden:
+            delivery.keep_paths(_states(scores))
+        if moves:
+            together = [np.concatenate(slots) for slots in zip(*moves, strict=True)]
+            self._cache.gather(*sent_together(together, self._cache.device))
         return outcomes
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
@@ -109,13 +122,6 @@ class Committer:
             "request %s gets no further drafts: with drafted tokens in the pass the logits are not numbers; the step runs "
             "again without them, and output is not affected", sequence.request_id,
         )  # fmt: skip
-
-    def _keep_rows(self, sequence: Sequence, chunk: int, nodes: list[int]) -> None:
-        """Compact the accepted rows of a tree; those of a chain are contiguous already."""
-        if nodes and nodes[-1] != len(nodes) - 1:
-            first = sequence.first_slot + sequence.num_computed + chunk
-            sources = torch.tensor(nodes, device=self._cache.device) + first
-            self._cache.gather(sources, first)
 
     def _keep_states(
         self, sequence: Sequence, chunk: int, scores: Scores, first_row: int, outcome: Outcome | None
@@ -129,10 +135,8 @@ class Committer:
         if outcome is not None:
             num_choosers = chunk if outcome.emitted else chunk - 1
             nodes = outcome.nodes[: max(0, len(outcome.emitted) - 1)]
-        assert scores.hidden_states is not None
         rows = [*range(num_choosers), *(chunk + node for node in nodes)]
-        passed = (scores.hidden_states, *scores.aux_hidden_states)
-        self._delivery.keep_hidden(sequence, passed, [first_row + row for row in rows])
+        self._delivery.keep_hidden(sequence, _states(scores), [first_row + row for row in rows])
 
     def _append(self, sequence: Sequence, draft: CheckedDraft, scores: Scores, outcome: Outcome) -> None:
         """Append the emitted tokens, and record their draft step if requested."""
@@ -157,6 +161,12 @@ class Committer:
             parents = list(draft.parents[row])
         proposer = draft.proposers[row] if token_ids and draft.proposers else None
         return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
+
+
+def _states(scores: Scores) -> tuple[torch.Tensor, ...]:
+    """Return the states `[T, H]` of a pass, of every kind, the final ones first."""
+    assert scores.hidden_states is not None
+    return (scores.hidden_states, *scores.aux_hidden_states)
 
 
 def _count(sequence: Sequence, outcome: Outcome, *, is_expected: bool) -> None:

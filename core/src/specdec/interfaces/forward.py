@@ -26,11 +26,11 @@ class Segment:
     num_cached: int
     """Rows of the request that are already in the cache; the new rows follow them."""
     tree_mask: torch.Tensor | None = None
-    """`[num_rows, num_branched + num_rows]` bool: which cached branch rows, and which new rows, each new row sees.
-    None means a chain."""
+    """`[num_rows, num_branched + num_rows]` bool, on the host: which cached branch rows, and which new rows, each new row
+    sees. None means a chain."""
     depths: torch.Tensor | None = None
-    """`[num_rows]` int64: position of each row, relative to the first position after the rows that all new rows see.
-    None for a chain."""
+    """`[num_rows]` int64, on the host: position of each row, relative to the first position after the rows that all new
+    rows see. None for a chain."""
     num_branched: int = 0
     """Number of cached rows, the last ones, that are tree branches not visible to every new row."""
     owner: object | None = None

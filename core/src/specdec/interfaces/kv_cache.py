@@ -72,11 +72,12 @@ class KVCache:
                 rows = tensor[source : source + num_rows]
                 tensor[destination : destination + num_rows] = rows.clone() if overlaps else rows
 
-    def gather(self, sources: torch.Tensor, destination: int) -> None:
-        """Move the rows `sources` `[n]` of every layer to consecutive slots from `destination` on."""
+    def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
+        """Copy the rows `sources` `[n]` of every layer to the slots `destinations` `[n]`, which must differ."""
         for tensors in (self.keys, self.values):
             for tensor in tensors.values():
-                tensor[destination : destination + sources.shape[0]] = tensor[sources.to(tensor.device)]
+                rows = tensor[sources.to(tensor.device)]
+                tensor.index_copy_(0, destinations.to(tensor.device), rows)
 
     @property
     def bytes_by_device(self) -> dict[torch.device, int]:

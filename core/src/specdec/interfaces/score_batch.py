@@ -96,8 +96,8 @@ class SlotCache(Protocol):
     def copy(self, source: int, destination: int, num_rows: int) -> None:
         """Copy `num_rows` consecutive slots; the ranges may overlap."""
 
-    def gather(self, sources: torch.Tensor, destination: int) -> None:
-        """Copy slots `sources` `[n]` int64 to consecutive ones from `destination`: the path of a tree."""
+    def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
+        """Copy slots `sources` `[n]` int64 to different slots `destinations` `[n]`: the paths of trees. All are read first."""
 
 
 class KeptStates(Protocol):

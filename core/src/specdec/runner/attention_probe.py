@@ -93,10 +93,10 @@ def _batch(device: torch.device) -> PackedBatch:
     visible = torch.eye(1 + len(_PARENTS), dtype=torch.bool)
     for node, parent in enumerate(_PARENTS, 1):
         visible[node] |= visible[parent + 1]
-    segments[-1].tree_mask = visible.to(device)
-    segments[-1].depths = (visible.sum(1) - 1).to(device)
+    segments[-1].tree_mask = visible
+    segments[-1].depths = visible.sum(1) - 1
     starts = [segment.num_cached for segment in segments]
-    depths = [torch.arange(s.num_rows) if s.depths is None else s.depths.cpu() for s in segments]
+    depths = [torch.arange(s.num_rows) if s.depths is None else s.depths for s in segments]
     positions = torch.cat([start + depth for start, depth in zip(starts, depths, strict=True)])
     return PackedBatch(
         torch.zeros(row, dtype=torch.int64, device=device),

@@ -45,8 +45,7 @@ class MaskMaker:
         assert segment.tree_mask is not None and segment.depths is not None
         num_common = segment.num_cached - segment.num_branched
         before = torch.arange(first_key, num_common, device=self._device) - num_common
-        depths = segment.depths[:, None]
-        visible = segment.tree_mask
+        depths, visible = segment.depths.to(self._device)[:, None], segment.tree_mask.to(self._device)
         if window is not None:
             # In a tree a row sees its ancestors and itself, one per depth.
             visible = visible & (visible.cumsum(1) - 1 > depths - window)

@@ -104,15 +104,7 @@ def _moved(batch: PackedBatch, device: torch.device) -> PackedBatch:
     """Return a pass with the tensors that attention reads moved to a device."""
     if batch.token_ids.device == device:
         return batch
-    segments = [
-        replace(
-            segment,
-            tree_mask=None if segment.tree_mask is None else segment.tree_mask.to(device),
-            depths=None if segment.depths is None else segment.depths.to(device),
-        )
-        for segment in batch.segments
-    ]
-    return replace(batch, segments=segments, slots=None if batch.slots is None else batch.slots.to(device))
+    return replace(batch, slots=None if batch.slots is None else batch.slots.to(device))
 
 
 def _name(place: object) -> str:

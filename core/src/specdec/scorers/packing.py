@@ -12,7 +12,6 @@ import torch
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec.interfaces.score_batch import ScoreBatch
-from specdec.interfaces.sent import sent
 from specdec.logits.rows import RowBlock
 from specdec.samplers.tree import node_depths
 
@@ -64,7 +63,7 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
         tokens.append(ids)
         slots.append(offsets + sequence.first_slot)
         if all_parents is not None and decoding is not None and nodes:
-            offsets = _plant(segment, chunk, all_parents[decoding], device)
+            offsets = _plant(segment, chunk, all_parents[decoding])
         positions.append(offsets)
         segments.append(segment)
         step.first_rows.append(row)
@@ -91,7 +90,7 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
     return step
 
 
-def _plant(segment: Segment, chunk: int, parents: Sequence[int], device: torch.device) -> Int64s:
+def _plant(segment: Segment, chunk: int, parents: Sequence[int]) -> Int64s:
     """Set a segment's tree mask and depths; returns its rows' positions. Its chunk is a chain."""
     size = segment.num_rows
     visible = np.tri(size, dtype=bool)
@@ -104,6 +103,5 @@ def _plant(segment: Segment, chunk: int, parents: Sequence[int], device: torch.d
         visible[row, row] = True
     relative = np.arange(size)
     relative[chunk:] = np.array(node_depths(len(parents), parents)) + chunk - 1
-    segment.tree_mask = sent(torch.from_numpy(visible), device)
-    segment.depths = sent(torch.from_numpy(relative), device)
+    segment.tree_mask, segment.depths = torch.from_numpy(visible), torch.from_numpy(relative)
     return relative + segment.num_cached

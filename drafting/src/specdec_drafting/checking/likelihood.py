@@ -41,11 +41,11 @@ def chain_likelihoods(
         second = runner.forward(batch, carries, 1)
     else:
         # Row j has token j + 2 and the head's own state, beside rows of the text up to j.
-        own = torch.eye(more, dtype=torch.bool, device=runner.device)
-        before = torch.ones(more, count, dtype=torch.bool, device=runner.device).tril()
+        own = torch.eye(more, dtype=torch.bool)
+        before = torch.ones(more, count, dtype=torch.bool).tril()
         segment = Segment(
             row=0, num_rows=more, first_slot=0, num_cached=count, tree_mask=torch.cat((before, own), 1),
-            depths=positions[:more] + 1, num_branched=count,
+            depths=torch.arange(1, more + 1), num_branched=count,
         )  # fmt: skip
         batch = PackedBatch(ids[2 : 2 + more], positions[:more] + 1, [segment], None, None)
         second = runner.forward(batch, carries)

@@ -12,7 +12,7 @@ from specdec.runner import SdpaAttention
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, pass_numbers
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.kv_write import kv_write
-from specdec_kernels.triton.paged_attention import pack_tree_mask, paged_attention
+from specdec_kernels.triton.paged_attention import paged_attention
 from specdec_kernels.triton.rope_kv_write import rope_kv_write
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -35,7 +35,7 @@ class PagedAttention:
         self.cache = cache
         self.is_invariant = is_invariant
         self._torch = SdpaAttention(cache, max_context)
-        self._prepared: tuple[PackedBatch, PagedPass, torch.Tensor | None] | None = None
+        self._prepared: tuple[PackedBatch, PagedPass] | None = None
 
     def attend(
         self,
@@ -56,13 +56,12 @@ class PagedAttention:
                 layer, batch, query, key, value, scaling=scaling, window=window, softcap=softcap, sinks=sinks
             )
         self.cache.ensure(layer, key, value)
-        rows, tree_mask = self.prepare(batch)
+        rows = self.prepare(batch)
         pages = self._pages(layer, rows)
         with kernels_on(query.device):
             kv_write(_with_unit_stride(key), _with_unit_stride(value), *pages, rows.slots)
             return self._read(
                 rows,
-                tree_mask,
                 _with_unit_stride(query),
                 pages,
                 scale=scaling,
@@ -101,10 +100,10 @@ class PagedAttention:
             `[T, H, Dv]`.
         """
         self.cache.ensure(layer, key, value)
-        rows, tree_mask = self.prepare(batch)
+        rows = self.prepare(batch)
         pages = self._pages(layer, rows)
         rope_kv_write(query, key, value, cos, sin, *pages, rows.slots, positions=batch.positions, out=query)
-        return self._read(rows, tree_mask, query, pages, scale=scaling, window=window)
+        return self._read(rows, query, pages, scale=scaling, window=window)
 
     def _pages(self, layer: int, rows: PagedPass) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the layer's keys and values as pages `[num_blocks, block_size, Hkv, D]`."""
@@ -114,7 +113,6 @@ class PagedAttention:
     def _read(
         self,
         rows: PagedPass,
-        tree_mask: torch.Tensor | None,
         query: torch.Tensor,
         pages: tuple[torch.Tensor, torch.Tensor],
         *,
@@ -128,7 +126,7 @@ class PagedAttention:
             rows.query_starts,
             rows.context_lens,
             window=window,
-            tree_mask=tree_mask,
+            tree_mask=rows.tree_mask,
             positions=None if window is None else rows.positions,
             max_context_len=rows.max_context_len,
             batch_invariant=self.is_invariant,
@@ -136,23 +134,20 @@ class PagedAttention:
             **options,
         )
 
-    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
-        """Return a pass in the form that the kernels read, and its tree mask; made once for all layers."""
+    def prepare(self, batch: PackedBatch) -> PagedPass:
+        """Return a pass in the form that the kernels read; made once for all layers."""
         if self._prepared is None or self._prepared[0] is not batch:
-            rows = paged_pass(batch, self.cache.num_slots, is_exact=self.is_invariant)
-            self.use(batch, rows, None if rows.visible is None else pack_tree_mask(rows.visible))
+            self.use(batch, paged_pass(batch, self.cache.num_slots, is_exact=self.is_invariant))
         assert self._prepared is not None
-        return self._prepared[1:]
+        return self._prepared[1]
 
-    def numbers(self, batch: PackedBatch) -> PassNumbers | None:
-        """Return what the kernels read of a pass of chains that the host knows; None for any other pass."""
-        if batch.host is None or any(segment.tree_mask is not None for segment in batch.segments):
-            return None
-        return pass_numbers(batch.segments, self.cache.num_slots)
+    def numbers(self, batch: PackedBatch) -> PassNumbers:
+        """Return what the kernels read of a pass, on the host."""
+        return pass_numbers(batch.segments, self.cache.num_slots, is_exact=self.is_invariant)
 
-    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
+    def use(self, batch: PackedBatch, rows: PagedPass) -> None:
         """Use these tensors for the attention of a batch, instead of those derived from its segments."""
-        self._prepared = batch, rows, tree_mask
+        self._prepared = batch, rows
 
 
 def _place(rows: PagedPass, query: torch.Tensor, values: torch.Tensor) -> torch.Tensor | None:

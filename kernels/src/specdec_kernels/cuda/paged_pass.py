@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces import PackedBatch, Segment
-from specdec.runner import sent, sent_together
+from specdec.runner import sent_together
+from specdec_kernels.triton.paged_attention.tree import WORD
 
 Int64s = npt.NDArray[np.int64]
 _ZERO = np.zeros(1, np.int64)
@@ -39,54 +40,18 @@ class PagedPass:
     """`[B, M]` int64 pages of each request."""
     max_context_len: int
     """Upper bound on the context lengths; of few values, so that few kernels are compiled for all lengths."""
-    first_pages: torch.Tensor | None = None
-    """`[B]` first page of each request whose others follow it; None if a request's pages are anywhere."""
-    visible: torch.Tensor | None = None
-    """`[T, W]` bool: for each row of a tree, which rows of its request in this pass it sees. Rows of chains see all
-    rows before them."""
+    tree_mask: torch.Tensor | None = None
+    """`[T, W]` int64: for each row of a tree, as bits, which rows of its request in this pass it sees; see `pack_tree_mask`."""
     positions: torch.Tensor | None = None
-    """`[T]` int64 position of each row; only with `visible`."""
+    """`[T]` int64 position of each row; only with `tree_mask`."""
     outputs: dict[tuple[int, ...], torch.Tensor] | None = None
     """Output tensors of attention by shape, for passes with padding rows. Attention does not write the padding rows,
     so they must be initialised. None allocates new tensors."""
 
 
-def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPass:
-    """Return a pass in the form that the kernels read.
-
-    Args:
-        batch: the pass.
-        num_slots: number of slots of the cache.
-        is_exact: whether each row of a tree must sum in the order of positions, as a row of a chain does.
-    """
-    segments = batch.segments
-    device = batch.token_ids.device
-    has_trees = any(segment.tree_mask is not None for segment in segments)
-    if has_trees and (is_exact or any(segment.num_branched for segment in segments)):
-        return _by_paths(batch, _slots(batch))
-    numbers = pass_numbers(segments, num_slots)
-    page_size, bound = numbers.page_size, numbers.bound
-    arrays = [numbers.query_starts, numbers.context_lens, numbers.first_pages]
-    starts, context_lens, first_pages = sent_together(arrays, device)
-    visible = positions = None
-    if has_trees:
-        visible, positions = _tree_rows(batch)
-    return PagedPass(
-        page_size=page_size,
-        slots=_slots(batch),
-        query_starts=starts,
-        context_lens=context_lens,
-        block_tables=first_pages[:, None] + torch.arange(-(-bound // page_size), device=device),
-        max_context_len=bound,
-        first_pages=first_pages,
-        visible=visible,
-        positions=positions,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class PassNumbers:
-    """The same of a pass without branches in the cache, on the host."""
+    """The same on the host, where the tables are only begun."""
 
     page_size: int
     bound: int
@@ -94,18 +59,61 @@ class PassNumbers:
     query_starts: Int64s
     context_lens: Int64s
     first_pages: Int64s
-    """`[B]` first page of each request; the others follow it."""
+    """`[B]` first page of each request; the others follow it, but for `branches`."""
+    tree_mask: Int64s | None = None
+    positions: Int64s | None = None
+    branches: Int64s | None = None
+    """`[2, B, W]` columns of a row's table, and the slots there instead; for rows of trees whose context is a path. Column
+    `bound` is read by nobody."""
 
 
-def pass_numbers(segments: list[Segment], num_slots: int) -> PassNumbers:
-    """Return what the kernels read of these segments."""
+def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPass:
+    """Return a pass in the form that the kernels read, sent by one transfer.
+
+    Args:
+        batch: the pass.
+        num_slots: number of slots of the cache.
+        is_exact: whether each row of a tree must sum in the order of positions, as a row of a chain does.
+    """
+    numbers, device = pass_numbers(batch.segments, num_slots, is_exact=is_exact), batch.token_ids.device
+    more = [part for part in (numbers.tree_mask, numbers.positions, numbers.branches) if part is not None]
+    starts, lengths, firsts, *rest = sent_together(
+        [numbers.query_starts, numbers.context_lens, numbers.first_pages, *more], device
+    )
+    tables = firsts[:, None] + torch.arange(table_width(numbers), device=device)
+    tree_mask = positions = None
+    if numbers.branches is not None:
+        add_branches(tables, rest[0])
+    elif rest:
+        tree_mask, positions = rest
+    return PagedPass(
+        numbers.page_size, _slots(batch), starts, lengths, tables, numbers.bound, tree_mask, positions
+    )
+
+
+def pass_numbers(segments: list[Segment], num_slots: int, *, is_exact: bool) -> PassNumbers:
+    """Return what the kernels read of these segments; see `paged_pass`."""
+    has_trees = any(segment.tree_mask is not None for segment in segments)
+    if has_trees and (is_exact or any(segment.num_branched for segment in segments)):
+        return _by_paths(segments)
     table = np.array(
         [(s.row + s.num_rows, s.num_cached + s.num_rows, s.first_slot) for s in segments], np.int64
     )
     ends, lengths, firsts = np.ascontiguousarray(table.T)
     page_size = gcd(page_size_of(num_slots), int(np.gcd.reduce(firsts)))
     starts = np.concatenate((_ZERO, ends))
-    return PassNumbers(page_size, bound_of(int(lengths.max())), starts, lengths, firsts // page_size)
+    seen = _tree_rows(segments) if has_trees else (None, None)
+    return PassNumbers(page_size, bound_of(int(lengths.max())), starts, lengths, firsts // page_size, *seen)
+
+
+def table_width(numbers: PassNumbers) -> int:
+    """Return the columns of the block tables."""
+    return -(-numbers.bound // numbers.page_size) + (numbers.branches is not None)
+
+
+def add_branches(tables: torch.Tensor, branches: torch.Tensor) -> None:
+    """Write slots into tables in place; see `PassNumbers.branches`."""
+    tables.scatter_(1, branches[0], branches[1])
 
 
 def page_size_of(num_slots: int) -> int:
@@ -121,59 +129,52 @@ def bound_of(length: int) -> int:
     return bound
 
 
-def _by_paths(batch: PackedBatch, slots: torch.Tensor) -> PagedPass:
+def _by_paths(segments: list[Segment]) -> PassNumbers:
     """Return a pass in which each row of a tree is a request of its own, with its path as the context.
 
     Each row then sums in the order of positions, whatever its siblings are. This also excludes the invisible branches
     that are already in the cache, which a mask over the rows of the pass cannot express.
     """
-    device = batch.token_ids.device
-    starts, firsts, lengths = [0], [], []
-    for segment in batch.segments:
-        for end in _row_ends(segment):
-            starts.append(segment.row + end)
+    bound = bound_of(max(segment.kv_len for segment in segments))
+    starts, firsts, lengths, branches = [0], list[int](), list[int](), list[Int64s]()
+    width = max(s.tree_mask.shape[1] for s in segments if s.tree_mask is not None)
+    for segment in segments:
+        if segment.tree_mask is None:
+            starts.append(segment.row + segment.num_rows)
             firsts.append(segment.first_slot)
             lengths.append(segment.kv_len)
-    bound = 1 << (max(lengths) - 1).bit_length()
-    arrays = [np.array(numbers, np.int64) for numbers in (starts, lengths, firsts)]
-    query_starts, context_lens, first_slots = sent_together(arrays, device)
-    # The extra column receives the tokens that a row does not see.
-    tables = first_slots[:, None] + torch.arange(bound + 1, device=device)
-    request = 0
-    for segment in batch.segments:
-        end = request + len(_row_ends(segment))
-        seen = segment.tree_mask
-        if seen is not None:
-            num_common = segment.num_cached - segment.num_branched
-            rank = num_common + seen.cumsum(1) - 1
-            first = segment.first_slot + num_common
-            tokens = torch.arange(first, first + seen.shape[1], device=device).expand(seen.shape)
-            tables[request:end].scatter_(1, torch.where(seen, rank, bound), tokens)
-            context_lens[request:end] = num_common + seen.sum(1)
-        request = end
-    return PagedPass(1, slots, query_starts, context_lens, tables, bound)
+            branches.append(_no_branches(1, width, bound))
+            continue
+        seen, num_common = segment.tree_mask.numpy(), segment.num_cached - segment.num_branched
+        starts += range(segment.row + 1, segment.row + segment.num_rows + 1)
+        firsts += [segment.first_slot] * segment.num_rows
+        lengths += (num_common + seen.sum(1)).tolist()
+        places = _no_branches(segment.num_rows, width, bound)
+        places[0, :, : seen.shape[1]] = np.where(seen, num_common + seen.cumsum(1) - 1, bound)
+        places[1, :, : seen.shape[1]] = segment.first_slot + num_common + np.arange(seen.shape[1])
+        branches.append(places)
+    ends, contexts, pages = (np.array(each, np.int64) for each in (starts, lengths, firsts))
+    return PassNumbers(1, bound, ends, contexts, pages, branches=np.concatenate(branches, 1))
 
 
-def _row_ends(segment: Segment) -> range:
-    """Return the ends, relative to the segment's first row, of the kernel requests that make up a segment."""
-    step = segment.num_rows if segment.tree_mask is None else 1
-    return range(step, segment.num_rows + 1, step)
+def _no_branches(num_rows: int, width: int, bound: int) -> Int64s:
+    places = np.zeros((2, num_rows, width), np.int64)
+    places[0] = bound
+    return places
 
 
-def _tree_rows(batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `PagedPass.visible` and `PagedPass.positions`; no segment may have branches in the cache."""
-    device = batch.token_ids.device
-    num_rows = batch.token_ids.shape[0]
-    width = max(s.tree_mask.shape[1] for s in batch.segments if s.tree_mask is not None)
-    visible = torch.ones((num_rows, width), dtype=torch.bool, device=device)
-    places = np.concatenate([np.arange(s.num_cached, s.kv_len) for s in batch.segments])
-    positions = sent(torch.from_numpy(places), device)
-    for segment in batch.segments:
+def _tree_rows(segments: list[Segment]) -> tuple[Int64s, Int64s]:
+    """Return `tree_mask` and `positions` of a pass; no segment may have branches in the cache."""
+    num_rows = segments[-1].row + segments[-1].num_rows
+    width = max(s.tree_mask.shape[1] for s in segments if s.tree_mask is not None)
+    visible = np.ones((num_rows, -(-width // WORD) * WORD), bool)
+    positions = np.concatenate([np.arange(s.num_cached, s.kv_len) for s in segments])
+    for segment in segments:
         if segment.tree_mask is not None and segment.depths is not None:
             rows = slice(segment.row, segment.row + segment.num_rows)
-            visible[rows, : segment.num_rows] = segment.tree_mask
-            positions[rows] = segment.num_cached + segment.depths
-    return visible, positions
+            visible[rows, : segment.num_rows] = segment.tree_mask.numpy()
+            positions[rows] = segment.num_cached + segment.depths.numpy()
+    return np.packbits(visible, 1, "little").view(np.int64), positions
 
 
 def _slots(batch: PackedBatch) -> torch.Tensor:

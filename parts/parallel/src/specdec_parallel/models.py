@@ -67,10 +67,10 @@ class SplitModels:
         """Copy rows within a runner's cache."""
         self._runners[number].cache.copy(source, destination, num_rows)
 
-    def gather_rows(self, number: int, sources: list[int], destination: int) -> None:
-        """Move rows of a runner's cache to consecutive slots."""
+    def gather_rows(self, number: int, sources: list[int], destinations: list[int]) -> None:
+        """Move rows of a runner's cache to other slots."""
         cache = self._runners[number].cache
-        cache.gather(torch.tensor(sources, device=cache.device), destination)
+        cache.gather(*torch.tensor([sources, destinations], device=cache.device))
 
     def load_draft(self, arguments: dict[str, Any]) -> PreTrainedModel:
         """Load this rank's part of a draft model."""

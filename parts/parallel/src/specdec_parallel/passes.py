@@ -54,8 +54,8 @@ def on_device(batch: PassArrays, device: torch.device) -> PackedBatch:
         for row, num_rows, first_slot, num_cached, num_branched in batch.segments
     ]
     for index, (mask, depths) in batch.trees.items():
-        segments[index].tree_mask = _tensor(mask, device)
-        segments[index].depths = None if depths is None else _tensor(depths, device)
+        segments[index].tree_mask = torch.from_numpy(mask)
+        segments[index].depths = None if depths is None else torch.from_numpy(depths)
     return PackedBatch(
         token_ids=_tensor(batch.token_ids, device),
         positions=_tensor(batch.positions, device),

@@ -37,10 +37,10 @@ class SplitCache(KVCache):
         self._models.tell("copy_rows", self._number, source, destination, num_rows)
         super().copy(source, destination, num_rows)
 
-    def gather(self, sources: torch.Tensor, destination: int) -> None:
+    def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
         """See `KVCache.gather`."""
-        self._models.tell("gather_rows", self._number, sources.tolist(), destination)
-        super().gather(sources, destination)
+        self._models.tell("gather_rows", self._number, sources.tolist(), destinations.tolist())
+        super().gather(sources, destinations)
 
 
 class SplitRunner(ModuleRunner):

@@ -47,7 +47,7 @@ def packed(
         if request.parents is not None:
             visible = _visible(request.parents)[branched:]
             offsets = visible.sum(1) - 1
-            segment.tree_mask, segment.depths = visible.to(device), offsets.to(device)
+            segment.tree_mask, segment.depths = visible, offsets
         segments.append(segment)
         positions.append(request.num_cached - branched + offsets)
         row += count

@@ -99,7 +99,8 @@ class Passes:
         if accepted and accepted[-1] != len(accepted) - 1:
             first = sequence.first_slot + sequence.num_computed + part.chunk
             cache = self._scorer.cache
-            cache.gather(torch.tensor(list(accepted), device=cache.device) + first, first)
+            slots = first + torch.tensor([list(accepted), range(len(accepted))])
+            cache.gather(*slots.to(cache.device))
         sequence.num_computed += part.chunk + len(accepted)
         sequence.append([*(part.nodes[node] for node in accepted), token], len(accepted))
 

@@ -16,6 +16,7 @@ from specdec.engine.speculation.shown import Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots
+from specdec.interfaces.sent import sent
 
 logger = logging.getLogger("specdec")
 
@@ -63,6 +64,8 @@ class Delivery:
         self._device = device
         self._metrics = metrics or EngineMetrics()
         self._reasons: set[str] = set()
+        self._paths: list[tuple[Sequence, list[int], bool]] = []
+        """Sequences whose rows are a path through a tree, and whether these begin the text."""
 
     def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
         """Return this step's batch, and mark its tokens and the last draft's result as delivered."""
@@ -120,21 +123,25 @@ class Delivery:
                 f"was not called before more than {_MAX_KEPT} states of the request would have waited for it",
             )
             return
-        chosen: slice | torch.Tensor
-        if rows and rows[-1] - rows[0] == len(rows) - 1:
-            chosen = slice(rows[0], rows[-1] + 1)
-        else:  # a path through a tree, or nothing
-            chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
-        states = tuple(state[chosen] for state in passed)
-        num_rows = len(passed[0])
-        if sequence.num_computed == sequence.delivered == 0:  # no state predicted the first token
-            states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
-        elif isinstance(chosen, slice) and num_rows > max(_MAX_SHARED_ROWS, 2 * len(rows)):
+        is_first = sequence.num_computed == sequence.delivered == 0
+        if rows and rows[-1] - rows[0] > len(rows) - 1:
+            self._paths.append((sequence, rows, is_first))
+            return
+        states = tuple(state[rows[0] : rows[-1] + 1] if rows else state[:0] for state in passed)
+        if len(passed[0]) > max(_MAX_SHARED_ROWS, 2 * len(rows)) and not is_first:
             states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
-        pieces = sequence.deliverable_hidden
-        pieces.append(states)
-        if len(pieces) > _MAX_PIECES:
-            pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]
+        _keep(sequence, states, is_first=is_first)
+
+    def keep_paths(self, passed: tuple[torch.Tensor, ...]) -> None:
+        """Keep the states of all paths through trees of a pass; called after `keep_hidden`, with the same states."""
+        if not self._paths:
+            return
+        sequences, rows, first = zip(*self._paths, strict=True)
+        self._paths.clear()
+        index = sent(torch.from_numpy(np.concatenate(rows)), self._device)
+        parts = zip(*(state[index].split([len(each) for each in rows]) for state in passed), strict=True)
+        for sequence, states, is_first in zip(sequences, parts, first, strict=True):
+            _keep(sequence, states, is_first=is_first)
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
         """Return whether a suspended proposer must be called, because too many states wait for it.
@@ -277,6 +284,16 @@ class Delivery:
             sampling_params=tuple(s.shown_params for s in sequences),
             draws=EngineDraws(sequences, self._device),
         )
+
+
+def _keep(sequence: Sequence, states: tuple[torch.Tensor, ...], *, is_first: bool) -> None:
+    """Keep the states of a sequence's rows; no state predicted the first token."""
+    pieces = sequence.deliverable_hidden
+    if is_first:
+        states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
+    pieces.append(states)
+    if len(pieces) > _MAX_PIECES:
+        pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]
 
 
 def _shown(sequence: Sequence) -> Shown:

@@ -7,7 +7,7 @@ import torch
 
 from specdec.interfaces import Chains, ChainWork, HostRows, NewRows, PackedBatch, Segment, done_once
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
-from specdec_kernels.cuda.graphs.pass_shape import shape_of
+from specdec_kernels.cuda.graphs.pass_shape import larger_shapes
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs
 from specdec_kernels.cuda.graphs.static_chain import ChainShape, StaticChain
@@ -51,11 +51,16 @@ class ChainGraphs(Graphs[StaticChain]):
         num_rows = len(work.first_slots)
         batch = _last_pass(work, logits.device)
         numbers = self._backend.numbers(batch)
-        assert batch.host is not None and numbers is not None
+        assert batch.host is not None
         is_greedy = not any(t > 0 for t in work.temperatures)
         has_cuts = bool(work.cuts) and not is_greedy
-        shape = ChainShape(shape_of(num_rows, numbers), work.num_steps, is_greedy, work.rules, has_cuts)
-        found = self._recordings.find(shape)
+        shapes = [
+            ChainShape(last, work.num_steps, is_greedy, work.rules, has_cuts)
+            for last in larger_shapes(num_rows, numbers, MAX_CHAIN_REQUESTS)
+        ]
+        shape = shapes[0]
+        # More rows of padding cost less than a loop that is not recorded, when requests end one after another.
+        found = next(filter(None, map(self._recordings.find, shapes)), None)
         static = (
             StaticChain(shape, self._max_context, self._max_positions, logits, states)
             if found is None
@@ -78,7 +83,7 @@ class ChainGraphs(Graphs[StaticChain]):
 
     def _run(self, static: StaticChain) -> Tensors:
         def run(step: StaticPass) -> Tensors:
-            self._backend.use(step.batch, step.rows, None)
+            self._backend.use(step.batch, step.rows)
             return self._run_pass(step.batch, step.features)
 
         return static.run(run)

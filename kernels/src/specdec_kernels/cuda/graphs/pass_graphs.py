@@ -15,7 +15,6 @@ from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
     MAX_WHOLE_ROWS,
     PassShape,
-    padded_shape,
     shape_of,
 )
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
@@ -38,13 +37,10 @@ class PagedBackend(Protocol):
     def dtypes(self) -> tuple[torch.dtype, ...]:
         """Dtypes of keys and values for which that holds."""
 
-    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
-        """Return a pass in the form that the kernels read, and its tree mask."""
+    def numbers(self, batch: PackedBatch) -> PassNumbers:
+        """Return what the kernels read of a pass, on the host."""
 
-    def numbers(self, batch: PackedBatch) -> PassNumbers | None:
-        """Return what the kernels read of a pass of chains that the host knows; None for any other pass."""
-
-    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
+    def use(self, batch: PackedBatch, rows: PagedPass) -> None:
         """Use these tensors for the attention of a batch."""
 
 
@@ -101,50 +97,32 @@ class PassGraphs(Graphs[StaticPass]):
 
     def _replay(self, batch: PackedBatch, features: torch.Tensor | None) -> Tensors | None:
         num_rows, host = batch.num_rows, batch.host
-        wanted = batch.logits_rows if host is None else host.logits_rows
+        if host is None:
+            return None  # a probe
+        wanted = host.logits_rows
         if num_rows > (MAX_ROWS if wanted is None else MAX_WHOLE_ROWS):
             return None
         numbers = self._backend.numbers(batch)
-        shape = (
-            shape_of(num_rows, numbers)
-            if numbers
-            else padded_shape(num_rows, self._backend.prepare(batch)[0])
-        )
+        shape = shape_of(num_rows, numbers)
         found = self._recordings.find(shape)
         if found is None and self._recordings.is_due(shape):
             static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
-            self._set(static, batch, numbers, features)
+            static.send(host, numbers, features)
             whole = partial(self._run, replace(batch, logits_rows=None), features)
             found = self._record(shape, static, whole, num_rows)
         if found is None:
             return None
         static, recording = found
-        self._set(static, batch, numbers, features)
+        static.send(host, numbers, features)
         recording.replay()
         self.num_replays += 1
         logits, *states = recording.outputs
-        if wanted is None:
-            logits = logits[:num_rows].clone()
-        else:
-            rows = static.logits_rows[: len(wanted)] if numbers else batch.logits_rows
-            logits = logits[rows]
+        logits = logits[:num_rows].clone() if wanted is None else logits[static.logits_rows[: len(wanted)]]
         return logits, *own_rows(tuple(states), num_rows)
-
-    def _set(
-        self,
-        static: StaticPass,
-        batch: PackedBatch,
-        numbers: PassNumbers | None,
-        features: torch.Tensor | None,
-    ) -> None:
-        if numbers is not None and batch.host is not None:
-            static.send(batch.host, numbers, features)
-        else:
-            static.fill(batch, *self._backend.prepare(batch), features)
 
     def _run_once(self, static: StaticPass) -> Tensors:
         static.make_tables()
-        self._backend.use(static.batch, static.rows, static.tree_mask)
+        self._backend.use(static.batch, static.rows)
         return self._run(static.batch, static.features)
 
     def _run_static(self, static: StaticPass) -> Tensors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, bound_of
+from specdec_kernels.cuda.paged_pass import PassNumbers, bound_of
 
 MAX_ROWS = 512
 """Maximum rows of a recorded pass. Longer passes keep the device busy for longer than the host takes to launch them."""
@@ -13,7 +13,7 @@ MAX_WHOLE_ROWS = 64
 _FEW_REQUESTS = 64
 _CHAIN = 4
 """Rows of a request that shapes are recorded for before any request comes."""
-_WORD = 64
+_LEAST_BRANCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +26,26 @@ class PassShape:
     max_context_len: int
     mask_words: int = 0
     """Words per row of the tree mask; 0 without a tree mask."""
-    has_tables: bool = False
-    """Whether the pages of a request are anywhere, and the tables given."""
+    num_branches: int = 0
+    """Most places of a row's table that are given apart; 0 if the pages of every request follow each other."""
 
     @property
     def table_width(self) -> int:
         """Columns of the block tables."""
-        return -(-self.max_context_len // self.page_size) + self.has_tables
+        return -(-self.max_context_len // self.page_size) + (self.num_branches > 0)
 
 
 def shape_of(num_rows: int, numbers: PassNumbers) -> PassShape:
-    """Return the shape that a pass of chains is padded to."""
-    return _padded(num_rows, len(numbers.context_lens), numbers.page_size, numbers.bound)
+    """Return the shape that a pass is padded to."""
+    words = 0 if numbers.tree_mask is None else numbers.tree_mask.shape[1]
+    width = 0 if numbers.branches is None else max(_LEAST_BRANCHES, _power(numbers.branches.shape[2]))
+    return _padded(num_rows, len(numbers.context_lens), numbers.page_size, numbers.bound, words, width)
 
 
-def padded_shape(num_rows: int, rows: PagedPass) -> PassShape:
-    """Return the shape that any pass is padded to."""
-    words = 0 if rows.visible is None else -(-rows.visible.shape[1] // _WORD)
-    has_tables = rows.first_pages is None
-    return _padded(
-        num_rows, len(rows.context_lens), rows.page_size, rows.max_context_len, words, has_tables=has_tables
-    )
+def larger_shapes(num_rows: int, numbers: PassNumbers, most: int) -> list[PassShape]:
+    """Return the shapes that a pass of chains fits into, the one that it is padded to first; of up to `most` rows."""
+    sizes = sorted({_bucket(count) for count in range(num_rows, most + 1)})
+    return [shape_of(size, numbers) for size in sizes]
 
 
 def shapes_for(num_requests: int, max_context: int, page_size: int) -> list[PassShape]:
@@ -59,18 +58,22 @@ def shapes_for(num_requests: int, max_context: int, page_size: int) -> list[Pass
 
 
 def _padded(
-    num_rows: int, num_requests: int, page_size: int, bound: int, words: int = 0, *, has_tables: bool = False
+    num_rows: int, num_requests: int, page_size: int, bound: int, words: int = 0, num_branches: int = 0
 ) -> PassShape:
     num_rows = _bucket(num_rows)
     # A request has at least one row, so that few rows leave no choice.
     least = min(num_rows, _FEW_REQUESTS)
-    num_requests = max(least, 1 << (num_requests - 1).bit_length())
-    return PassShape(num_rows, num_requests, page_size, bound, words, has_tables)
+    return PassShape(num_rows, max(least, _power(num_requests)), page_size, bound, words, num_branches)
+
+
+def _power(size: int) -> int:
+    """Return the next power of two."""
+    return 1 << (size - 1).bit_length()
 
 
 def _bucket(num_rows: int) -> int:
     """Return 1, 2, 4 or the next multiple of 8, of 16 above 64 and of 32 above 256."""
     if num_rows <= 4:
-        return 1 << (num_rows - 1).bit_length()
+        return _power(num_rows)
     step = 8 if num_rows <= 64 else 16 if num_rows <= 256 else 32
     return -(-num_rows // step) * step

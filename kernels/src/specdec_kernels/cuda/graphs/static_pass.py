@@ -7,7 +7,7 @@ import torch
 
 from specdec.interfaces import HostRows, PackedBatch, Segment
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
-from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers
+from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches
 
 
 class StaticPass:
@@ -26,25 +26,39 @@ class StaticPass:
     def __init__(
         self, shape: PassShape, max_context: int, device: torch.device, features: torch.Tensor | None
     ) -> None:
+        self._shape = shape
         num_rows, num_requests = shape.num_rows, shape.num_requests
-        # Even sizes keep the parts on addresses that kernels are compiled for.
+        has_mask, width = shape.mask_words > 0, shape.num_branches
         sizes = [num_rows] * 3 + [num_requests + 1] + [num_requests] * 2 + [num_rows]
+        sizes += [num_rows * shape.mask_words, num_rows * has_mask, 2 * num_requests * width]
+        # Even sizes keep the parts on addresses that kernels are compiled for.
         self._starts = np.cumsum([0, *(size + size % 2 for size in sizes)]).tolist()
         self._numbers = torch.from_numpy(self._empty()).to(device)
-        token_ids, positions, slots, query_starts, context_lens, self._first_pages, self.logits_rows = (
+        (
+            token_ids,
+            positions,
+            slots,
+            starts,
+            lengths,
+            self._first_pages,
+            self.logits_rows,
+            words,
+            places,
+            branches,
+        ) = (
             self._numbers[start : start + size] for start, size in zip(self._starts[:-1], sizes, strict=True)
         )
-        has_mask = shape.mask_words > 0
-        self.tree_mask = self._numbers.new_full((num_rows, shape.mask_words), -1) if has_mask else None
-        self._pages = None if shape.has_tables else torch.arange(shape.table_width, device=device)
+        self._pages = torch.arange(shape.table_width, device=device)
+        self._branches = branches.view(2, num_requests, width)
         self.rows = PagedPass(
             page_size=shape.page_size,
             slots=slots,
-            query_starts=query_starts,
-            context_lens=context_lens,
+            query_starts=starts,
+            context_lens=lengths,
             block_tables=self._numbers.new_zeros((num_requests, shape.table_width)),
             max_context_len=shape.max_context_len,
-            positions=self._numbers.new_zeros(num_rows) if has_mask else None,
+            tree_mask=words.view(num_rows, -1) if has_mask else None,
+            positions=places if has_mask else None,
             outputs={},
         )
         self.features = None if features is None else features.new_zeros((num_rows, *features.shape[1:]))
@@ -65,66 +79,56 @@ class StaticPass:
         return sum(tensor.nbytes for tensor in tensors)
 
     def make_tables(self) -> None:
-        """Write the block tables of requests whose pages follow each other; the first operation of a recording."""
-        if self._pages is not None:
-            torch.add(self._first_pages[:, None], self._pages, out=self.rows.block_tables)
+        """Write the block tables; the first operations of a recording."""
+        torch.add(self._first_pages[:, None], self._pages, out=self.rows.block_tables)
+        if self._shape.num_branches:
+            add_branches(self.rows.block_tables, self._branches)
 
     def send(self, host: HostRows, numbers: PassNumbers, features: torch.Tensor | None) -> None:
-        """Send a pass of chains into these tensors; its sizes must not exceed the shape's."""
-        num_rows = len(host.token_ids)
+        """Send a pass into these tensors; its sizes must not exceed the shape's."""
+        num_rows, together = len(host.token_ids), self._empty()
         ends = np.full(len(self.rows.query_starts), num_rows)
         ends[: len(numbers.query_starts)] = numbers.query_starts
-        together = self._empty()
-        parts = [host.token_ids, host.positions, host.slots, ends, numbers.context_lens, numbers.first_pages]
-        parts += [] if host.logits_rows is None else [host.logits_rows]
+        rows = np.empty(0, np.int64) if host.logits_rows is None else host.logits_rows
+        parts = [
+            host.token_ids,
+            host.positions,
+            host.slots,
+            ends,
+            numbers.context_lens,
+            numbers.first_pages,
+            rows,
+        ]
+        if numbers.tree_mask is not None and numbers.positions is not None:
+            parts += [numbers.tree_mask.reshape(-1), numbers.positions]
         for start, part in zip(self._starts, parts, strict=False):
             together[start : start + len(part)] = part
+        if numbers.branches is not None:
+            _, size, width = numbers.branches.shape
+            self._host_branches(together)[:, :size, :width] = numbers.branches
         copy_in(self._numbers, torch.from_numpy(together))
-        self._set_features(features)
-
-    def fill(
-        self,
-        batch: PackedBatch,
-        rows: PagedPass,
-        tree_mask: torch.Tensor | None,
-        features: torch.Tensor | None,
-    ) -> None:
-        """Copy a pass from other tensors on the device; its sizes must not exceed the shape's."""
-        _put(self.batch.token_ids, batch.token_ids, 0)
-        _put(self.batch.positions, batch.positions, 0)
-        _put(self.rows.slots, rows.slots, -1)
-        _put(self.rows.query_starts, rows.query_starts, len(batch.token_ids))
-        _put(self.rows.context_lens, rows.context_lens, 0)
-        if rows.first_pages is None:
-            _put(self.rows.block_tables, rows.block_tables, 0)
-        else:
-            _put(self._first_pages, rows.first_pages, 0)
-        if self.tree_mask is not None:
-            assert tree_mask is not None and rows.positions is not None and self.rows.positions is not None
-            _put(self.tree_mask, tree_mask, -1)
-            _put(self.rows.positions, rows.positions, 0)
-        self._set_features(features)
-
-    def _set_features(self, features: torch.Tensor | None) -> None:
         if self.features is not None:
             assert features is not None
-            _put(self.features, features, 0)
+            count = len(features)
+            self.features[:count].copy_(features)
+            if count < len(self.features):
+                self.features[count:].fill_(0)
 
-    def _empty(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _host_branches(self, numbers: Int64s) -> Int64s:
+        """Return the branches in the numbers of a pass, as a view `[2, B, W]`."""
+        shape, start = self._shape, self._starts[9]
+        count = 2 * shape.num_requests * shape.num_branches
+        return numbers[start : start + count].reshape(2, shape.num_requests, shape.num_branches)
+
+    def _empty(self) -> Int64s:
         """Return the numbers of a pass of padding."""
-        numbers = np.zeros(self._starts[-1], np.int64)
-        numbers[self._starts[2] : self._starts[3]] = -1
+        numbers, starts = np.zeros(self._starts[-1], np.int64), self._starts
+        numbers[starts[2] : starts[3]] = -1
+        numbers[starts[7] : starts[8]] = -1
+        self._host_branches(numbers)[0] = self._shape.max_context_len
         return numbers
 
 
 def copy_in(place: torch.Tensor, numbers: torch.Tensor) -> None:
     """Copy host numbers to their place on a device, without waiting for it."""
     place.copy_(numbers.pin_memory() if place.device.type == "cuda" else numbers, non_blocking=True)
-
-
-def _put(place: torch.Tensor, values: torch.Tensor, padding: int) -> None:
-    """Copy values to the beginning of a tensor and fill the rest with `padding`."""
-    size = values.shape[0]
-    place[:size].copy_(values)
-    if size < place.shape[0]:
-        place[size:].fill_(padding)
