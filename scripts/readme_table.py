@@ -39,7 +39,7 @@ def engines_table(file: Path) -> str:
 
 
 def gains_table(greedy: Path, sampled: Path) -> str:
-    """Return what each method of two suites gains: tokens/s, and the speed-up without and with sampling."""
+    """Return what each method that two suites have gains: tokens/s, and the speed-up without and with sampling."""
     contents = [json.loads(file.read_text(encoding="utf-8")) for file in (greedy, sampled)]
     overall = [
         {row["name"]: row for row in content["rows"] if row["category"] == content["rows"][0]["category"]}
@@ -49,13 +49,14 @@ def gains_table(greedy: Path, sampled: Path) -> str:
     heads = [f"speed-up at temperature {content['environment']['temperature']:g}" for content in contents]
     lines = [["method", "tokens/s", *heads]]
     for name, row in overall[0].items():
-        other = overall[1].get(name)
+        if name not in overall[1]:
+            continue
         lines.append(
             [
                 "plain" if name == "baseline" else f"`{name.split()[0]}`{_with_answers(name)}",
                 f"{row['tokens_per_s']:.0f}",
                 f"{row['speedup']:.2f}",
-                "" if other is None else f"{other['speedup']:.2f}",
+                f"{overall[1][name]['speedup']:.2f}",
             ]
         )
     environment = contents[0]["environment"]
