@@ -155,7 +155,7 @@ class _Session:
             self.seen[key] = row.clone()
             wanted.append(self._paths[name][len(place.path)])
         indices = self._chooser._vocabulary.index_of(torch.tensor(wanted))
-        choice: Choice = self._chooser._choice(indices[:, None], [1] * len(places), None, None)
+        choice: Choice = self._chooser._choice(indices[:, None], [1] * len(places), None, None, None)
         return choice
 
 
