@@ -151,11 +151,18 @@ class HttpServer(uvicorn.Server):
     Args:
         config: of uvicorn.
         service: the served engine.
+        greeting: logged when it serves, and Ctrl-C ends it.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, greeting: str) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._greeting = service, greeting
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections, and say so: signals are handled by now, and none can be lost."""
+        await super().startup(sockets)
+        if self.started:
+            logger.info("%s", self._greeting)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections, wait, shut the engine down, then close all connections."""

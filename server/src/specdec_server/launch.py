@@ -105,8 +105,8 @@ def launch(
             with suppress(KeyboardInterrupt):  # uvicorn raises it again after shutdown
                 listener.listen(config.backlog)  # connections from now on wait until the server runs
                 most = arguments.get("max_num_seqs", EngineOptions.max_num_seqs)
-                logger.info("%s, at %s", describe(llm, names, most), http.url(listener))
-                HttpServer(config, app.state.service).run(sockets=[listener])
+                greeting = f"{describe(llm, names, most)}, at {http.url(listener)}"
+                HttpServer(config, app.state.service, greeting).run(sockets=[listener])
         finally:
             with ended_by_interrupts():
                 nothing = no_drafts_warning(llm.method, llm.get_metrics())
