@@ -20,8 +20,9 @@ def made(folder: Path, *names: str) -> Environment:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Core, the conformance kit and the zoo."""
-    return made(tmp_path_factory.mktemp("installed"), "specdec-core", "specdec-testing", "specdec-zoo")
+    """Core, the conformance kit with the samplers that it needs, and the zoo."""
+    names = "specdec-core", "specdec-samplers", "specdec-testing", "specdec-zoo"
+    return made(tmp_path_factory.mktemp("installed"), *names)
 
 
 @pytest.fixture(scope="module")
