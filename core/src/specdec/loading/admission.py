@@ -21,6 +21,8 @@ _ATTENTION_LAYERS = frozenset(
 )
 _STATE_LAYERS = frozenset({"conv", "hybrid", "hybrid_sliding", "linear_attention", "mamba"})
 _LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+_DIFFERENT = frozenset({"moshi"})
+"""Types of models whose texts were seen to differ from those of `generate`."""
 
 
 def check_directory(path: Path) -> None:
@@ -48,6 +50,11 @@ def check_config(config: PretrainedConfig, name: str) -> None:
     if is_multimodal(config):
         check_text_part(config, name)
         config = config.get_text_config()
+    if config.model_type in _DIFFERENT:
+        raise ModelError(
+            f"{name} is a {config.model_type} model, whose text would not be that of transformers here: generate with "
+            "transformers"
+        )
     layer_types = set(getattr(config, "layer_types", None) or ()) | set(
         getattr(config, "layers_block_type", None) or ()
     )
