@@ -118,10 +118,11 @@ def test_transformers_says_the_same(subject, ours, theirs) -> None:
         assert out[0, len(prompt) :].tolist() == tokens
 
 
-def test_a_request_without_a_choice_ends_alone(subject) -> None:
+@pytest.mark.parametrize("allowed", [[9], [9, 9, 9]])
+def test_a_request_without_a_choice_ends_alone(subject, allowed) -> None:
     llm = make_llm(subject.model, scripted(k=4, texts=subject.texts))
     hopeless = SamplingParams(
-        temperature=0.0, allowed_token_ids=[9], stop_token_ids=[9], min_tokens=3, max_tokens=8
+        temperature=0.0, allowed_token_ids=allowed, stop_token_ids=[9], min_tokens=3, max_tokens=8
     )
 
     def fails_late(output: list[int], logits: torch.Tensor) -> torch.Tensor:

@@ -132,6 +132,17 @@ def test_ids_of_a_verdict_are_what_they_are_and_not_what_they_say(subject) -> No
         llm.generate(subject.prompts, greedy(8), use_tqdm=False)
 
 
+@pytest.mark.parametrize(
+    "listed",
+    [{0: []}, {0: [(0.0, 1, [3], [])]}, {0: [("x", 1, [], [])]}, {7: [(0.0, 1, [], [])]}, {0: 5}, "no"],
+)
+def test_listed_log_probabilities_that_cannot_be_read_are_the_samplers_fault(subject, listed) -> None:
+    llm = make_llm(subject.model)
+    engine_of(llm)._sampler.verify = lambda scores, draft, batch: Verdict([[]], [[3]], None, listed)
+    with pytest.raises(PluginError, match="sampler 'strict': verify returned listed log probabilities that"):
+        llm.generate(subject.prompts[:1], greedy(2, logprobs=1), use_tqdm=False)
+
+
 def test_a_sampler_that_ends_the_process_at_load_does_not(subject, monkeypatch) -> None:
     def verify(self, scores, draft, batch) -> Verdict:
         raise SystemExit(3)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specdec.engine.speculation.received import exact_rows
 from specdec.errors import PluginError
-from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.sampler import Listed, Verdict
 from specdec.interfaces.scorer import Scores
 
 
@@ -32,12 +32,37 @@ def check_verdict(verdict: object, num_nodes: Sequence[int], scores: Scores, sam
                 f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows"
             )
         nodes, tokens = exact_rows(verdict.accepted_nodes), exact_rows(verdict.token_ids)
-        own = Verdict(nodes, tokens, sound, verdict.listed)
+        own = Verdict(
+            nodes, tokens, sound, None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
+        )
     problem = problem_of(own, num_nodes, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")
     assert isinstance(own, Verdict)
     return own
+
+
+def _exact(listed: Listed, tokens: Sequence[Sequence[int]], sampler: str) -> Listed:
+    """Return an own copy of listed log probabilities, those of every token of a row."""
+    try:
+        found = {
+            row: [
+                (float(p), int(rank), [*map(int, ids)], [*map(float, values)])
+                for p, rank, ids, values in of_row
+            ]
+            for row, of_row in listed.items()
+        }
+        if all(
+            len(of_row) == len(tokens[row]) and all(len(ids) == len(values) for *_, ids, values in of_row)
+            for row, of_row in found.items()
+        ):
+            return found
+        reason = "not one list for each of its tokens, with a value for each id"
+    except Exception as error:  # whatever a plugin's own types raise
+        reason = f"{type(error).__name__}: {error}"
+    raise PluginError(
+        f"sampler {sampler!r}: verify returned listed log probabilities that cannot be read ({reason})"
+    )
 
 
 def problem_of(verdict: object, num_nodes: Sequence[int], vocab_size: int) -> str | None:

@@ -21,6 +21,10 @@ class SamplerConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+Listed = Mapping[int, Sequence[tuple[float, int, list[int], list[float]]]]
+"""See `Verdict.listed`."""
+
+
 @dataclass(frozen=True)
 class VerifyBatch:
     """The requests whose drafts are verified; row i of every field belongs to row i of the draft."""
@@ -51,7 +55,7 @@ class Verdict:
     """`[B][num_accepted + 1]`: emitted tokens: the accepted path and the correction or bonus token."""
     is_sound: Sequence[bool] | None = None
     """`[R]`: `Scores.is_sound`, from a sampler that reads it together with the tokens; None leaves it to the engine."""
-    listed: Mapping[int, Sequence[tuple[float, int, list[int], list[float]]]] | None = None
+    listed: Listed | None = None
     """For each row with `num_logprobs`, of each of its tokens: log probability and rank, ids and log probabilities of the
     most probable tokens, read with the tokens; None leaves them to the engine."""
 

@@ -22,7 +22,7 @@ class AllowedIdsRule:
     """
 
     def __init__(self, allowed: Sequence[int]) -> None:
-        self.ids = np.fromiter(allowed, np.int64, len(allowed))
+        self.ids = np.unique(np.fromiter(allowed, np.int64, len(allowed)))
         # allocated in the first step, not while the request waits
         self._is_forbidden: torch.Tensor | None = None
 

@@ -51,7 +51,7 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
     seeds, positions, samples = (np.arange(start, start + _ROWS) for start in (11, 40, 0))
     keys = seeds, positions, samples
     words = torch.arange(_ROWS, device=device)
-    heat = 0.5 + words[:, None].double()
+    temperatures = 0.5 + words[:, None].double()
     counts = np.full(_ROWS, _IDS)
     broken = logits.clone()
     broken[0], broken[1, 3] = -torch.inf, torch.nan
@@ -62,7 +62,9 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
         and masks[1] is not None
         and torch.equal(*masks)  # type: ignore[arg-type]  # not None
         and torch.allclose(found.scaled(logits, 0.7), own.scaled(logits, 0.7), atol=1e-5)
-        and torch.allclose(found.scaled_rows(logits, heat), own.scaled_rows(logits, heat), atol=1e-5)
+        and torch.allclose(
+            found.scaled_rows(logits, temperatures), own.scaled_rows(logits, temperatures), atol=1e-5
+        )
         and torch.equal(found.keep_top_p(logits, 0.7, counts), own.keep_top_p(logits, 0.7, counts))
         and _agree_at_once(found, own, logits)
         and torch.equal(
