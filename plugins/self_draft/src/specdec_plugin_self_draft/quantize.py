@@ -71,13 +71,14 @@ class _Grid:
     @classmethod
     def best(cls, groups: torch.Tensor, spans: Sequence[int]) -> _Grid:
         """Return for each group the best of the grids on which its least weight is 0 and its greatest one of `spans`."""
-        first, *others = (cls._of(groups, span) for span in spans)
-        for other in others:
-            is_better = other.error < first.error
+        best = cls._of(groups, spans[0])
+        for span in spans[1:]:
+            other = cls._of(groups, span)
+            is_better = other.error < best.error
             for field in fields(cls):
-                own = getattr(first, field.name)
-                setattr(first, field.name, torch.where(is_better, getattr(other, field.name), own))
-        return first
+                own = getattr(best, field.name)
+                setattr(best, field.name, torch.where(is_better, getattr(other, field.name), own))
+        return best
 
     @classmethod
     def _of(cls, groups: torch.Tensor, span: int) -> _Grid:
