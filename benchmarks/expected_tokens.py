@@ -5,7 +5,7 @@
 The answer of plain decoding is the edited text; what was there before, the prediction, is made from it: another name in
 all places (`renamed`), every 20th word missing (`cut`), its first half, or a text that has nothing to do with it (`useless`).
 `JSON` are answers in a strict schema, whose forced tokens are drafted. Greedy and at temperature 0.8, one request at a time.
-Then 200 such answers are sampled, eight at a time, and each is checked: valid, and that of plain decoding.
+Then 200 such answers are sampled in one call, and each is checked: valid, and that of plain decoding.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from specdec_drafting.drafting_config import DraftingConfig as DraftingConfig
     from specdec_drafting.head_config import HeadConfig as HeadConfig
     from specdec_drafting.head_parts import embedding_of as embedding_of
+    from specdec_drafting.head_parts import published_by_module as published_by_module
     from specdec_drafting.head_parts import target_ids_of as target_ids_of
     from specdec_drafting.head_proposer import HeadProposer as HeadProposer
     from specdec_drafting.partial_draft import PartialDraft as PartialDraft
@@ -56,6 +57,7 @@ __all__ = [
     "draft_of",
     "embedding_of",
     "equal_vocabulary",
+    "published_by_module",
     "reduced_vocabulary",
     "run",
     "target_ids_of",
@@ -73,6 +75,7 @@ _HOME = {
     "DraftingConfig": "specdec_drafting.drafting_config",
     "HeadConfig": "specdec_drafting.head_config",
     "embedding_of": "specdec_drafting.head_parts",
+    "published_by_module": "specdec_drafting.head_parts",
     "target_ids_of": "specdec_drafting.head_parts",
     "HeadProposer": "specdec_drafting.head_proposer",
     "PartialDraft": "specdec_drafting.partial_draft",

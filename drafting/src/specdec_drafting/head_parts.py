@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
 from specdec_drafting.checkpoint import HeadCheckpoint
+
+
+def published_by_module(
+    checkpoint: HeadCheckpoint, module_name: Callable[[str], str], is_used: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return the published name of each tensor that is used, by its name in the module.
+
+    Args:
+        checkpoint: files of the head.
+        module_name: returns the name in the module of a published one.
+        is_used: whether a published tensor is part of the head, and not left by training.
+
+    Raises:
+        ModelError: if two tensors are the same part.
+    """
+    names: dict[str, str] = {}
+    for name in filter(is_used, checkpoint.names()):
+        other = names.setdefault(module_name(name), name)
+        if other != name:
+            raise ModelError(
+                f"{checkpoint}: tensors {other!r} and {name!r} are the same part of the head: leave one of them there"
+            )
+    return names
 
 
 def embedding_of(

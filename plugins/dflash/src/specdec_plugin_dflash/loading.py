@@ -7,9 +7,9 @@ from torch import nn
 
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint, embedding_of, target_ids_of
+from specdec_drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
 from specdec_plugin_dflash.head import DFlashHead
-from specdec_plugin_dflash.names import module_name, published_by_module
+from specdec_plugin_dflash.names import is_used, module_name
 from specdec_plugin_dflash.settings import DFlashSettings
 from specdec_plugin_dflash.variants import check_variant
 
@@ -27,15 +27,8 @@ def load_dflash(checkpoint: HeadCheckpoint, target: TargetHandle, settings: DFla
     Raises:
         ModelError: if files are missing or damaged, or do not match each other or the target, or are another method's.
     """
-    published = checkpoint.names()
-    check_variant(checkpoint.config, published, str(checkpoint))
-    names = published_by_module(published)
-    for name in published:
-        other = names.get(module_name(name), name)
-        if other != name:
-            raise ModelError(
-                f"{checkpoint}: tensors {name!r} and {other!r} are the same part of the head: leave one of them there"
-            )
+    check_variant(checkpoint.config, checkpoint.names(), str(checkpoint))
+    names = published_by_module(checkpoint, module_name, is_used)
     _check_target(settings, checkpoint, target)
     shape = (settings.layer_config.vocab_size, settings.layer_config.hidden_size)
     head = DFlashHead(

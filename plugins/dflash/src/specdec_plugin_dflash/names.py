@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 _PREFIXES = re.compile(r"^(?:module\.|model\.|draft_model\.)+")
 _TO_MODULE = (
@@ -24,9 +23,9 @@ def module_name(name: str) -> str:
     return name
 
 
-def published_by_module(names: Iterable[str]) -> dict[str, str]:
-    """Return the published name of each tensor by its name here, without unused tensors."""
-    return {module_name(name): name for name in names if not _UNUSED.search(_PREFIXES.sub("", name))}
+def is_used(name: str) -> bool:
+    """Return whether a published tensor is part of the head."""
+    return not _UNUSED.search(_PREFIXES.sub("", name))
 
 
 def published_name(name: str) -> str:

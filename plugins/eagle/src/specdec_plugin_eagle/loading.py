@@ -10,9 +10,9 @@ from torch import nn
 
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint, embedding_of, target_ids_of
+from specdec_drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
-from specdec_plugin_eagle.names import module_name, published_by_module
+from specdec_plugin_eagle.names import is_used, module_name
 from specdec_plugin_eagle.settings import EagleSettings
 
 
@@ -31,7 +31,7 @@ def load_eagle(
     """
     if settings is None:
         settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=False)
-    names = _names(checkpoint)
+    names = published_by_module(checkpoint, module_name, is_used)
     _check_target(settings, checkpoint, target)
     if settings.layer_config.hidden_size != target.info.hidden_size:
         raise ModelError(
@@ -59,7 +59,7 @@ def load_eagle3(
         settings: those of its `config.json`, or others.
         is_parallel: whether it is used for parallel drafting, which needs a mask token and its feature.
     """
-    names = _names(checkpoint)
+    names = published_by_module(checkpoint, module_name, is_used)
     settings = _with_biases(settings, names)
     _check_target(settings, checkpoint, target)
     has_mask = "mask_hidden" in names
@@ -92,19 +92,6 @@ def load_eagle3(
         with torch.inference_mode():
             head.mask_feature = head.fuse(head.mask_hidden.chunk(settings.num_states, -1))[0]
     return head
-
-
-def _names(checkpoint: HeadCheckpoint) -> dict[str, str]:
-    """Return the published name of each tensor by its name in the head."""
-    published = checkpoint.names()
-    names = published_by_module(published)
-    for name in published:
-        other = names.get(module_name(name), name)
-        if other != name:
-            raise ModelError(
-                f"{checkpoint}: tensors {name!r} and {other!r} are the same part of the head: leave one of them there"
-            )
-    return names
 
 
 def _with_biases(settings: EagleSettings, names: dict[str, str]) -> EagleSettings:

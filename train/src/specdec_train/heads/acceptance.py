@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specdec_train.distillation import overlap
-from specdec_train.heads.recurrent import Guess
+from specdec_train.heads.guess import Guess
 
 
 class Acceptance:

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_plugin_dflash import DFlashHead
+from specdec_train.heads.guess import Guess, decayed_mean
 from specdec_train.heads.places import Places
-from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
 from specdec_train.target_probs import Measure, divergence, target_probs_of
 
@@ -43,13 +43,12 @@ class BlockObjective:
             tokens: the text.
             is_answer: `[B, W]` the tokens that count; None for all.
         """
-        total, weight, weights = torch.zeros((), device=tokens.device), 1.0, 0.0
-        for guess in self.guesses(tokens, is_answer):
-            if len(guess.rows):
-                total = total + weight * self.measure(guess.logits, guess.target_probs, guess.rows)
-            weights += weight
-            weight *= self._decay
-        return total / weights
+        return decayed_mean(
+            self.guesses(tokens, is_answer),
+            lambda guess: self.measure(guess.logits, guess.target_probs, guess.rows),
+            self._decay,
+            tokens.device,
+        )
 
     def guesses(
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False

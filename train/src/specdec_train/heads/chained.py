@@ -9,8 +9,8 @@ from torch import Tensor
 
 from specdec.runner import output_head
 from specdec_plugin_mlp import MLPSpeculator
+from specdec_train.heads.guess import Guess
 from specdec_train.heads.places import Places
-from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
 from specdec_train.target_probs import Measure, divergence, target_probs_of
 

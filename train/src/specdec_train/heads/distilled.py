@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specdec_train.heads.guess import Guess
 from specdec_train.heads.places import Places
-from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader, logits_of
 from specdec_train.target_probs import Measure, divergence, target_probs_of
 

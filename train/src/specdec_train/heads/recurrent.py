@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -14,36 +13,12 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from specdec.interfaces import DraftHead
+from specdec_train.heads.guess import Guess, decayed_mean
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader
-from specdec_train.target_probs import Measure, TargetProbs, divergence, target_probs_of
+from specdec_train.target_probs import Measure, divergence, target_probs_of
 
 Forward = Callable[..., tuple[Tensor, Tensor]]
-
-
-@dataclass(frozen=True)
-class Guess:
-    """A head's predictions some steps after positions of the text, and the target's distributions there."""
-
-    logits: Tensor
-    """`[N, V']`."""
-    target_probs: TargetProbs
-    """The target's distributions at M positions, over the draft vocabulary."""
-    rows: Tensor
-    """`[N]` index of the target distribution for each guess."""
-    places: Tensor
-    """`[N]` the head's rows, indices into the flattened windows; the same in every step of one draft."""
-    target_logits: Tensor
-    """`[M, V]` logits of the target, if requested; else `[M, V']`."""
-    carry: Tensor
-    """`[N, F]` the state from which the head continues."""
-    feature: Tensor
-    """`[N, F]` the target state that it approximates."""
-
-    @property
-    def wanted(self) -> Tensor:
-        """`[N, V]` target logits for each guess."""
-        return self.target_logits[self.rows]
 
 
 class RecurrentObjective:
@@ -77,18 +52,14 @@ class RecurrentObjective:
             tokens: the text.
             is_answer: `[B, W]` the tokens that count; None for all.
         """
-        total = torch.zeros((), device=tokens.device)
-        weight, weights = 1.0, 0.0
-        for guess in islice(self.guesses(tokens, is_answer), self.num_trained):
-            if len(guess.rows):
-                loss = self.measure(guess.logits, guess.target_probs, guess.rows)
-                if self._regression:
-                    distance = F.smooth_l1_loss(guess.carry.float(), guess.feature.float())
-                    loss = loss + self._regression * distance
-                total = total + weight * loss
-            weights += weight
-            weight *= self._decay
-        return total / weights
+        guesses = islice(self.guesses(tokens, is_answer), self.num_trained)
+        return decayed_mean(guesses, self._loss_of, self._decay, tokens.device)
+
+    def _loss_of(self, guess: Guess) -> Tensor:
+        loss = self.measure(guess.logits, guess.target_probs, guess.rows)
+        if self._regression:
+            loss = loss + self._regression * F.smooth_l1_loss(guess.carry.float(), guess.feature.float())
+        return loss
 
     def guesses(
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
