@@ -68,7 +68,8 @@ class _Results:
         self._lists.view(torch.float64).copy_(numbers.flatten())
 
     def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None]:
-        """Return the results as nested lists, the flags, and the log probabilities of each row of `listed`."""
+        """Return the results, counts of accepted nodes first, as nested lists, the flags, and the log probabilities of the
+        tokens of each row of `listed`."""
         numbers = self._all.cpu().numpy()
         ends = np.cumsum([*self._sizes, len(numbers) - sum(self._sizes) - len(self._lists)]).tolist()
         *parts, flags, lists = np.split(numbers, ends)
@@ -78,10 +79,11 @@ class _Results:
             return results, is_sound, None
         listings = read_listings(lists.view(np.float64).reshape(-1, 2 + 2 * self._most))
         starts = enumerate(self.listed.tolist())
+        counts = results[0]
         return (
             results,
             is_sound,
-            {row: listings[i * self._num_tokens :][: self._num_tokens] for i, row in starts},
+            {row: listings[i * self._num_tokens :][: counts[row] + 1] for i, row in starts},
         )
 
 
