@@ -9,11 +9,13 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
+from numba.core import event
 
 from specdec.folders import cache_folder, compiled_folder
-from specdec_kernels.cpu.compiled import cache
+from specdec_kernels.cpu.compiled import cache, still_compiling
 
 ROOT = Path(__file__).parents[3]
 SOURCE = """
@@ -31,6 +33,8 @@ def folder(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
     monkeypatch.setattr(cache, "_told", set())
     monkeypatch.setattr(cache, "_last_compiled", -cache.inf)
+    monkeypatch.setattr(still_compiling, "LINE_EVERY_S", 600.0)
+    monkeypatch.setattr(still_compiling, "_thread", None)
     monkeypatch.setattr(cache, "monotonic", lambda: 100.0)  # a busy machine may take long over one of them
     cache._digest_of.cache_clear()
     return tmp_path / "compiled"
@@ -277,3 +281,21 @@ def test_each_long_compilation_is_told(twice, caplog, monkeypatch):
     assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
         "compiling for this machine"
     ] * 2
+
+
+def test_a_long_compilation_says_that_it_goes_on(twice, caplog, monkeypatch):
+    monkeypatch.setattr(still_compiling, "LINE_EVERY_S", 0.05)
+    with event.trigger_event("numba:compile"):  # one that has not ended
+        twice()(3)
+        thread = still_compiling._thread
+        deadline = monotonic() + 60.0
+        while len(caplog.records) < 3 and monotonic() < deadline:
+            sleep(0.01)
+    thread.join(60.0)
+    assert not thread.is_alive()
+    first, *others = [
+        record.getMessage().partition(" after")[0].partition(",")[0] for record in caplog.records
+    ]
+    assert first == "compiling for this machine"
+    assert len(others) >= 2
+    assert set(others) == {"still compiling"}

@@ -25,6 +25,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from specdec.folders import COMPILED_VARIABLE, compiled_folder
+from specdec_kernels.cpu.compiled import still_compiling
 
 logger = logging.getLogger("specdec.compiled")
 
@@ -82,6 +83,7 @@ class CodeCache(NullCache):
                 )
                 return None
         _announce()
+        still_compiling.report()
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
