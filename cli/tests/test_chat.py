@@ -44,7 +44,10 @@ def said(
 
 
 def test_answers_follow_the_conversation(
-    talking: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    talking: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     llm, params = LLM(talking), SamplingParams(max_tokens=24, seed=3, temperature=0.8)
     first = [{"role": "system", "content": "s"}, {"role": "user", "content": "one"}]
@@ -54,6 +57,7 @@ def test_answers_follow_the_conversation(
     out, err = said("one\ntwo\n/new\none\n/quit\nthree\n", [talking, "--system", "s"], monkeypatch, capfd)
     assert out == f"{one}\n{two}\n{one}\n"
     assert err == ""
+    assert "speculative_config: 'auto' drafts with suffix" in caplog.text
     assert run(["chat", talking, "--model", "zoo"]) == 2
     assert "give one model: as MODEL or --model" in capfd.readouterr().err
 

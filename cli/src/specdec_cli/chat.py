@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import draftless_configs, error, warn
+from specdec.cli import default_configs, error, warn
 from specdec_cli.default_model import choose_model
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def chat(
     speculative_config: Annotated[
         str | None,
         typer.Option(
-            metavar="JSON|FILE", help="How to speculate; default: an installed method that needs no model."
+            metavar="JSON|FILE",
+            help="How to speculate; default: auto, or an installed method that needs no model.",
         ),
     ] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is told first.")] = None,
@@ -78,7 +79,7 @@ def chat(
 
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
         hush_libraries()
-        own = draftless_configs()[:1]
+        own = default_configs()[:1]
         llm = LLM(
             model,
             speculative_config=speculative_config or (own[0] if own else None),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.cli.draftless import draftless_configs as draftless_configs
+    from specdec.cli.defaults import default_configs as default_configs
     from specdec.cli.no_drafts import no_drafts_message as no_drafts_message
     from specdec.cli.no_drafts import no_drafts_warning as no_drafts_warning
     from specdec.cli.output import error as error
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Steps",
-    "draftless_configs",
+    "default_configs",
     "error",
     "hint",
     "hush_libraries",
@@ -42,7 +42,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "draftless": "draftless_configs",
+        "defaults": "default_configs",
         "no_drafts": "no_drafts_message no_drafts_warning",
         "output": "error hint print_fields print_json print_table table_lines warn",
         "progress_bar": "Steps loading progress",

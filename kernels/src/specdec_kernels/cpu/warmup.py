@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import draftless_configs, progress
+from specdec.cli import default_configs, progress
 from specdec.config import ZOO
 from specdec.folders import compiled_folder
 
@@ -30,7 +30,7 @@ def warmup(
         list[str] | None,
         typer.Option(
             metavar="JSON|FILE",
-            help="A configuration to run; any number of them. Default: every method that needs no model.",
+            help="A configuration to run; any number of them. Default: auto, and every method that needs no model.",
         ),
     ] = None,
     dtype: Annotated[
@@ -46,7 +46,7 @@ def warmup(
     from specdec.config import check_first, check_name
 
     check_name(model, "--model")  # before torch is imported
-    configs: list[Any] = [None, *(speculative_config or draftless_configs())]
+    configs: list[Any] = [None, *(speculative_config or default_configs())]
     for config in configs:
         check_first(config)
 
