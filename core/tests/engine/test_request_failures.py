@@ -51,8 +51,8 @@ class FakeGrammar:
     def begin(self) -> FakeGrammar:
         return FakeGrammar()
 
-    def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Any) -> torch.Tensor:
-        return logits
+    def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Any) -> None:
+        pass
 
     def allowed_nodes(self, nodes: Sequence[int], parents: Any) -> list[bool]:
         return [True] * len(nodes)

@@ -54,9 +54,10 @@ def drafted_path_forgotten(patch: pytest.MonkeyPatch) -> None:
 def grammar_stands_still(patch: pytest.MonkeyPatch) -> None:
     whole = MatcherState.mask
 
-    def mutant(self: MatcherState, logits: torch.Tensor, nodes: Any, parents: Any) -> torch.Tensor:
-        at_root = whole(self, logits, nodes, parents)[:1]
-        return logits.masked_fill(at_root == -torch.inf, -torch.inf)
+    def mutant(self: MatcherState, logits: torch.Tensor, nodes: Any, parents: Any) -> None:
+        masked = logits.clone()
+        whole(self, masked, nodes, parents)
+        logits.masked_fill_(masked[:1] == -torch.inf, -torch.inf)
 
     patch.setattr(MatcherState, "mask", mutant)
 

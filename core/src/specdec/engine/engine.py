@@ -312,6 +312,8 @@ class Engine:
         )
         self.last_step = stats
         self.metrics.count_step(stats)
+        if scheduled.is_decode_of_expected:
+            self._scheduler.row_costs.observe(len(drafted), sum(drafted), times[-1] - times[0])
         if self._speculation is not None:
             # On a GPU, the verdict waits for the pass.
             self._speculation.guard.observe_target(times[4] - times[2])

@@ -6,6 +6,7 @@ from collections import Counter
 from time import perf_counter
 
 from specdec.engine.containment import Contained
+from specdec.engine.expected.row_costs import RowCosts
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
@@ -44,6 +45,7 @@ class Scheduler:
         self._max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
         self._token_budget = max_num_batched_tokens
         self._speculation = speculation
+        self.row_costs = RowCosts()
         self.waiting = WaitingQueue(has_priorities=has_priorities)
         self.running: list[Sequence] = []
         self._without_room: Sequence | None = (
@@ -82,7 +84,7 @@ class Scheduler:
         if speculation is not None:
             speculation.begin(self.running, len(self.running))
         shared_depth = 0 if speculation is None else speculation.shared_depth
-        budget = self._token_budget
+        budget, least_chance = self._token_budget, self.row_costs.least_chance(len(self.running))
         chunks: dict[Sequence, tuple[int, int]] = {}
         own: dict[Sequence, list[int]] = {}
         order = (
@@ -103,7 +105,7 @@ class Scheduler:
             if speculation is not None:
                 nodes = speculation.limit(sequence, None if is_decoding else 0)
             if is_decoding and sequence.expected is not None:
-                own[sequence] = _expected(sequence, nodes)
+                own[sequence] = _expected(sequence, nodes, least_chance)
                 nodes = len(own[sequence]) or nodes
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             if chunk > 0:
@@ -230,7 +232,7 @@ class Scheduler:
         return SchedulerOutput(sequences, chunk_list, nodes_list, decoding, preempted, expected)
 
 
-def _expected(sequence: Sequence, most_proposed: int) -> list[int]:
+def _expected(sequence: Sequence, most_proposed: int, least_chance: float) -> list[int]:
     """Return the tokens that are drafted for a sequence without the proposer.
 
     None if the proposer, which may draft `most_proposed` nodes, is likely to get more accepted. Its mean begins with one
@@ -241,7 +243,7 @@ def _expected(sequence: Sequence, most_proposed: int) -> list[int]:
         return drafted
     with Contained(sequence, "drafting the tokens that its rules force"):
         room = sequence.max_num_tokens - sequence.num_tokens - 1
-        drafted = expected.draft(sequence.num_output_tokens, room)
+        drafted = expected.draft(sequence.num_output_tokens, room, least_chance)
     num_drafts = 1 + sequence.drafts.num_drafts - expected.num_drafts
     num_accepted = most_proposed + sequence.drafts.num_accepted_tokens - expected.num_accepted
     return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []

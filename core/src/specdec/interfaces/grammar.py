@@ -43,8 +43,8 @@ class GrammarState(ABC):
         """
 
     @abstractmethod
-    def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Sequence[int] | None) -> torch.Tensor:
-        """Return rows `[len(nodes) + 1, V]` with forbidden ids at -inf: after the last committed token, then after each node.
+    def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Sequence[int] | None) -> None:
+        """Set forbidden ids of rows `[len(nodes) + 1, V]` to -inf: after the last committed token, then after each node.
 
         Rows after a node that is forbidden, or that completes the text, are not changed: nothing from them is kept.
 
@@ -58,8 +58,8 @@ class GrammarState(ABC):
         allowed or that completes the text."""
 
     @abstractmethod
-    def forced(self, most: int) -> list[int]:
-        """Return at most `most` tokens that come next whatever the text."""
+    def forced(self, most: int, least_chance: float = 0.0) -> list[int]:
+        """Return at most `most` tokens that come next whatever the text, or that do with at least `least_chance`."""
 
 
 class Grammars(Part):

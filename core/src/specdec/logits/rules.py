@@ -85,7 +85,7 @@ class RequestRules:
         """See `LogitsRules.mask`."""
         with self._contained(block):
             if self.grammar is not None:
-                logits.copy_(self.grammar.mask(logits, block.nodes, block.parents))
+                self.grammar.mask(logits, block.nodes, block.parents)
 
     @contextmanager
     def _contained(self, block: RowBlock) -> Iterator[None]:

@@ -12,6 +12,7 @@ from specdec import ConfigError, StructuredOutputsParams
 from specdec.config import notice
 from specdec.interfaces import Grammars, TargetInfo
 from specdec_grammar.source import grammar_of
+from specdec_grammar.spellings import Spellings
 from specdec_grammar.state import MatcherState
 from specdec_grammar.trial import warnings_of
 from specdec_grammar.vocabulary import Vocabulary, vocabulary_of
@@ -26,13 +27,14 @@ _LIMITS: dict[str, Any] = {"max_lexer_states": 50_000, "verbose_errors": False}
 class LlguidanceGrammars(Grammars):
     """Compiles grammars with llguidance.
 
-    No two samples share a compiled grammar: an error in one, or the memory that it takes, is that sample's alone.
+    No two samples share a compiled grammar: an error in one, or the memory that it takes, is that sample's alone. What they
+    share is how the target spells forced texts, which is limited in size and used for drafts.
     """
 
     name = "structured_outputs"
 
     def __init__(self) -> None:
-        self._vocabulary: tuple[Vocabulary, LLTokenizer] | None = None
+        self._vocabulary: tuple[Vocabulary, LLTokenizer, Spellings] | None = None
         self._making = threading.Lock()
 
     def compile(
@@ -52,12 +54,12 @@ class LlguidanceGrammars(Grammars):
         with self._making:
             if self._vocabulary is None:
                 made = vocabulary_of(tokenizer, info.vocab_size, sorted(ends))
-                self._vocabulary = made, made.compiled()
-            vocabulary, tokens = self._vocabulary
+                self._vocabulary = made, made.compiled(), Spellings()
+            vocabulary, tokens, spellings = self._vocabulary
         grammar = grammar_of(params)
         matcher = compiled(tokens, grammar, params.kind)
         again = partial(new_matcher, tokens, grammar)
-        return MatcherState(matcher, info.vocab_size, ends, again, vocabulary.spell)
+        return MatcherState(matcher, info.vocab_size, ends, again, vocabulary, spellings)
 
 
 def compiled(tokens: LLTokenizer, grammar: str, kind: str) -> LLMatcher:

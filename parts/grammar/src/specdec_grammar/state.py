@@ -7,17 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import index as as_int
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from specdec import ConfigError
 from specdec.interfaces import GrammarState
+from specdec_grammar.spellings import Spellings
 
 logger = logging.getLogger("specdec")
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
+    from specdec_grammar.vocabulary import Vocabulary
+
 _BITS = 32
+_FEW = 32
+"""The part of all ids that are allowed at most at places where the target's choices are counted."""
+_SPELLED = 0.5
+"""How likely the tokenizer's spelling is while the target's own is not known."""
 
 
 class MatcherState(GrammarState):
@@ -28,7 +36,8 @@ class MatcherState(GrammarState):
         vocab_size: V.
         end_ids: the tokens that end a text.
         compile_again: returns another matcher at the start of the grammar.
-        spell: returns the ids that spell a text; None to force no tokens.
+        vocabulary: spells forced texts; None to draft only ids that are alone.
+        spellings: what the target chose where other texts had the same places; None without a vocabulary.
     """
 
     def __init__(
@@ -37,9 +46,11 @@ class MatcherState(GrammarState):
         vocab_size: int,
         end_ids: frozenset[int],
         compile_again: Callable[[], LLMatcher],
-        spell: Callable[[bytes], list[int]] | None = None,
+        vocabulary: Vocabulary | None = None,
+        spellings: Spellings | None = None,
     ) -> None:
-        self._spell = spell
+        self._vocabulary, self._spellings = vocabulary, spellings
+        self._last = -1
         self._matcher = matcher
         self._compile_again = compile_again
         self._vocab_size = vocab_size
@@ -52,9 +63,8 @@ class MatcherState(GrammarState):
 
     def begin(self) -> MatcherState:
         """Return the state of another text that has not begun. Copies of a matcher would share an error; this has none."""
-        return MatcherState(
-            self._compile_again(), self._vocab_size, self._end_ids, self._compile_again, self._spell
-        )
+        again, vocabulary = self._compile_again, self._vocabulary
+        return MatcherState(again(), self._vocab_size, self._end_ids, again, vocabulary, self._spellings)
 
     @property
     def is_terminated(self) -> bool:
@@ -66,10 +76,16 @@ class MatcherState(GrammarState):
 
         A token that violates the grammar, which only a lossy sampler can emit, ends the constraint for the rest of the text.
         """
-        self._masks = None
-        for token_id in token_ids:
+        masks, self._masks = self._masks, None
+        for place, token_id in enumerate(token_ids):
             if self._is_ended or self._is_left:
                 break
+            if (
+                masks is not None
+                and token_id not in self._end_ids
+                and self._nodes[:place] == (*token_ids[:place],)
+            ):
+                self._learn(token_id, masks[place])
             if token_id in self._end_ids and self._matcher.is_accepting():
                 self._is_ended = True
             elif not self._takes(token_id):
@@ -79,6 +95,7 @@ class MatcherState(GrammarState):
                     "the sampler emitted a token that the grammar forbids; the text goes on without grammar"
                 )
                 self._is_left = True
+            self._last = token_id
 
     def allowed_nodes(self, nodes: Sequence[int], parents: Sequence[int] | None) -> list[bool]:
         """Return for each drafted node whether the grammar allows it and all its ancestors.
@@ -89,8 +106,8 @@ class MatcherState(GrammarState):
         self._walk(nodes, parents)
         return self._is_allowed[: len(nodes)]
 
-    def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Sequence[int] | None) -> torch.Tensor:
-        """Return rows `[len(nodes) + 1, V]` with forbidden ids at -inf.
+    def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Sequence[int] | None) -> None:
+        """Set forbidden ids of rows `[len(nodes) + 1, V]` to -inf.
 
         Rows after a node that is forbidden, or that completes the text, are not changed: nothing from them is kept.
 
@@ -99,7 +116,7 @@ class MatcherState(GrammarState):
         """
         self._walk(nodes, parents)
         assert self._masks is not None
-        return logits.masked_fill(~unpacked(self._masks[: len(nodes) + 1], logits), -torch.inf)
+        logits.masked_fill_(unpacked(~self._masks[: len(nodes) + 1], logits), -torch.inf)
 
     def mask_after(self, path: Sequence[int]) -> torch.Tensor:
         """Return the bitmask `[ceil(V / 32)]` int32 of ids allowed after drafting `path`; empty after a path that is not
@@ -119,14 +136,23 @@ class MatcherState(GrammarState):
                 self._matcher.rollback(taken)
         return bitmask[0]
 
-    def forced(self, most: int) -> list[int]:
-        """Return at most `most` tokens that come next whatever the text: the only id that is allowed, or the usual spelling
-        of the only text that is. The last token of a spelling is left out where it may be longer in the whole text."""
+    def forced(self, most: int, least_chance: float = 0.0) -> list[int]:
+        """Return at most `most` tokens that come next whatever the text, or that usually do: the only id that is allowed; the
+        usual spelling of the only text that is; and where few ids are allowed, what the target chose there before.
+
+        Args:
+            most: most tokens.
+            least_chance: tokens are left out from the first on that is less likely to be reached and chosen.
+        """
         taken: list[int] = []
+        chance = 1.0
         try:
             while len(taken) < most and not self._is_left and not self._is_ended:
-                ids = self._forced_here()
-                if ids and ids[0] in self._end_ids:
+                ids, likely = self._expected_here(taken[-1] if taken else self._last)
+                chance *= likely
+                if not ids or chance < least_chance:
+                    break
+                if ids[0] in self._end_ids:
                     return [*taken, ids[0]]
                 count = self._matcher.try_consume_tokens(ids[: most - len(taken)])
                 if not count:
@@ -137,34 +163,60 @@ class MatcherState(GrammarState):
             if taken:
                 self._matcher.rollback(len(taken))
 
-    def _forced_here(self) -> list[int]:
+    def _expected_here(self, last: int) -> tuple[list[int], float]:
+        """Return what is expected after the token `last`, and how likely it is."""
         text = self._matcher.compute_ff_bytes()
-        spelled = [] if self._spell is None or not text else self._spell(text)
-        if len(spelled) > 1:
-            return spelled[:-1]
-        if text or self._matcher.is_accepting():
-            only = self._only_allowed()
-            if only is not None:
-                return [only]
-        return spelled if spelled and self._is_last(spelled[0]) else []
+        spelled: list[int] = []
+        if text and self._spellings is not None and self._vocabulary is not None:
+            usual = self._spellings.after(text, self._allows)
+            if usual is not None:
+                return [usual[0]], usual[1]
+            spelled = [*self._vocabulary.spell(text)]
+            if len(spelled) > 1:
+                return spelled[:1], _SPELLED
+        mask = self._mask_here()
+        allowed = _as_number(mask)
+        if allowed.bit_count() == 1:
+            return [allowed.bit_length() - 1], 1.0
+        if spelled and self._is_last(spelled[0]):
+            return spelled, _SPELLED
+        if not text and self._spellings is not None and self._is_narrow(allowed):
+            usual = self._spellings.after(_place(last, mask), lambda token_id: bool(allowed >> token_id & 1))
+            return ([], 0.0) if usual is None else ([usual[0]], usual[1])
+        return [], 0.0
+
+    def _learn(self, token_id: int, mask: torch.Tensor) -> None:
+        """Learn a token that is committed next, where the mask leaves few ids."""
+        if self._spellings is None:
+            return
+        text = self._matcher.compute_ff_bytes()
+        if text:
+            self._spellings.learn(text, token_id)
+        elif self._is_narrow(_as_number(mask)):
+            self._spellings.learn(_place(self._last, mask), token_id)
+
+    def _allows(self, token_id: int) -> bool:
+        return self._matcher.validate_tokens([token_id]) == 1
+
+    def _is_narrow(self, allowed: int) -> bool:
+        return allowed.bit_count() * _FEW <= self._vocab_size
 
     def _is_last(self, token_id: int) -> bool:
         """Return whether a text is complete with this token, so that only its end can follow."""
         if not self._takes(token_id):
             return False
-        is_last = self._matcher.is_accepting() and self._only_allowed() in self._end_ids
+        is_last = False
+        if self._matcher.is_accepting():
+            allowed = _as_number(self._mask_here())
+            is_last = allowed.bit_count() == 1 and allowed.bit_length() - 1 in self._end_ids
         self._matcher.rollback(1)
         return is_last
 
-    def _only_allowed(self) -> int | None:
-        """Return the id that the mask leaves alone, if it leaves one."""
+    def _mask_here(self) -> torch.Tensor:
+        """Return the bitmask of ids allowed now."""
         masks = self._blank(1)
         self._compute(masks, 0)
-        words = masks[0].nonzero()
-        if len(words) != 1:
-            return None
-        word = int(masks[0, words[0]]) & 0xFFFFFFFF
-        return int(words[0]) * _BITS + word.bit_length() - 1 if word & (word - 1) == 0 else None
+        return masks[0]
 
     def _takes(self, token_id: int) -> bool:
         """Move by a token, unless it ends the text or is forbidden."""
@@ -224,6 +276,18 @@ class MatcherState(GrammarState):
 
 def unpacked(bitmask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return a bitmask `[R, ceil(V / 32)]` int32 as booleans `[R, V]` on the device of `like` `[R, V]`."""
-    shifts = torch.arange(_BITS, dtype=torch.int32, device=like.device)
-    bits = (bitmask.to(like.device)[..., None] >> shifts) & 1
-    return bits.flatten(-2)[..., : like.shape[-1]].bool()
+    octets = bitmask.view(torch.uint8)
+    if like.device.type == "cpu":
+        bits = np.unpackbits(octets.numpy(), axis=1, count=like.shape[-1], bitorder="little")
+        return torch.from_numpy(bits.view(np.bool_))
+    shifts = torch.arange(8, dtype=torch.uint8, device=like.device)
+    unpacked_bits = (octets.to(like.device)[..., None] >> shifts) & 1
+    return unpacked_bits.flatten(-2)[..., : like.shape[-1]].bool()
+
+
+def _place(last: int, mask: torch.Tensor) -> tuple[int, int]:
+    return last, hash(mask.numpy().tobytes())
+
+
+def _as_number(mask: torch.Tensor) -> int:
+    return int.from_bytes(mask.numpy().tobytes(), "little")

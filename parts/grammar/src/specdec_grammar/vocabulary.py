@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
@@ -35,22 +36,23 @@ class Vocabulary:
         self.special_token_ids = list(ends)
         self._ends = list(ends)
         self.tokens = [b"\xff<end>" if i in set(ends) else token for i, token in enumerate(tokens)]
+        self.spell = lru_cache(4096)(self._spelled)
+        """Returns the ids by which the tokenizer spells a part of a text; none if it spells something else."""
 
     def __call__(self, text: str | bytes) -> list[int]:
         """llguidance forces no tokens: a mask allows every spelling of a forced text, and `spell` drafts the usual one."""
         return []
 
-    def spell(self, text: bytes) -> list[int]:
-        """Return the ids by which the tokenizer spells a part of a text; none if it spells something else."""
+    def _spelled(self, text: bytes) -> tuple[int, ...]:
         if self._tokenizer is None:
-            return []
+            return ()
         ids: list[int] = self._tokenizer(text.decode(errors="ignore"), add_special_tokens=False)["input_ids"]
         spelled = b""
         for length, token_id in enumerate(ids):
             spelled += self.tokens[token_id]
             if not text.startswith(spelled):
-                return ids[:length]
-        return ids
+                return tuple(ids[:length])
+        return tuple(ids)
 
     def compiled(self) -> LLTokenizer:
         """Return what llguidance compiles grammars for."""

@@ -41,12 +41,13 @@ class ExpectedTokens:
         self.num_accepted_predicted = 0
         self.num_rejected_predicted = 0
 
-    def draft(self, num_output: int, room: int) -> list[int]:
+    def draft(self, num_output: int, room: int, least_chance: float) -> list[int]:
         """Return the tokens expected next, at most `room`.
 
         Args:
             num_output: number of committed output tokens.
             room: most tokens that fit the sample.
+            least_chance: see `RowCosts`.
         """
         most = max(0, min(room, self._params.cap_speculation(MOST_DRAFTED)))
         if not most:
@@ -54,7 +55,7 @@ class ExpectedTokens:
         self.name = "forced"
         forced = self._only_id(num_output, most)
         if not forced and self._grammar is not None:
-            forced = self._grammar.forced(most)
+            forced = self._grammar.forced(most, least_chance)
         if forced or self._cursor is None:
             return forced
         self.name = "prediction"
