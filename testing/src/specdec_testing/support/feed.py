@@ -104,7 +104,8 @@ class Feed:
         caps = [asks[name].cap for name in names]
         if self._delivery.num_top_k:
             given = {s: self._top_k(s, self.requests[s.row_id], asks[s.row_id].count) for s in sequences}
-            self._delivery.keep_top_k({s: top_k for s, top_k in given.items() if top_k is not None})
+            kept = {s: top_k for s, top_k in given.items() if top_k is not None}
+            self._delivery.keep_top_k(lambda: kept)
         if self._drafts_on_target:
             self._target.hold(sequences)
         batch = self._delivery.build(sequences, caps)

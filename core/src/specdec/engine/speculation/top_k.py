@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,8 +30,10 @@ class TopK:
 
 def top_k_of(
     sequences: list[Sequence], draft: CheckedDraft, scores: Scores, count: int, sound: Ids[bool] | None
-) -> dict[Sequence, TopK]:
-    """Return the `count` most probable ids for the sequences that sample; none where logits are not numbers.
+) -> Callable[[], dict[Sequence, TopK]]:
+    """Return what finds the `count` most probable ids for the sequences that sample, none where logits are not numbers.
+
+    It is called before the next pass, and only if the proposer is: a suspended one does not cost this.
 
     Args:
         sequences: those that sample, before this step's tokens are appended; row i of the draft is the i-th one's.
@@ -39,17 +42,20 @@ def top_k_of(
         count: K; less if the vocabulary has fewer ids.
         sound: `[R]`: rows whose logits are numbers; None means all.
     """
-    logits = scores.raw_logits.float()  # [R, V]
-    values, ids = logits.topk(min(count, logits.shape[1]))
-    logprobs = (values - logits.logsumexp(-1, keepdim=True)).cpu()
-    ids = ids.to("cpu", torch.int32)
-    found = {}
+    parts: list[tuple[Sequence, list[int], slice]] = []
     for row, sequence in enumerate(sequences):
-        first = scores.row_of(row, -1)
-        end = first + 1 + len(draft.rows[row])
-        if sound is None or all(sound[first:end]):
-            token_ids = [int(sequence.token_ids[-1]), *draft.rows[row]]
-            found[sequence] = TopK(token_ids, ids[first:end], logprobs[first:end])
+        first, tokens = scores.row_of(row, -1), [int(sequence.token_ids[-1]), *draft.rows[row]]
+        rows = slice(first, first + len(tokens))
+        if sound is None or all(sound[rows]):
+            parts.append((sequence, tokens, rows))
+
+    def found() -> dict[Sequence, TopK]:
+        logits = scores.raw_logits.float()  # [R, V]
+        values, ids = logits.topk(min(count, logits.shape[1]))
+        logprobs = (values - logits.logsumexp(-1, keepdim=True)).cpu()
+        ids = ids.to("cpu", torch.int32)
+        return {sequence: TopK(tokens, ids[rows], logprobs[rows]) for sequence, tokens, rows in parts}
+
     return found
 
 
