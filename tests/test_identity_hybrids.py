@@ -18,6 +18,8 @@ from speccheck.models import MAX_LEN, make, prompts, tiny
 from speccheck.states import check_states
 
 from specdec import LLM, ConfigError, ModelError, RequestOutput, SamplingParams
+from specdec.interfaces import Segment
+from specdec_recurrent.checkpoints import Checkpoints, Kept, Piece
 from specdec_recurrent.pool import StatePool
 
 MAX_TOKENS = 20
@@ -259,6 +261,24 @@ def test_how_layers_continue_is_found_in_16_bits(name, is_one_by_one) -> None:
     assert states.continues_one_by_one == is_one_by_one
     tokens_of(llm, PROMPTS, greedy(MAX_TOKENS))
     assert engine_of(llm).metrics.num_draft_tokens
+
+
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_next"])
+def test_a_state_that_is_not_restored_gives_other_texts(name, monkeypatch) -> None:
+    """The mutant of the tests above: after a draft, a request goes on from the state after all of its nodes. The check of
+    each model at load finds it too, so that the engine is made before."""
+    subject = Subject(name)
+    drafting = make_llm(subject.model, subject.drafts(0.3))
+
+    def unrestored(self: Checkpoints, start: int, segment: Segment, kept: Kept) -> list[Piece]:
+        place = kept.states[max(kept.states)] if start else None
+        kept.states, kept.num_inputs = {start: place}, 0
+        return []
+
+    monkeypatch.setattr(Checkpoints, "_return_to", unrestored)
+    with pytest.raises(ModelError, match="continues from a state otherwise than in one pass"):
+        make_llm(subject.model)
+    assert tokens_of(drafting, PROMPTS, greedy(MAX_TOKENS)) != subject.expected
 
 
 def test_states_that_are_lost_are_found_at_load(monkeypatch) -> None:
