@@ -13,6 +13,7 @@ class TestGreedyChain(ProposerConformance):
 
 class TestCoupledChainOfFourBits(ProposerConformance):
     method = "self"
+    model = "tiny"
     config = {"num_speculative_tokens": 4, "weights": "int4", "head_weights": "int8"}
 
 

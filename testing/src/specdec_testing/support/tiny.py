@@ -22,7 +22,7 @@ _MAX_LEN = 256
 def tiny_model() -> PreTrainedModel:
     """Return a two-layer Llama whose logits are far apart, identical in every process."""
     config = LlamaConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=_MAX_LEN, bos_token_id=None, eos_token_id=None,
         tie_word_embeddings=False,
     )  # fmt: skip
