@@ -58,7 +58,13 @@ def test_texts_are_those_of_plain_decoding(run) -> None:
 
 @pytest.mark.parametrize(
     "keys",
-    [{"weights": "int4"}, {"weights": "int4", "group_size": 64, "head_weights": "int8"}, {"tree_top_k": 2}],
+    [
+        {"weights": "int4"},
+        {"weights": "int4", "group_size": 64, "head_weights": "int8"},
+        {"tree_top_k": 2},
+        {"skip_layers": [2, 5]},
+        {"skip_layers": 2, "weights": "own"},
+    ],
 )
 def test_every_form_gives_the_same_text(keys) -> None:
     plain, llm = LLM("zoo", dtype="float32"), made(dtype="float32", **keys)

@@ -128,7 +128,10 @@ class ModelForward(OwnForward):
         """See `OwnForward.missing`."""
         states = self._place.states
         others = frozenset() if states is None else states.layers_without_attention
-        missing = sorted(set(range(len(self._layers))) - others - set(found))
+        places = (getattr(module, "layer_idx", None) for module in self._layers.modules())
+        kept = {place for place in places if isinstance(place, int)}
+        every = kept if len(kept) == len(self._layers) else set(range(len(self._layers)))
+        missing = sorted(every - others - set(found))
         return f"layers {missing} do not" if missing else None
 
     def probe(self, batch: PackedBatch, features: torch.Tensor | None) -> dict[int, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from specdec.interfaces import QuantizedLinear, Resolve
 from specdec_drafting import DraftingConfig
@@ -19,18 +19,25 @@ class SelfDraftConfig(DraftingConfig):
     `num_speculative_tokens` counts nodes: with `tree_top_k` above 1 the depth of a draft is divided by it.
     """
 
-    weights: Literal["auto", "int8", "int4"] = Field(
+    weights: Literal["auto", "int8", "int4", "own"] = Field(
         default="auto",
         description="Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs. "
-        "auto: int4 where the target's weights had 4 bits before they were widened, as those of many GGUF files, else int8.",
+        "auto: int4 where the target's weights had 4 bits before they were widened, as those of many GGUF files, else int8. "
+        "own: the target's own, with skip_layers.",
     )
-    head_weights: Literal["auto", "int8", "int4"] | None = Field(
+    head_weights: Literal["auto", "int8", "int4", "own"] | None = Field(
         default=None, description="Weights of the output projection; by default as `weights`."
     )
     group_size: int = Field(
         default=32,
         ge=QuantizedLinear.BLOCK,
         description="Inputs that share a scale of int4: a power of two. Smaller groups are more exact and take more memory.",
+    )
+
+    skip_layers: NonNegativeInt | tuple[NonNegativeInt, ...] = Field(
+        default=0,
+        description="Layers that the draft leaves out: their numbers from 0, or how many. Then it is those without which the "
+        "target's distributions over a short text change least, each tried alone when the target is loaded.",
     )
 
     @classmethod
@@ -40,9 +47,21 @@ class SelfDraftConfig(DraftingConfig):
 
     @model_validator(mode="after")
     def _groups_are_used(self) -> Self:
-        if "group_size" in self.model_fields_set and {self.weights, self.head_weights} <= {"int8", None}:
+        if "group_size" in self.model_fields_set and {self.weights, self.head_weights} <= {
+            "int8",
+            "own",
+            None,
+        }:
             raise ValueError(
                 "group_size does nothing with int8, which has one scale for each output: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _is_cheaper(self) -> Self:
+        if {self.weights, self.head_weights or "own"} == {"own"} and not self.skip_layers:
+            raise ValueError(
+                "weights 'own' without skip_layers make drafts as dear as the target: set one of them"
             )
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,33 @@ from specdec.cli import progress
 from specdec.runner import output_head
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
+from specdec_plugin_self_draft.skipping import least_needed, leave_out
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+logger = logging.getLogger("specdec")
+
+
+def cheaper(
+    model: PreTrainedModel, config: SelfDraftConfig, tokenizer: PreTrainedTokenizerBase | None
+) -> PreTrainedModel:
+    """Make a model, which may share its weights with another, into the form that drafts.
+
+    Raises:
+        ConfigError: if the configuration does not fit it.
+    """
+    if config.skip_layers:
+        skipped = config.skip_layers
+        if isinstance(skipped, int):
+            skipped = least_needed(model, skipped, tokenizer)
+            logger.info("self: drafts leave out the layers %s", ", ".join(map(str, skipped)))
+        leave_out(model, skipped)
+    return quantize(model, config)
 
 
 def quantize(model: PreTrainedModel, config: SelfDraftConfig) -> PreTrainedModel:
-    """Replace every linear map of a model, which may share its weights with another, by one with weights of few bits.
+    """Replace the linear maps of a model, which may share its weights with another, by ones with weights of few bits.
 
     Raises:
         ConfigError: if a map does not fit the groups.
@@ -28,21 +49,24 @@ def quantize(model: PreTrainedModel, config: SelfDraftConfig) -> PreTrainedModel
     layers = [linear for linear in found.values() if linear is not head]
     weights = _settled(config.weights, layers, config.group_size)
     head_weights = _settled(config.head_weights or config.weights, [head], config.group_size)
+    wanted = {name: head_weights if linear is head else weights for name, linear in found.items()}
     with progress("rounding weights for drafts", len(found)) as steps:
-        for name, linear in found.items():
-            own = head_weights if linear is head else weights
+        for name, own in wanted.items():
+            linear = found[name]
+            steps.advance()
+            if own == "own":
+                continue
             if own == "int4" and linear.in_features % config.group_size:
                 raise ConfigError(
                     f"speculative_config: 'group_size': {config.group_size} does not divide the {linear.in_features} inputs of "
                     f"{name}: take one that does, or 'weights': 'int8'"
                 )
             model.set_submodule(name, quantized(linear, 8 if own == "int8" else 4, config.group_size))
-            steps.advance()
     return model
 
 
 def _settled(weights: str, linears: Sequence[nn.Module], group_size: int) -> str:
-    """Return int8 or int4; `auto` is int4 if that loses nothing of any of the maps."""
+    """Return int8, int4 or own; `auto` is int4 if that loses nothing of any of the maps."""
     if weights != "auto":
         return weights
     has_four_bits = all(

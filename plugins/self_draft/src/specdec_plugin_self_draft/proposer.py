@@ -9,13 +9,14 @@ from typing import ClassVar
 from specdec.interfaces import Capability, ProposerConfig, TargetHandle
 from specdec_drafting import DraftingProposer, DraftModule, equal_vocabulary
 from specdec_plugin_self_draft.config import SelfDraftConfig
-from specdec_plugin_self_draft.form import quantize
+from specdec_plugin_self_draft.form import cheaper
 
 logger = logging.getLogger("specdec")
 
 
 class SelfDraftProposer(DraftingProposer):
-    """The target with weights of 8 or 4 bits drafts on the target's own cache, as in QuantSpec (arXiv 2502.10424).
+    """The target with weights of 8 or 4 bits, or fewer layers, drafts on the target's own cache, as in QuantSpec (arXiv
+    2502.10424) and Draft & Verify (arXiv 2309.08168).
 
     There is no second cache and no prefill of a draft: verification overwrites the rows of drafted tokens with exact ones.
     """
@@ -28,8 +29,8 @@ class SelfDraftProposer(DraftingProposer):
         """Return the form of the target, on its cache."""
         config, info = self.config, target.info
         assert isinstance(config, SelfDraftConfig)
-        runner = target.make_target_runner(partial(quantize, config=config))
-        if not runner.max_new_rows:
+        runner = target.make_target_runner(partial(cheaper, config=config, tokenizer=target.tokenizer))
+        if not runner.max_new_rows and config.weights != "own":
             logger.warning(
                 "self: torch widens weights of %s in every call here, so that a draft takes longer than the target alone "
                 "would: compiled drafts are for models with a compiled form on the CPU, with specdec-kernels",
