@@ -312,7 +312,11 @@ class Engine:
         )
         self.last_step = stats
         self.metrics.count_step(stats)
-        if scheduled.is_decode_of_expected:
+        if (
+            scheduled.all_sample
+            and not scheduled.num_prompt_tokens
+            and any(s.expected for s in scheduled.sequences)
+        ):
             self._scheduler.row_costs.observe(len(drafted), sum(drafted), times[-1] - times[0])
         if self._speculation is not None:
             # On a GPU, the verdict waits for the pass.

@@ -31,12 +31,6 @@ class SchedulerOutput:
         return sum(self.chunks) - len(self.decoding)
 
     @property
-    def is_decode_of_expected(self) -> bool:
-        """Whether every sequence runs one token, and for some of them tokens may be expected."""
-        has_expected = any(sequence.expected is not None for sequence in self.sequences)
-        return has_expected and not self.num_prompt_tokens and self.all_sample
-
-    @property
     def all_sample(self) -> bool:
         """Whether every running sequence samples in this step."""
         return len(self.decoding) == len(self.sequences)
