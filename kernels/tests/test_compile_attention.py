@@ -161,15 +161,19 @@ def test_silu_mul(dtype: str, is_silu: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("has_norms", [False, True])
 @pytest.mark.parametrize(("interleaved", "half"), [(False, 64), (True, 16)])
-def test_rope_kv_write(dtype: str, interleaved: bool, half: int) -> None:
+def test_rope_kv_write(dtype: str, interleaved: bool, half: int, has_norms: bool) -> None:
     from specdec_kernels.triton.rope_kv_write.config import heuristic
     from specdec_kernels.triton.rope_kv_write.kernel import rope_kv_write_kernel
 
     names = ("query_ptr", "key_ptr", "value_ptr", "key_pages_ptr", "value_pages_ptr", "out_ptr")
     pointers = dict.fromkeys(names, dtype) | dict.fromkeys(("cos_ptr", "sin_ptr"), "*fp32")
     pointers |= {"slot_mapping_ptr": "*i64", "positions_ptr": "*i64"}
+    weights = ("query_weight_ptr", "key_weight_ptr")
+    pointers |= dict.fromkeys(weights, dtype) if has_norms else {}
     constants = {
+        "EPSILON": 1e-6,
         "GROUP": 7,
         "HALF": half,
         "KEY_DIM": 128,
@@ -181,6 +185,7 @@ def test_rope_kv_write(dtype: str, interleaved: bool, half: int) -> None:
         "BLOCK_REST": triton.next_power_of_2(max(1, 128 - 2 * half)),
         "BLOCK_VALUE": 128,
     }
+    constants |= {} if has_norms else dict.fromkeys(weights)
     check(rope_kv_write_kernel, pointers, constants, heuristic(7, 128).num_warps)
 
 

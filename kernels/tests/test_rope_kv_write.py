@@ -7,8 +7,10 @@ import torch
 from kernelcheck import NAN, check_close
 
 from specdec_kernels.triton import Backend, use_backend
-from specdec_kernels.triton.rope_kv_write import rope_kv_write
+from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
 from specdec_kernels.triton.rope_kv_write.config import LaunchConfig, candidates, heuristic
+
+EPSILON = 1e-2
 
 
 def rotated(x, cos, sin, interleaved, dtype) -> torch.Tensor:
@@ -21,6 +23,18 @@ def rotated(x, cos, sin, interleaved, dtype) -> torch.Tensor:
         c, s = cos[:, i, None].to(dtype), sin[:, i, None].to(dtype)
         out[..., first], out[..., second] = a * c - b * s, b * c + a * s
     return out
+
+
+def normed(x, weight, dtype) -> torch.Tensor:
+    """The norm of each head, every operation in `dtype`."""
+    if weight is None:
+        return x
+    wide = x.to(dtype)
+    return wide * (wide.square().mean(-1, keepdim=True) + EPSILON).rsqrt() * weight.to(dtype)
+
+
+def norms_for(given: dict[str, torch.Tensor]) -> HeadNorms:
+    return HeadNorms(*torch.rand(2, given["query"].shape[2]).to(given["query"].dtype) + 0.5, EPSILON)
 
 
 def make(num_rows=5, heads=(4, 2), dims=(16, 16), half=8, dtype=torch.float32) -> dict[str, torch.Tensor]:
@@ -43,27 +57,41 @@ def make(num_rows=5, heads=(4, 2), dims=(16, 16), half=8, dtype=torch.float32) -
     }
 
 
-def check(given: dict[str, torch.Tensor], device, interleaved=False, **options: Any) -> None:
+def check(
+    given: dict[str, torch.Tensor],
+    device,
+    interleaved=False,
+    norms: HeadNorms | None = None,
+    **options: Any,
+) -> None:
     """Run into a poisoned output and compare queries and pages."""
+    weights = (None, None) if norms is None else norms[:2]
+    if norms is not None:
+        norms = HeadNorms(*(weight.to(device) for weight in weights), norms.epsilon)
     moved = {name: tensor.clone().to(device) for name, tensor in given.items()}
     out = torch.full_like(moved["query"], NAN)
-    assert rope_kv_write(**moved, interleaved=interleaved, out=out, **options) is out
+    assert rope_kv_write(**moved, interleaved=interleaved, norms=norms, out=out, **options) is out
     rows = given.get("positions", torch.arange(len(given["query"])))
     angles = given["cos"][rows], given["sin"][rows], interleaved
     dtype = given["query"].dtype
-    exact, theirs = (rotated(given["query"], *angles, kind) for kind in (torch.float64, dtype))
+    exact, theirs = (
+        rotated(normed(given["query"], weights[0], kind), *angles, kind) for kind in (torch.float64, dtype)
+    )
     check_close(out, theirs, exact)
     is_row = given["slot_mapping"] >= 0
     slots = given["slot_mapping"][is_row]
     place = slots // 7, slots % 7
     keys, values = moved["key_pages"].cpu(), moved["value_pages"].cpu()
-    exact, theirs = (rotated(given["key"], *angles, kind)[is_row] for kind in (torch.float64, dtype))
+    exact, theirs = (
+        rotated(normed(given["key"], weights[1], kind), *angles, kind)[is_row]
+        for kind in (torch.float64, dtype)
+    )
     check_close(keys[place], theirs, exact)
     assert torch.equal(values[place], given["value"][is_row])
     for pages in (keys, values):
         pages[place] = NAN
         assert pages.isnan().all()  # nothing else is written
-    rest = 2 * given["cos"].shape[1]
+    rest = 2 * given["cos"].shape[1] if norms is None else given["query"].shape[2]
     assert torch.equal(out[..., rest:].cpu(), given["query"][..., rest:])
 
 
@@ -76,6 +104,14 @@ def check(given: dict[str, torch.Tensor], device, interleaved=False, **options: 
 def test_odd_sizes_and_partial_rotation(heads, dims, half, interleaved: bool, device: torch.device) -> None:
     check(make(6, heads, dims, half), device, interleaved)
     check(make(1, heads, dims, half), device, interleaved)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("dims", [(16, 16), (24, 16)], ids=str)
+def test_heads_are_normed_before_they_are_rotated(dims, interleaved: bool, device: torch.device) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        given = make(6, (6, 2), dims, dtype=dtype)
+        check(given, device, interleaved, norms_for(given))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -162,6 +198,8 @@ G = make()
         ({"positions": torch.zeros(5)}, r"positions must be contiguous int32 or int64 \[5\]"),
         ({"positions": None, "cos": torch.zeros(4, 8), "sin": torch.zeros(4, 8)}, "cos has 4 rows for 5 of query"),
         ({"out": G["query"][:, :3]}, r"out must be float32 \[5, 4, 16\]"),
+        ({"norms": HeadNorms(torch.ones(16), torch.ones(8), 0.0)}, r"norms.key must be contiguous floating point \[16\]"),
+        ({"norms": HeadNorms(torch.ones(16), torch.ones(16), -1.0)}, "norms.epsilon=-1.0 must be at least 0"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> None:
@@ -179,16 +217,24 @@ MUTANTS = {
     "takes other pairs": ("first, second = pairs, pairs + HALF", "first, second = pairs, pairs + 1"),
     "swaps the styles": ("if INTERLEAVED:", "if not INTERLEAVED:"),
     "takes rows for positions": ("position = tl.load(positions_ptr + row).to(tl.int64)", "position = row"),
-    "forgets the rest of a head": ("if DIM > 2 * HALF:", "if DIM > 3 * HALF:"),
+    "forgets the rest of a head": ("tl.store(target + dims, rest.to(dtype), mask=in_rest)", "pass"),
     "writes padding": ("    if slot < 0:", "    slot = tl.maximum(slot, 0)\n    if slot < 0:"),
     "mixes up heads": ("heads = kv_head * GROUP + members", "heads = kv_head + members"),
     "forgets the page": ("place = page * value_page_stride +", "place ="),
+    "norms over a part": ("total += tl.sum(rest * rest, 1)", "total += 0.0"),
+    "takes the other weight": ("cos, sin, key_weight_ptr, EPSILON", "cos, sin, query_weight_ptr, EPSILON"),
+    "mixes up weights of a pair": (
+        "b = _scaled(b, scale, weight_ptr, second,",
+        "b = _scaled(b, scale, weight_ptr, first,",
+    ),
 }
 
 
 def check_all() -> None:
     for interleaved in (False, True):
-        check(make(dims=(18, 16), half=8), torch.device("cpu"), interleaved)
+        given = make(dims=(18, 16), half=8)
+        check(given, torch.device("cpu"), interleaved)
+        check(given, torch.device("cpu"), interleaved, norms_for(given))
 
 
 @pytest.mark.interpreter

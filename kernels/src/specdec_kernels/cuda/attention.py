@@ -13,7 +13,7 @@ from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, 
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.paged_attention import paged_attention
-from specdec_kernels.triton.rope_kv_write import rope_kv_write
+from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -82,8 +82,9 @@ class PagedAttention:
         *,
         scaling: float,
         window: int | None = None,
+        norms: HeadNorms | None = None,
     ) -> torch.Tensor:
-        """The same for queries and keys without their rotation, which is applied in place, in the launch that writes the cache.
+        """The same for queries and keys before norm and rotation, which are applied in place when the cache is written.
 
         Args:
             layer: the layer's index.
@@ -95,6 +96,7 @@ class PagedAttention:
             sin: `[P, R / 2]`.
             scaling: factor on the scores.
             window: sliding window, in tokens.
+            norms: norms of the heads; None for models without.
 
         Returns:
             `[T, H, Dv]`.
@@ -102,7 +104,8 @@ class PagedAttention:
         self.cache.ensure(layer, key, value)
         rows = self.prepare(batch)
         pages = self._pages(layer, rows)
-        rope_kv_write(query, key, value, cos, sin, *pages, rows.slots, positions=batch.positions, out=query)
+        given = query, key, value, cos, sin, *pages, rows.slots
+        rope_kv_write(*given, positions=batch.positions, norms=norms, out=query)
         return self._read(rows, query, pages, scale=scaling, window=window)
 
     def _pages(self, layer: int, rows: PagedPass) -> tuple[torch.Tensor, torch.Tensor]:

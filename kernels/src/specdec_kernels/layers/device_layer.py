@@ -14,6 +14,7 @@ from specdec_kernels.layers.norm import FastNorm
 from specdec_kernels.layers.parts import Norm
 from specdec_kernels.triton.matmul_invariant import matmul_invariant
 from specdec_kernels.triton.rms_norm import rms_norm
+from specdec_kernels.triton.rope_kv_write import HeadNorms
 from specdec_kernels.triton.silu_mul import silu_mul
 
 
@@ -51,7 +52,8 @@ class KernelNorm(FastNorm):
 
 
 class DeviceLayer(FusedLayer[JoinedLinear]):
-    """The same layer in about ten launches: norms add the residual, rotation writes the cache, activations multiply.
+    """The same layer in about ten launches: norms add the residual, rotation norms the heads and writes the cache, activations
+    multiply.
 
     Its rows are computed by themselves, so it is batch-invariant if its products are.
     """
@@ -85,11 +87,13 @@ class DeviceLayer(FusedLayer[JoinedLinear]):
         normed, x = self.input_norm.of_sum(x, delta)
         heads = self.qkv(normed).view(num_rows, -1, parts.head_dim)
         query, key, value = heads.split((parts.num_heads, parts.num_kv_heads, parts.num_kv_heads), 1)
+        norms = None
         if self.query_norm is not None and self.key_norm is not None:
-            query, key = self.query_norm(query), self.key_norm(key)
+            norms = HeadNorms(self.query_norm.weight, self.key_norm.weight, self.query_norm.epsilon)
         attended = attention.attend_rotating(
-            parts.index, batch, query, key, value, *rotation, scaling=parts.scaling, window=parts.window
-        )
+            parts.index, batch, query, key, value, *rotation,
+            scaling=parts.scaling, window=parts.window, norms=norms,
+        )  # fmt: skip
         normed, after = self.mlp_norm.of_sum(x, self.out(attended.reshape(num_rows, -1)))
         gate, up = self.gate_up(normed).split(self.intermediate, -1)
         return x, after, self.down(silu_mul(gate, up))

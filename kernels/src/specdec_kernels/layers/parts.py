@@ -88,6 +88,7 @@ class LayerParts:
             and self.softcap is None
             and not any((self.attended_norm, self.mlp_out_norm, self.value_norm))
             and not (self.is_joint_norm or self.are_keys_values)
+            and (self.query_norm and self.query_norm.epsilon) == (self.key_norm and self.key_norm.epsilon)
             and self.residual_scale == self.output_scale == 1.0
         )
 

@@ -1,4 +1,4 @@
-"""`rope_kv_write`: rotates queries and keys, and writes keys and values to a paged cache."""
+"""`rope_kv_write`: norms and rotates queries and keys, and writes keys and values to a paged cache."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from specdec_kernels.triton.arguments import (
     check_pages,
     check_rows,
     check_tensor,
+    check_vector,
 )
 from specdec_kernels.triton.dispatch import Backend, backend_for
 from specdec_kernels.triton.rope_kv_write.config import LaunchConfig, candidates, heuristic
-from specdec_kernels.triton.rope_kv_write.reference import rope_kv_write_reference
+from specdec_kernels.triton.rope_kv_write.reference import HeadNorms, rope_kv_write_reference
 from specdec_kernels.triton.tuned import launch_config
 
-__all__ = ["rope_kv_write"]
+__all__ = ["HeadNorms", "rope_kv_write"]
 
 
 def rope_kv_write(
@@ -32,15 +33,16 @@ def rope_kv_write(
     *,
     positions: torch.Tensor | None = None,
     interleaved: bool = False,
+    norms: HeadNorms | None = None,
     out: torch.Tensor | None = None,
     config: LaunchConfig | None = None,
 ) -> torch.Tensor:
-    """Rotate queries and keys by their positions; return the queries, write keys and values to their slots.
+    """Norm and rotate queries and keys by their positions; return the queries, write keys and values to their slots.
 
     Rotary embedding (https://arxiv.org/abs/2104.09864): in a head's first R elements, pair i becomes
     `(x cos_i - y sin_i, y cos_i + x sin_i)`; pairs are `(i, i + R / 2)`, or `(2 i, 2 i + 1)` if interleaved. The rest of
-    the head is unchanged. Computed in float32 and rounded once. Slots are as in `kv_write`. Results do not depend on the
-    batch.
+    the head is unchanged. Norms are those of `rms_norm`. Computed in float32, rounded after the norm and after the rotation.
+    Slots are as in `kv_write`. Results do not depend on the batch.
 
     Args:
         query: `[T, H, D]` float32, float16 or bfloat16, unit stride along D; H a multiple of Hkv.
@@ -53,13 +55,14 @@ def rope_kv_write(
         slot_mapping: `[T]` int64, -1 for padding rows, whose keys and values are not written; their queries are.
         positions: `[T]` integer: the row of `cos` and `sin` for each row, including padding; None uses row t for row t.
         interleaved: whether pairs are `(2 i, 2 i + 1)`.
+        norms: norms of the heads, before they are rotated; None for models without.
         out: `[T, H, D]` to write the queries to, may be `query`; None allocates it.
         config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
     """
-    _check(query, key, value, cos, sin, positions)
+    _check(query, key, value, cos, sin, positions, norms)
     num_rows, num_heads, key_dim = query.shape
     check_pages(key_pages, value_pages, (key.shape[1], key_dim), value.shape[2], like=query)
     check_tensor("slot_mapping", slot_mapping, (num_rows,), (torch.int64,), query)
@@ -70,13 +73,13 @@ def rope_kv_write(
         return out
     inputs = (query, key, value, cos, sin, key_pages, value_pages, slot_mapping, positions)
     if backend_for(query) is Backend.REFERENCE:
-        return out.copy_(rope_kv_write_reference(*inputs, interleaved))
+        return out.copy_(rope_kv_write_reference(*inputs, interleaved, norms))
     from specdec_kernels.triton.rope_kv_write.kernel import rope_kv_write_triton  # imports Triton
 
     chosen = config or launch_config(
         "rope_kv_write", heuristic, candidates, query.device, num_heads // key.shape[1], key_dim
     )
-    rope_kv_write_triton(*inputs, interleaved, out, chosen)
+    rope_kv_write_triton(*inputs, interleaved, norms, out, chosen)
     return out
 
 
@@ -87,6 +90,7 @@ def _check(
     cos: torch.Tensor,
     sin: torch.Tensor,
     positions: torch.Tensor | None,
+    norms: HeadNorms | None,
 ) -> None:
     check_input("query", query, ("T", "H", "D"))
     num_rows, _, key_dim = query.shape
@@ -99,6 +103,11 @@ def _check(
             raise ValueError(f"{name} must be contiguous and on {query.device}, it is on {table.device}")
     if 2 * cos.shape[1] > key_dim:
         raise ValueError(f"cos rotates R={2 * cos.shape[1]} numbers of a head that has D={key_dim}")
+    if norms is not None:
+        check_vector("norms.query", norms.query, key_dim, like=query)
+        check_vector("norms.key", norms.key, key_dim, like=query)
+        if not norms.epsilon >= 0:
+            raise ValueError(f"norms.epsilon={norms.epsilon} must be at least 0")
     if positions is not None:
         check_tensor("positions", positions, (num_rows,), IDS, query)
     elif cos.shape[0] < num_rows:

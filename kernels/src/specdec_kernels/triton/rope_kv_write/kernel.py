@@ -1,4 +1,4 @@
-"""Rotary embedding and cache write as a Triton kernel: a program per row and KV head."""
+"""Norms of heads, rotary embedding and cache write as a Triton kernel: a program per row and KV head."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ import triton
 import triton.language as tl
 
 from specdec_kernels.triton.rope_kv_write.config import LaunchConfig
+from specdec_kernels.triton.rope_kv_write.reference import HeadNorms
+
+
+@triton.jit
+def _scaled(
+    x: tl.tensor,
+    scale: tl.tensor,
+    weight_ptr: tl.tensor,
+    dims: tl.tensor,
+    mask: tl.tensor,
+    dtype: tl.constexpr,
+) -> tl.tensor:
+    """Return the numbers of normed heads, rounded as the norm of its own would round them."""
+    weight = tl.load(weight_ptr + dims, mask=mask, other=0.0).to(tl.float32)
+    return (x * scale * weight).to(dtype).to(tl.float32)
 
 
 @triton.jit
@@ -16,13 +31,18 @@ def _rotate(
     is_head: tl.tensor,
     cos: tl.tensor,
     sin: tl.tensor,
+    weight_ptr: tl.tensor,
+    EPSILON: tl.constexpr,
     HALF: tl.constexpr,
     DIM: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr,
 ) -> None:
-    """Rotate the heads that begin at `source [G, 1]` to `target [G, 1]`; each pair is read before it is written."""
+    """Norm the heads that begin at `source [G, 1]`, if there is a weight, and rotate them to `target [G, 1]`.
+
+    All of a head is read before any of it is written.
+    """
     pairs = tl.arange(0, BLOCK_HALF)[None, :]
     mask = is_head & (pairs < HALF)
     if INTERLEAVED:
@@ -32,13 +52,24 @@ def _rotate(
     a = tl.load(source + first, mask=mask, other=0.0).to(tl.float32)
     b = tl.load(source + second, mask=mask, other=0.0).to(tl.float32)
     dtype = target.dtype.element_ty
+    if DIM > 2 * HALF:
+        dims = 2 * HALF + tl.arange(0, BLOCK_REST)[None, :]
+        in_rest = is_head & (dims < DIM)
+        rest = tl.load(source + dims, mask=in_rest, other=0.0).to(tl.float32)
+    if weight_ptr is not None:
+        total = tl.sum(a * a + b * b, 1)
+        if DIM > 2 * HALF:
+            total += tl.sum(rest * rest, 1)
+        scale = (1.0 / tl.sqrt_rn(total / DIM + EPSILON))[:, None]
+        a = _scaled(a, scale, weight_ptr, first, pairs < HALF, dtype)
+        b = _scaled(b, scale, weight_ptr, second, pairs < HALF, dtype)
+        if DIM > 2 * HALF:
+            rest = _scaled(rest, scale, weight_ptr, dims, dims < DIM, dtype)
     tl.debug_barrier()
     tl.store(target + first, (a * cos - b * sin).to(dtype), mask=mask)
     tl.store(target + second, (b * cos + a * sin).to(dtype), mask=mask)
     if DIM > 2 * HALF:
-        dims = 2 * HALF + tl.arange(0, BLOCK_REST)[None, :]
-        mask = is_head & (dims < DIM)
-        tl.store(target + dims, tl.load(source + dims, mask=mask, other=0.0), mask=mask)
+        tl.store(target + dims, rest.to(dtype), mask=in_rest)
 
 
 @triton.jit
@@ -52,6 +83,8 @@ def rope_kv_write_kernel(
     value_pages_ptr: tl.tensor,
     slot_mapping_ptr: tl.tensor,
     positions_ptr: tl.tensor,
+    query_weight_ptr: tl.tensor,
+    key_weight_ptr: tl.tensor,
     out_ptr: tl.tensor,
     query_row_stride: tl.tensor,
     query_head_stride: tl.tensor,
@@ -67,6 +100,7 @@ def rope_kv_write_kernel(
     value_page_head_stride: tl.tensor,
     out_row_stride: tl.tensor,
     out_head_stride: tl.tensor,
+    EPSILON: tl.constexpr,
     GROUP: tl.constexpr,
     HALF: tl.constexpr,
     KEY_DIM: tl.constexpr,
@@ -78,7 +112,7 @@ def rope_kv_write_kernel(
     BLOCK_REST: tl.constexpr,
     BLOCK_VALUE: tl.constexpr,
 ) -> None:
-    """Rotate the query heads of one KV head of one row, and its key; write key and value to the row's slot."""
+    """Norm and rotate the query heads of one KV head of one row, and its key; write key and value to the row's slot."""
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     position = row
@@ -92,7 +126,10 @@ def rope_kv_write_kernel(
     heads = kv_head * GROUP + members
     source = query_ptr + row * query_row_stride + heads * query_head_stride
     target = out_ptr + row * out_row_stride + heads * out_head_stride
-    _rotate(source, target, members < GROUP, cos, sin, HALF, KEY_DIM, INTERLEAVED, BLOCK_HALF, BLOCK_REST)
+    _rotate(
+        source, target, members < GROUP, cos, sin, query_weight_ptr, EPSILON,
+        HALF, KEY_DIM, INTERLEAVED, BLOCK_HALF, BLOCK_REST,
+    )  # fmt: skip
 
     slot = tl.load(slot_mapping_ptr + row)
     if slot < 0:
@@ -103,7 +140,10 @@ def rope_kv_write_kernel(
     target = (
         key_pages_ptr + page * key_page_stride + offset * key_slot_stride + kv_head * key_page_head_stride
     )
-    _rotate(source, target + only, only == 0, cos, sin, HALF, KEY_DIM, INTERLEAVED, BLOCK_HALF, BLOCK_REST)
+    _rotate(
+        source, target + only, only == 0, cos, sin, key_weight_ptr, EPSILON,
+        HALF, KEY_DIM, INTERLEAVED, BLOCK_HALF, BLOCK_REST,
+    )  # fmt: skip
     dims = tl.arange(0, BLOCK_VALUE)
     is_dim = dims < VALUE_DIM
     value = tl.load(
@@ -124,6 +164,7 @@ def rope_kv_write_triton(
     slot_mapping: torch.Tensor,
     positions: torch.Tensor | None,
     interleaved: bool,
+    norms: HeadNorms | None,
     out: torch.Tensor,
     config: LaunchConfig,
 ) -> None:
@@ -141,6 +182,8 @@ def rope_kv_write_triton(
         value_pages,
         slot_mapping,
         positions,
+        None if norms is None else norms.query,
+        None if norms is None else norms.key,
         out,
         *query.stride()[:2],
         *key.stride()[:2],
@@ -148,6 +191,7 @@ def rope_kv_write_triton(
         *key_pages.stride()[:3],
         *value_pages.stride()[:3],
         *out.stride()[:2],
+        EPSILON=0.0 if norms is None else norms.epsilon,
         GROUP=group,
         HALF=half,
         KEY_DIM=key_dim,

@@ -1,10 +1,23 @@
-"""Rotary embedding and cache write in plain torch: the specification."""
+"""Norms of heads, rotary embedding and cache write in plain torch: the specification."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 
 from specdec_kernels.triton.kv_write.reference import kv_write_reference
+from specdec_kernels.triton.rms_norm.reference import rms_norm_reference
+
+
+class HeadNorms(NamedTuple):
+    """Root-mean-square norms of the heads of queries and keys, computed as `rms_norm` does."""
+
+    query: torch.Tensor
+    """`[D]` weight."""
+    key: torch.Tensor
+    """`[D]` weight."""
+    epsilon: float
 
 
 def rope_kv_write_reference(
@@ -18,12 +31,20 @@ def rope_kv_write_reference(
     slot_mapping: torch.Tensor,
     positions: torch.Tensor | None,
     interleaved: bool,
+    norms: HeadNorms | None,
 ) -> torch.Tensor:
     """Write the pages and return the rotated queries `[T, H, D]`; see `rope_kv_write`."""
+    if norms is not None:
+        query, key = _normed(query, norms.query, norms.epsilon), _normed(key, norms.key, norms.epsilon)
     rows = slice(query.shape[0]) if positions is None else positions.long()
     angles = cos[rows, None].float(), sin[rows, None].float()  # [T, 1, R / 2]
     kv_write_reference(_rotated(key, *angles, interleaved), value, key_pages, value_pages, slot_mapping)
     return _rotated(query, *angles, interleaved)
+
+
+def _normed(heads: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    flat = heads.reshape(-1, heads.shape[2])
+    return rms_norm_reference(flat, weight, epsilon, None, 0.0)[0].view(heads.shape)
 
 
 def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
