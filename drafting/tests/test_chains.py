@@ -11,12 +11,14 @@ from drafting_check import GREEDY, WARM, batch_of
 
 from specdec import SamplingParams
 from specdec.interfaces import Chains, ChainWork
-from specdec_drafting import PartialDraft, equal_vocabulary, reduced_vocabulary
+from specdec_drafting import DraftingConfig, PartialDraft, equal_vocabulary, reduced_vocabulary
+from specdec_drafting.assemble import draft_of
 from specdec_drafting.chains import ChainCall, ChainLoop
+from specdec_drafting.partial_draft import UnreadChain
 
 CPU = torch.device("cpu")
 PLACES = [0, 64], [5, 7]
-TOKENS = np.array([[4, 5, 6, 7], [1, 0, 2, 3]])
+TOKENS = torch.tensor([[4, 5, 6, 7], [1, 0, 2, 3]])
 CONFIDENCES = np.array([[0.9, 0.8, 0.2, 0.6], [0.5, 0.5, 0.5, 0.5]], np.float32)
 
 
@@ -91,6 +93,18 @@ def test_drawn_tokens_come_with_their_probabilities() -> None:
     assert sorted(drafting[0].draft_probs) == [0, 1, 2]
     assert drafting[0].draft_probs[2].tolist() == [0.125] * 8
     assert drafting[1].draft_probs == {}
+
+
+def test_chains_that_were_not_read_are_one_draft() -> None:
+    chains = torch.tensor([[4, 5, 6], [1, 0, 2]])
+    config = DraftingConfig(num_speculative_tokens=3)
+    made = drafts((3, 3), (3, 3))
+    made[0].unread, made[1].unread = UnreadChain(chains, 0, 3), UnreadChain(chains, 1, 2)
+    draft = draft_of(made, config, CPU, None)
+    assert draft.token_ids.data_ptr() == chains.data_ptr(), "not copied"
+    assert draft.rows == ((4, 5, 6), (1, 0))
+    assert draft_of([None, made[1]], config, CPU, None).rows == ((), (1, 0))
+    assert draft_of([None, made[1], made[0], None], config, CPU, None).rows == ((), (1, 0), (4, 5, 6), ())
 
 
 def test_what_the_loop_is_for() -> None:

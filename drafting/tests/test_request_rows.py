@@ -47,6 +47,7 @@ def new(request_id: str, text: Any, start: int = 0, max_nodes: int = 3) -> Propo
         counts=[len(text) - start],
         num_tokens=[len(text)],
         max_nodes=[max_nodes],
+        last_num_accepted=[0],
         token_ids=lambda row: np.asarray(text, np.int32),
     )
     return cast(ProposeBatch, batch)

@@ -16,6 +16,7 @@ from specdec.interfaces import CheckedDraft, Draft, Scores
 from specdec_samplers.acceptance_rates import rates_of_length, rates_of_mean
 from specdec_samplers.synthetic import SyntheticConfig, SyntheticSampler
 from specdec_samplers.typical import TypicalConfig, TypicalSampler
+from specdec_testing.support.checked_draft import checked_draft
 from specdec_testing.support.chi_square import excess
 
 P = np.array([0.5, 0.3, 0.12, 0.05, 0.03])
@@ -68,7 +69,7 @@ def test_tokens_stand_at_the_rates_asked_for_whatever_they_are(rates, is_tree, t
     # In the tree 0, 1, 3, 5 are the first children; the others must never be accepted.
     rows, parents = ([[4, 0, 3, 1, 2, 4]], [[-1, 0, 0, 1, -1, 3]]) if is_tree else ([[4, 0, 3, 1]], None)
     path = [0, 1, 3, 5] if is_tree else [0, 1, 2, 3]
-    draft = CheckedDraft.of(Draft.from_lists(rows * count, parents and parents * count), 100)
+    draft = checked_draft(Draft.from_lists(rows * count, parents and parents * count), 100)
     nodes = len(rows[0])
     verdict = sampler.verify(scores_of(P, count, nodes), draft, batch_of([nodes] * count, params=params))
     observed = [np.mean([n > depth for n in verdict.num_accepted]) for depth in range(4)]

@@ -8,7 +8,7 @@ import torch
 
 from specdec.interfaces import Draft, DraftSampling
 from specdec_drafting.drafting_config import DraftingConfig
-from specdec_drafting.partial_draft import PartialDraft
+from specdec_drafting.partial_draft import PartialDraft, UnreadChain
 
 
 def draft_of(
@@ -22,9 +22,12 @@ def draft_of(
     Args:
         drafts: `[B]` one for each row, None for rows without a draft.
         config: whether the draft has parents and confidences.
-        device: device of q; token ids stay on the CPU, where core reads them.
+        device: device of q; token ids that the host has read stay there.
         vocab_map: `[V']` the target's id of each draft id, or None if they are the same.
     """
+    unread = [None if d is None else d.unread for d in drafts]
+    if any(unread):
+        return _unread_draft(unread)
     rows = [[] if d is None else d.token_ids for d in drafts]
     if not any(rows):
         return Draft.empty(len(rows))
@@ -45,6 +48,16 @@ def draft_of(
         vocab_map=vocab_map,
         confidence=draft.confidence,
     )
+
+
+def _unread_draft(chains: Sequence[UnreadChain | None]) -> Draft:
+    """Return the draft of chains that the host has not read, all made by one call."""
+    ids = next(chain.token_ids for chain in chains if chain is not None)
+    size = len(chains)
+    is_in_order = all(chain is None or chain.place == row for row, chain in enumerate(chains))
+    if not is_in_order or size > len(ids):
+        ids = torch.stack([ids[0 if chain is None else chain.place] for chain in chains])
+    return Draft(ids[:size], num_nodes=tuple(0 if chain is None else chain.num_nodes for chain in chains))
 
 
 def _node_probs(draft: Draft, drafts: Sequence[PartialDraft | None], device: torch.device) -> torch.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from specdec import SamplingParams
 from specdec.interfaces import ChainRules, Chains, ChainWork, ProposeBatch
-from specdec_drafting.partial_draft import PartialDraft
+from specdec_drafting.partial_draft import PartialDraft, UnreadChain
 from specdec_drafting.vocabulary import DraftVocabulary
 
 ChainCall = Callable[[ChainWork], Chains]
@@ -50,12 +50,12 @@ class ChainLoop:
 
     def draft(
         self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places
-    ) -> tuple[list[list[int]], Chains]:
+    ) -> tuple[list[list[int | None]], Chains]:
         """Fill empty drafts; rows with a lower limit end earlier than others.
 
         Returns:
-            for each draft the tokens that have been run: all chosen tokens, up to its depth limit, but the last; and the
-            result of the call.
+            for each draft the tokens that have been run: all chosen tokens, up to its depth limit, but the last, None for those
+            that are not read; and the result of the call.
         """
         rows = [draft.row for draft in drafts]
         depths = [min(draft.max_depth, draft.max_nodes) for draft in drafts]
@@ -66,7 +66,11 @@ class ChainLoop:
         has_cuts = not is_greedy and any(map(_has_cuts, params))
         cuts = [(p.top_k, p.top_p, p.min_p) for p in params] if has_cuts else ()
         chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts))
-        tokens = chains.token_ids.tolist()
+        if chains.token_ids.is_cuda and not self.rules.is_drawn and not self.rules.wants_confidences:
+            for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
+                draft.unread = UnreadChain(chains.token_ids, place, depth)
+            return [[None] * (depth - 1) for depth in depths], chains
+        tokens = chains.token_ids[: len(drafts)].tolist()
         confidences = chains.confidences.tolist()
         for index, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
             ends = () if params[index].ignore_eos else self._eos_token_ids

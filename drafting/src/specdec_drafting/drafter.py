@@ -95,9 +95,11 @@ class Drafter:
                     pieces[row] = piece
         wanted = [draft for draft in drafts if draft is not None]
         if not self._draft_after(batch, wanted, pieces):
+            logits = None
             if pieces:
-                self._run_new([(self._state(batch, row), piece) for row, piece in pieces.items()])
-            for draft in self._grow(batch, wanted) if wanted else ():
+                logits = self._run_new([(self._state(batch, row), piece) for row, piece in pieces.items()])
+            is_whole = list(pieces) == [draft.row for draft in wanted]
+            for draft in self._grow(batch, wanted, logits if is_whole else None) if wanted else ():
                 drafts[draft.row] = draft
         return drafts
 
@@ -160,19 +162,26 @@ class Drafter:
         for index, state in enumerate(states):
             state.logits, state.carries[0] = logits[index], carries[index]
 
-    def _run_new(self, running: list[tuple[RequestState, Piece]]) -> None:
-        """Run new tokens through every stage, each with the carries of the stage before."""
+    def _run_new(self, running: list[tuple[RequestState, Piece]]) -> torch.Tensor | None:
+        """Run new tokens through every stage, each with the carries of the stage before.
+
+        Returns:
+            `[R, V']` the logits that now are those of their states; None if they are only some of these.
+        """
+        known: torch.Tensor | None = None
         for stage in range(self.rows.num_stages):
             logits, carries = run(self._runner, [piece for _, piece in running], stage)
             if stage == 0:
-                parts = logits.split([piece.num_logits for _, piece in running])
+                counts = [piece.num_logits for _, piece in running]
+                known = logits if counts == [1] * len(counts) else None
+                parts = logits.split(counts)
                 for (state, piece), part in zip(running, parts, strict=True):
                     if self.rows.num_rows(state) > piece.num_cached:
                         state.logits = part if len(part) else None
                     elif state.logits is not None:  # only mask tokens ran
                         state.logits = torch.cat((state.logits[:1], part))
             if carries is None:
-                return
+                break
             parts = carries.split([len(piece.ids) for _, piece in running])
             following = [
                 (state, self.rows.keep(state, stage, piece, part))
@@ -180,16 +189,19 @@ class Drafter:
             ]
             running = [(state, piece) for state, piece in following if piece is not None]
             if not running:
-                return
+                break
+        return known
 
-    def _grow(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> Sequence[PartialDraft]:
-        """Draft for rows whose new tokens have been run."""
+    def _grow(
+        self, batch: ProposeBatch, drafts: list[PartialDraft], logits: torch.Tensor | None
+    ) -> Sequence[PartialDraft]:
+        """Draft for rows whose new tokens have been run; `logits [R, V']` are those of their states, if they are together."""
         states = [self._state(batch, draft.row) for draft in drafts]
         known = [state.logits for state in states if state.logits is not None]
         if self._module.mask_id is not None:
             self._chains.at_once(batch, drafts, known)
             return drafts
-        logits = torch.cat(known)
+        logits = torch.cat(known) if logits is None else logits
         carries = None if self._head is None else torch.stack([state.carries[0] for state in states])
         if self._trees is not None and carries is not None:
             trees = [GrowingTree(draft.row, draft.max_nodes, draft.max_depth) for draft in drafts]

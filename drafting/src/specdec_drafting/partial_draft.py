@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
+
+
+class UnreadChain(NamedTuple):
+    """A chain whose tokens are on a device and that the host has not read."""
+
+    token_ids: torch.Tensor
+    """`[R, K]` the target's ids, of several drafts; see `Chains.token_ids`."""
+    place: int
+    """Its row there."""
+    num_nodes: int
 
 
 @dataclass(slots=True)
@@ -29,6 +40,8 @@ class PartialDraft:
     is_ended: bool = False
     last: int = -1
     """The node that is continued next."""
+    unread: UnreadChain | None = None
+    """The whole draft, if the host has not read it."""
 
     @property
     def num_wanted(self) -> int:

@@ -87,7 +87,7 @@ class RequestRows:
         committed = batch.token_ids(row)[: start + batch.counts[row]]
         if start < state.num_tokens:
             self._forget_from(request_id, state, committed[:start])
-        state.keep_accepted(committed)
+        state.keep_accepted(committed, batch.last_num_accepted[row])
         if self._runner.states is not None and not self._runner.states.holds(request_id, state.num_ids):
             self.drop(request_id)  # its states are gone, so it begins anew
             state = self.states[request_id] = RequestState()
@@ -174,8 +174,8 @@ class RequestRows:
             positions=np.array([position]), owner=request_id, num_drafted=1,
         )  # fmt: skip
 
-    def keep_drafted(self, state: RequestState, token_ids: Sequence[int]) -> None:
-        """Record drafted tokens that a model has run. A head's rows of them are not the committed ones."""
+    def keep_drafted(self, state: RequestState, token_ids: Sequence[int | None]) -> None:
+        """Record drafted tokens that a model has run; see `RequestState`. A head's rows of them are not the committed ones."""
         if not self.reads_states:
             state.drafted = list(token_ids)
 

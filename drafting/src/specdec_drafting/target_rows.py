@@ -58,7 +58,7 @@ class TargetRows:
         first_slot, num_rows = self.place(request_id)
         return Piece(np.array([token_id]), first_slot, num_rows + len(path) - 1, 1)
 
-    def keep_drafted(self, state: RequestState, token_ids: Sequence[int]) -> None:
+    def keep_drafted(self, state: RequestState, token_ids: Sequence[int | None]) -> None:
         """Keep nothing: verification overwrites the rows."""
 
     def place(self, request_id: str) -> tuple[int, int]:

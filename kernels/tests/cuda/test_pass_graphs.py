@@ -13,7 +13,7 @@ from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
 from specdec import LLM
-from specdec.interfaces import HostRows, PackedBatch, Segment
+from specdec.interfaces import HostRows, PackedBatch, Segment, UnreadIds
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
@@ -90,7 +90,7 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
     static = StaticPass(replace(shape, num_requests=4), 512, CPU, torch.ones(5, 6))
     for number in (3.0, 5.0):
         static.send(batch.host, numbers, torch.full((5, 6), number))
-        static.make_tables()
+        static.make_inputs()
         assert static.rows.slots.tolist() == [5, 6, 7, 137, 138, -1, -1, -1]
         assert static.rows.query_starts.tolist() == [0, 3, 5, 5, 5]
         assert static.rows.context_lens.tolist() == [8, 11, 0, 0]
@@ -101,6 +101,23 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
         assert static.features.sum() == number * 30
 
 
+def test_rows_take_ids_that_the_host_has_not_read() -> None:
+    plain, drafted = step([3, 2], [5, 9]), UnreadIds(torch.tensor([[31, 32], [99, 33]]), [2, 2], 50)
+    host = plain.host._replace(token_ids=np.array([7, -1, -2, -3, -4]))
+    batch = PackedBatch.of_rows(host, plain.segments, CPU, drafted)
+    assert batch.token_ids.tolist() == [7, 31, 32, 49, 33]
+    made = graphs(Rerun())
+    assert made.forward(batch) is None
+    for _ in range(2):
+        tokens, _ = made.forward(batch)
+        assert torch.equal(tokens, 2.0 * batch.token_ids[:, None])
+        tokens, _ = made.forward(plain)
+        assert torch.equal(tokens, 2.0 * plain.token_ids[:, None])
+    assert made.num_recordings == 1
+    many = UnreadIds(torch.zeros((9, 11), dtype=torch.int64), [11] * 9, 50)
+    assert made.forward(PackedBatch.of_rows(host, plain.segments, CPU, many)) is None, "no room"
+
+
 @pytest.mark.parametrize("branched", [0, 2])
 def test_trees_are_sent_with_the_rest(branched) -> None:
     batch = with_trees(step([3, 2], [5, 9]), branched=branched)
@@ -109,7 +126,7 @@ def test_trees_are_sent_with_the_rest(branched) -> None:
     static = StaticPass(shape, 512, CPU, None)
     for _ in range(2):
         static.send(batch.host, numbers, None)
-        static.make_tables()
+        static.make_inputs()
         size = len(rows.context_lens)
         assert torch.equal(static.rows.context_lens[:size], rows.context_lens)
         assert torch.equal(static.rows.query_starts[: size + 1], rows.query_starts)

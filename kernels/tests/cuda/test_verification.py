@@ -22,6 +22,7 @@ from specdec.interfaces import (
     DrawnNodes,
     SamplerConfig,
     Scores,
+    UnreadIds,
     Verify,
     VerifyBatch,
 )
@@ -97,6 +98,24 @@ def test_kernels_decide_what_torch_decides(operation, is_drawn, kind) -> None:
         assert [list(row) for row in got.token_ids] == [list(row) for row in expected.token_ids]
         num_accepted += sum(got.num_accepted)
     assert num_accepted > 0
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("operation", SAMPLERS)
+def test_drafted_ids_are_read_with_the_verdict(operation) -> None:
+    for seed in range(6):
+        scores, draft, batch = problem(seed, is_tree=False, is_drawn=False)
+        width = max(batch.num_nodes) + 1
+        ids = torch.full((4, width), VOCAB + 3)
+        for place, row in zip(ids, draft.rows, strict=True):
+            place[: len(row)] = torch.tensor(row)
+        ids[seed % 4, 0] = -5
+        unread = UnreadIds(ids, batch.num_nodes, VOCAB)
+        got = VERIFY[operation](scores, CheckedDraft(unread.rows, unread=unread), batch)
+        assert unread.num_outside == (batch.num_nodes[seed % 4] > 0)
+        rows = [(-5, *row[1:]) if i == seed % 4 and row else row for i, row in enumerate(draft.rows)]
+        assert got == VERIFY[operation](scores, CheckedDraft(tuple(rows)), batch)
+        assert [tuple(row) for row in unread.rows] == [tuple(max(0, token) for token in row) for row in rows]
 
 
 @pytest.mark.interpreter

@@ -9,11 +9,12 @@ import torch
 from composite_check import batch_of, composite_of, members_of, scripted
 
 from specdec import ConfigError
-from specdec.interfaces import Capability, CheckedDraft, Draft
+from specdec.interfaces import Capability, Draft
 from specdec_plugin_composite import Offer, Policy, Round, Unseen
 from specdec_plugin_composite.offer import offers_of
 from specdec_plugin_composite.policies.merge import _merged
 from specdec_plugin_composite.policy import policy_class
+from specdec_testing.support.checked_draft import checked_draft
 
 BATCH = batch_of([1, 2, 3], 0)
 SURE, UNSURE = [0.9, 0.9, 0.9], [0.9, 0.9]
@@ -48,7 +49,7 @@ def test_a_draft_says_who_made_it() -> None:
     assert composite_of("cascade", cheap, dear).propose(BATCH).proposers == ("dear",)
     assert composite_of("cascade", cheap, scripted()).propose(BATCH).proposers == ("cheap",)
     assert composite_of("cascade", scripted(), scripted()).propose(BATCH).proposers == ("",)
-    inner = replace(CheckedDraft.of(Draft.from_lists([[7]]), 16), proposers=("inner",))
+    inner = replace(checked_draft(Draft.from_lists([[7]]), 16), proposers=("inner",))
     (offer,) = offers_of(inner, "outer", 0)
     assert offer is not None
     assert offer.proposer == "inner"

@@ -16,6 +16,7 @@ from pretend.dispatch import Dispatcher
 from pretend.graphs import Tape
 from pretend.kernels import kernels
 from pretend.tensor import DeviceTensor, allow_cuda_tensors
+from specdec.engine.speculation import received
 from specdec_kernels.layers.structure import layer_parts, model_parts
 
 NAME = "Pretend device"
@@ -85,6 +86,7 @@ class PretendDevice:
             (cuda, "is_current_stream_capturing", lambda: device.tape is not None),
             (model_parts, "__defaults__", (is_plain_linear,)),
             (layer_parts, "__defaults__", (is_plain_linear,)),
+            (received, "_KINDS", (*received._KINDS, DeviceTensor)),
             (torch.Tensor, "pin_memory", lambda tensor, *_: device.pin(tensor)),
             (nn.Module, "to", _moving(nn.Module.to)),
         ]

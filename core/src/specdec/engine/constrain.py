@@ -38,7 +38,7 @@ def constrain(draft: CheckedDraft, sequences: list[Sequence]) -> CheckedDraft:
     links = draft.parents
     if links is not None:
         links = tuple(above[: len(row)] for above, row in zip(links, kept, strict=True))
-    return replace(draft, rows=tuple(kept), parents=links)
+    return replace(draft, rows=tuple(kept), parents=links, unread=None)
 
 
 def _is_drawn(draft: CheckedDraft, index: int) -> bool:

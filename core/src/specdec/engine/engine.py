@@ -151,6 +151,8 @@ class Engine:
         batch = _verify_batch(scheduled, draft)
         verdict = self._sampler.verify(scores, draft, batch)
         verdict = check_verdict(verdict, batch.num_nodes, scores, self._sampler.name)
+        if self._speculation is not None:
+            self._speculation.guard.judge(draft)
         times.append(perf_counter() - ONCE.seconds)
         outcomes = self._committer.commit(scheduled, draft, scores, verdict, self._watches)
         outputs = self._show(scheduled)

@@ -21,4 +21,7 @@ def sound_rows(scores: Scores) -> Scores:
     is_sound = row_operations(scores.logits.device).sound_rows(scores.logits)
     if is_sound is None:
         return scores
-    return replace(scores, logits=torch.where(is_sound[:, None], scores.logits, 0.0), is_sound=is_sound)
+    zero = torch.zeros(
+        (), dtype=scores.logits.dtype
+    )  # of the host: a number would be sent by a launch of its own
+    return replace(scores, logits=torch.where(is_sound[:, None], scores.logits, zero), is_sound=is_sound)

@@ -35,6 +35,7 @@ from specdec.interfaces.score_batch import KeptStates, LogitsRules, ScoreBatch, 
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
 from specdec.interfaces.top_k import TargetTopK
+from specdec.interfaces.unread import UnreadIds
 
 __all__ = [
     "NEEDED_CAPABILITIES",
@@ -100,6 +101,7 @@ __all__ = [
     "TargetInfo",
     "TargetTopK",
     "TokenIds",
+    "UnreadIds",
     "Verdict",
     "Verify",
     "VerifyBatch",

@@ -78,8 +78,9 @@ class NewRows:
 class Chains:
     """The drafted chains."""
 
-    token_ids: Ints
-    """`[B, K]` the target's ids. K may be below `num_steps` if every row has a token below the threshold."""
+    token_ids: torch.Tensor
+    """`[B, K]` int64: the target's ids, on the runner's device, where the next call may overwrite them, or on the host; rows of
+    padding may follow. K may be below `num_steps` if every row has a token below the threshold."""
     confidences: Floats
     """`[B, K]` the draft's own probability of each token, or empty."""
     draft_probs: torch.Tensor

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from specdec.interfaces.unread import UnreadIds
+
 PADDING_ID = -1
 """Pads `Draft.token_ids` at the end of a row; as a parent it means the last committed token."""
 
@@ -58,11 +60,17 @@ class Draft:
     proposers: tuple[str, ...] | None = None
     """For each row, the name of the proposer that drafted it, if one proposer calls others; None means the
     proposer itself. For display only."""
+    num_nodes: tuple[int, ...] | None = None
+    """`[B]` number of nodes of each row, for chains of point masses without confidence: core then does not wait for
+    `token_ids` that are on a device, but reads them with the verdict. What follows a row's nodes may be anything."""
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
         """`[B]` token ids without padding; copies them from the device."""
-        return tuple(map(_unpadded, self.token_ids.tolist()))
+        rows = self.token_ids.tolist()
+        if self.num_nodes is not None:
+            return tuple(tuple(row[:count]) for row, count in zip(rows, self.num_nodes, strict=True))
+        return tuple(map(_unpadded, rows))
 
     @classmethod
     def from_lists(
@@ -118,9 +126,9 @@ class DrawnNodes:
 class CheckedDraft:
     """What core accepted of a draft: the input of scorer and sampler. Nothing in it belongs to a proposer."""
 
-    rows: tuple[tuple[int, ...], ...]
+    rows: tuple[Sequence[int], ...]
     """`[B]` the token ids that are scored: a drawn id outside the vocabulary, which can only be rejected, is replaced by a
-    valid one here."""
+    valid one here. With `unread` the host waits for the device when it first reads one of them, not for a length."""
     parents: tuple[tuple[int, ...], ...] | None = None
     """`[B]` the parent of every node, which precedes it; -1 is the last committed token. None if all rows are chains."""
     drawn: DrawnNodes | None = None
@@ -129,6 +137,8 @@ class CheckedDraft:
     """See `Draft.proposers`."""
     confidence: tuple[tuple[float, ...], ...] | None = None
     """`[B]` see `Draft.confidence`; for proposers that call others."""
+    unread: UnreadIds | None = None
+    """The ids of all rows, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
 
     @property
     def num_nodes(self) -> list[int]:
@@ -139,25 +149,6 @@ class CheckedDraft:
     def empty(cls, batch_size: int) -> CheckedDraft:
         """Make a draft without nodes for `batch_size` rows."""
         return cls(((),) * batch_size)
-
-    @classmethod
-    def of(cls, draft: Draft, vocab_size: int) -> CheckedDraft:
-        """Return a well-formed draft as core would pass it on, for tests of samplers and scorers."""
-        rows = draft.rows
-        drawn = None
-        if draft.node_probs is not None:
-            drawn = DrawnNodes(
-                draft.token_ids, draft.node_probs, draft.sampling, draft.has_probs, draft.vocab_map
-            )
-        parents = draft.parents
-        return cls(
-            rows=tuple(tuple(token if token < vocab_size else 0 for token in row) for row in rows),
-            parents=None
-            if parents is None
-            else tuple(tuple(links[: len(row)]) for links, row in zip(parents.tolist(), rows, strict=True)),
-            drawn=drawn,
-            proposers=draft.proposers,
-        )
 
 
 def _unpadded(row: list[int]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.sent import sent_together
+from specdec.interfaces.unread import UnreadIds
 
 Int64s = npt.NDArray[np.int64]
 
@@ -48,6 +49,7 @@ class HostRows(NamedTuple):
     """The numbers of a pass on the host; fields as in `PackedBatch`."""
 
     token_ids: Int64s
+    """A negative number `-1 - i` stands for the i-th of `PackedBatch.drafted`."""
     positions: Int64s
     slots: Int64s
     logits_rows: Int64s | None
@@ -72,17 +74,24 @@ class PackedBatch:
     """The same numbers, of a pass made from them."""
     device: torch.device = field(default=torch.device("cpu"), init=False)
     """With `host`: where the tensors are."""
+    drafted: UnreadIds | None = field(default=None, init=False)
+    """With `host`: ids on the device that the host has not read; None if it knows all."""
 
     @classmethod
-    def of_rows(cls, rows: HostRows, segments: list[Segment], device: torch.device) -> PackedBatch:
+    def of_rows(
+        cls,
+        rows: HostRows,
+        segments: list[Segment],
+        device: torch.device,
+        drafted: UnreadIds | None = None,
+    ) -> PackedBatch:
         """Return a pass whose tensors are sent, together, when one of them is first read."""
         batch: PackedBatch = object.__new__(cls)
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
+        batch.drafted = drafted
         if device.type == "cpu":  # which shares the host's memory
-            batch.token_ids, batch.positions = (
-                torch.from_numpy(rows.token_ids),
-                torch.from_numpy(rows.positions),
-            )
+            batch.token_ids = _with_drafted(torch.from_numpy(rows.token_ids), drafted)
+            batch.positions = torch.from_numpy(rows.positions)
             batch.slots = None if len(segments) == 1 else torch.from_numpy(rows.slots)
             batch.logits_rows = None if rows.logits_rows is None else torch.from_numpy(rows.logits_rows)
         return batch
@@ -99,11 +108,19 @@ class PackedBatch:
         arrays = [rows.token_ids, rows.positions, *([] if is_single else [rows.slots])]
         arrays += [] if rows.logits_rows is None else [rows.logits_rows]
         tensors = iter(sent_together(arrays, self.device))
-        self.token_ids, self.positions = next(tensors), next(tensors)
+        self.token_ids, self.positions = _with_drafted(next(tensors), self.drafted), next(tensors)
         self.slots = None if is_single else next(tensors)
         self.logits_rows = next(tensors, None)
         found: torch.Tensor | None = getattr(self, name)
         return found
+
+
+def _with_drafted(token_ids: torch.Tensor, drafted: UnreadIds | None) -> torch.Tensor:
+    """Return ids `[T]` with those on the device in place of the numbers that stand for them."""
+    if drafted is None:
+        return token_ids
+    ids = drafted.scored(token_ids.device)
+    return torch.where(token_ids < 0, ids[(-1 - token_ids).clamp_min(0)], token_ids)
 
 
 _SENT = frozenset({"token_ids", "positions", "slots", "logits_rows"})

@@ -44,7 +44,7 @@ class StrictSampler(TorchSampler):
     def _draw_all(
         self,
         scores: Scores,
-        rows: tuple[tuple[int, ...], ...],
+        rows: tuple[Sequence[int], ...],
         parents: Sequence[Sequence[int]] | None,
         batch: VerifyBatch,
     ) -> list[int]:
@@ -66,7 +66,7 @@ class StrictSampler(TorchSampler):
         return torch.where(probs[:, 0].isfinite(), chosen, -1).tolist()
 
 
-def _greedy_rows(scores: Scores, rows: tuple[tuple[int, ...], ...], batch: VerifyBatch) -> torch.Tensor:
+def _greedy_rows(scores: Scores, rows: tuple[Sequence[int], ...], batch: VerifyBatch) -> torch.Tensor:
     flags = [
         p.is_greedy for p, row in zip(batch.sampling_params, rows, strict=True) for _ in range(len(row) + 1)
     ]

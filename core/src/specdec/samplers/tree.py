@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def follow(
-    drawn: list[int], row: tuple[int, ...], parents: Sequence[int] | None
+    drawn: list[int], row: Sequence[int], parents: Sequence[int] | None
 ) -> tuple[list[int], list[int]]:
     """Return the accepted nodes and the emitted tokens, given the token drawn at the root and after each node.
 

@@ -37,6 +37,10 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
     """Pack a step: for each running sequence its chunk of committed tokens, then its draft's nodes."""
     rows = draft.rows
     all_parents = draft.parents
+    # Rules follow the drafted paths on the host.
+    has_rules = any(batch.sequences[index].rules for index in batch.decoding)
+    unread = None if has_rules or not any(map(len, rows)) else draft.unread
+    width = 0 if unread is None else unread.token_ids.shape[1]
     row_of_decoding = {index: row for row, index in enumerate(batch.decoding)}
     segments: list[Segment] = []
     tokens: list[Int64s] = []
@@ -55,7 +59,10 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
         start, count = sequence.num_computed, chunk + len(nodes)
         ids = np.empty(count, np.int64)
         ids[:chunk] = sequence.token_ids[start : start + chunk]
-        ids[chunk:] = nodes
+        if unread is None or decoding is None:
+            ids[chunk:] = nodes
+        else:  # see `HostRows.token_ids`
+            ids[chunk:] = -1 - decoding * width - np.arange(len(nodes))
         missing = sequence.missing_prompt_rows(chunk)
         prompt_rows.extend(range(row + missing.start - start, row + missing.stop - start))
         offsets = np.arange(start, start + count)
@@ -86,7 +93,7 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
     has_all = len(logits_rows) == row and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     host = HostRows(np.concatenate(tokens), np.concatenate(positions), np.concatenate(slots), wanted)
-    step.batch = PackedBatch.of_rows(host, segments, device)
+    step.batch = PackedBatch.of_rows(host, segments, device, unread)
     return step
 
 

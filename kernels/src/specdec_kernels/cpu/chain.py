@@ -91,7 +91,7 @@ class CompiledChain:
             stack.bind(cache, self._rotary.cpu_tables(length)), cache.num_slots, segments, out, confidences, draft_probs,
         )  # fmt: skip
         return Chains(
-            out[:, :count],
+            torch.from_numpy(out[:, :count]),
             confidences[:, :count],
             torch.from_numpy(draft_probs[:, :count]),
             taken_logits,

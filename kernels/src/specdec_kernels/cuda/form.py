@@ -56,7 +56,7 @@ class GraphForm(Form):
         if any(shape.dtype not in attention.dtypes for shape in runner.cache.shapes.values()):
             return
         place = self._run_whole, self._recorder, attention, runner.max_context
-        self._passes = PassGraphs(*place, runner.rounding)
+        self._passes = PassGraphs(*place, runner.rounding, keeps_logits=runner.is_draft)
         if self._has_chain:
             self._chain = ChainGraphs(*place, self._num_positions())
 

@@ -24,32 +24,39 @@ Int64s = npt.NDArray[np.int64]
 
 
 class _Results:
-    """One tensor for all that the host reads: the results of a kernel, which rows are sound, and log probabilities.
+    """One tensor for all that the host reads: a kernel's results, drafted ids, which rows are sound, and log probabilities.
 
     Args:
         scores: the rows.
+        draft: its ids are read here if the host has not read them.
         widths: columns of each result per request; 0 for a number per request.
         batch: the requests; all its verdicts have room for as many tokens.
         num_tokens: most tokens of a verdict.
     """
 
-    def __init__(self, scores: Scores, widths: Sequence[int], batch: VerifyBatch, num_tokens: int) -> None:
+    def __init__(
+        self, scores: Scores, draft: CheckedDraft, widths: Sequence[int], batch: VerifyBatch, num_tokens: int
+    ) -> None:
         size = len(batch.num_nodes)
+        unread = draft.unread if any(batch.num_nodes) else None
+        self._unread = unread if unread is not None and unread.num_outside is None else None
+        device = scores.logits.device
+        ids = None if self._unread is None else self._unread.token_ids.to(device)
+        given = ids, scores.is_sound
         self._scores, self._num_tokens = scores, num_tokens
         self._shapes = [(size, width) if width else (size,) for width in widths]
-        self._sizes = [size * max(1, width) for width in widths]
-        self._has_flags = scores.is_sound is not None
-        num_flags = 0 if scores.is_sound is None else len(scores.is_sound)
         self.listed = np.array([row for row, count in enumerate(batch.num_logprobs) if count >= 0], np.int64)
         """Rows that list log probabilities."""
         self._most = min(max(batch.num_logprobs, default=0), scores.raw_logits.shape[1])
         num_listed = len(self.listed) * num_tokens * (2 + 2 * self._most)
-        sizes = [*self._sizes, num_flags, num_listed]
-        self._all = torch.empty(sum(sizes), dtype=torch.int64, device=scores.logits.device)
-        *parts, flags, self._lists = self._all.split(sizes)
+        self._sizes = [*(size * max(1, width) for width in widths), num_listed]
+        bytes_given = [each.contiguous().view(torch.uint8).flatten() for each in given if each is not None]
+        num_bytes = 8 * sum(self._sizes)
+        self._all = torch.empty(num_bytes + sum(map(len, bytes_given)), dtype=torch.uint8, device=device)
+        *parts, self._lists = self._all[:num_bytes].view(torch.int64).split(self._sizes)
         self.parts = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-        if scores.is_sound is not None:
-            flags.copy_(scores.is_sound)
+        if bytes_given:
+            torch.cat(bytes_given, out=self._all[num_bytes:])
 
     def list_logprobs(
         self, listed: torch.Tensor, starts: torch.Tensor, nodes: torch.Tensor, token_ids: torch.Tensor
@@ -70,11 +77,18 @@ class _Results:
     def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None]:
         """Return the results, counts of accepted nodes first, as nested lists, the flags, and the log probabilities of the
         tokens of each row of `listed`."""
-        numbers = self._all.cpu().numpy()
-        ends = np.cumsum([*self._sizes, len(numbers) - sum(self._sizes) - len(self._lists)]).tolist()
-        *parts, flags, lists = np.split(numbers, ends)
+        everything = self._all.cpu().numpy()
+        num_bytes = 8 * sum(self._sizes)
+        *parts, lists = np.split(everything[:num_bytes].view(np.int64), np.cumsum(self._sizes)[:-1])
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
-        is_sound = [flag != 0 for flag in flags.tolist()] if self._has_flags else None
+        if self._unread is not None:
+            shape = self._unread.token_ids.shape
+            end = num_bytes + 8 * shape.numel()
+            self._unread.take(everything[num_bytes:end].view(np.int64).reshape(shape).tolist())
+            num_bytes = end
+        is_sound = None
+        if self._scores.is_sound is not None:
+            is_sound = everything[num_bytes:].view(np.bool_).tolist()
         if not len(self.listed):
             return results, is_sound, None
         listings = read_listings(lists.view(np.float64).reshape(-1, 2 + 2 * self._most))
@@ -100,7 +114,7 @@ def walk_on_device(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> V
         return None
     width = max(batch.num_nodes)
     more = [] if draft.parents is None or not width else [_padded(draft.parents, width)]
-    results = _Results(scores, (0, width + 1, width) if width else (0, 1), batch, width + 1)
+    results = _Results(scores, draft, (0, width + 1, width) if width else (0, 1), batch, width + 1)
     given, *others = _arguments(scores, draft, batch, width, [results.listed, *more])
     listed, *parents = others
     nodes = results.parts[2] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
@@ -140,7 +154,7 @@ def judge_on_device(
     width = max(batch.num_nodes) if drawn is None else drawn.token_ids.shape[1]
     has_q = drawn is not None and drawn.node_probs.shape[2] > 0
     is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
-    results = _Results(scores, (0, width + 1), batch, width + 1)
+    results = _Results(scores, draft, (0, width + 1), batch, width + 1)
     given, listed, *flags = _arguments(
         scores, draft, batch, width, [results.listed, *([is_sampled] if has_q else [])]
     )
@@ -180,10 +194,11 @@ def _arguments(
     temperatures = np.array(
         [0.0 if params.is_greedy else 1.0 for params in batch.sampling_params], np.float32
     )
-    arrays = [*np.array(numbers, np.int64), temperatures, _padded(draft.rows, width), *more]
-    starts, counts, seeds, positions, samples, heat, ids, *others = sent_together(
-        arrays, scores.logits.device
-    )
+    device, unread = scores.logits.device, draft.unread if width else None
+    drafted = [] if unread is not None else [_padded(draft.rows, width)]
+    arrays = [*np.array(numbers, np.int64), temperatures, *drafted, *more]
+    starts, counts, seeds, positions, samples, heat, *others = sent_together(arrays, device)
+    ids = others.pop(0) if unread is None else unread.token_ids[:, :width].to(device)
     return (scores.logits, ids, starts, counts, heat, NoiseKeys(seeds, positions, samples)), *others
 
 

@@ -30,7 +30,7 @@ class PassArrays:
 
 def as_pass_arrays(batch: PackedBatch) -> PassArrays:
     """Convert a pass to the form that is sent."""
-    rows = batch.host or batch
+    rows = batch if batch.host is None or batch.drafted is not None else batch.host
     is_single = len(batch.segments) == 1 and batch.host is not None
     return PassArrays(
         token_ids=_array(rows.token_ids),

@@ -73,7 +73,7 @@ def offers_of(draft: CheckedDraft, name: str, member: int) -> list[Offer | None]
         if draft.confidence is not None:  # which nobody has checked: it may be no number
             confidence = tuple(min(chance, 1.0) if chance > 0.0 else 0.0 for chance in draft.confidence[row])
         inner = "" if draft.proposers is None else draft.proposers[row]
-        offers.append(Offer(token_ids, parents, inner or name, confidence, member))
+        offers.append(Offer(tuple(token_ids), parents, inner or name, confidence, member))
     return offers
 
 

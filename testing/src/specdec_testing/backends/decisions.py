@@ -20,6 +20,7 @@ from specdec.interfaces import (
 )
 from specdec.samplers import TorchSampler
 from specdec_testing.backends.suite import SAMPLERS, BackendSuite
+from specdec_testing.support.checked_draft import checked_draft
 from specdec_testing.support.verdicts import broken, described, not_applicable
 from specdec_testing.support.world import World
 from specdec_testing.support.world_drafts import KINDS
@@ -129,7 +130,7 @@ class DecisionTests(BackendSuite):
         )
         what = f"{'trees' if is_tree else 'chains'} {'with' if has_q else 'without'} q over {size} ids"
         rows = logits.to(self._device)
-        return what, Scores(rows, starts, rows, starts), CheckedDraft.of(draft, size), batch
+        return what, Scores(rows, starts, rows, starts), checked_draft(draft, size), batch
 
 
 def _rows(verdict: Verdict) -> list[tuple[list[int], list[int]]]:

@@ -78,6 +78,8 @@ def rows_of(draft: object, size: int) -> list[Row]:
         broken(str(error))
     assert isinstance(draft, Draft)
     ids = _host(draft.token_ids, "token_ids").tolist()
+    if draft.num_nodes is not None:
+        ids = [row[:count] for row, count in zip(ids, draft.num_nodes, strict=True)]
     links = None if draft.parents is None else _host(draft.parents, "parents").tolist()
     return [_row(draft, index, ids[index], None if links is None else links[index]) for index in range(size)]
 

@@ -12,6 +12,7 @@ import torch
 from specdec.engine import EngineDraws
 from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import Capability, CheckedDraft, Draft, DraftSampling
+from specdec_testing.support.checked_draft import checked_draft
 
 _VOCAB_SIZE = 4
 _NUM_TEXTS = 8192
@@ -56,7 +57,7 @@ class Drafted:
     @cached_property
     def checked(self) -> CheckedDraft:
         """The draft as a sampler gets it."""
-        return CheckedDraft.of(self.draft, _VOCAB_SIZE)
+        return checked_draft(self.draft, _VOCAB_SIZE)
 
     def texts_of_rows(self) -> torch.Tensor:
         """Return the text of every logits row, without padding."""

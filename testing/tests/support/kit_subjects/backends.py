@@ -68,7 +68,7 @@ class RightChain:
             places = zip(work.first_slots, work.num_cached, tokens[-1], strict=True)
             parts = [RequestRows(slot, cached + step, (token,)) for slot, cached, token in places]
             logits = self.runner.forward(packed(parts, self.runner.device)).logits
-        ids = np.array(tokens).T
+        ids = torch.tensor(tokens).T
         return Chains(ids, np.empty((0, 0), np.float32), torch.stack(probs, 1).float())
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from specdec.engine.speculation.received import DraftError, receive
-from specdec.interfaces.draft import PADDING_ID, CheckedDraft, DrawnNodes
+from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DrawnNodes
+from specdec.interfaces.unread import UnreadIds
 
 __all__ = ["DraftError", "check_draft", "check_vocab_map", "select_rows"]
 
@@ -40,11 +41,15 @@ def check_draft(
     distribution (not finite, negative, not summing to 1), the draft's row is cut before the first node drawn
     from it. This cut depends only on nodes before it, and so does a cut by parents.
 
+    Ids of a draft with `num_nodes` are not read: what is wrong with them shows in `UnreadIds.num_outside` once they are.
+
     Raises:
         DraftError: if it does not belong to this batch at all.
     """
     most = max(max_nodes, default=0)
     received = receive(offered, len(max_nodes), most, vocab_size)
+    if received.num_nodes is not None:
+        return _unread(received, received.num_nodes, max_nodes, vocab_size)
     has_probs = received.has_probs
     is_drawn = [True] * len(max_nodes) if has_probs is None else has_probs.tolist()
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
@@ -86,6 +91,17 @@ def check_draft(
         given = received.confidence.tolist()
         sure = tuple(tuple(row[: len(ids)]) for row, ids in zip(given, kept, strict=True))
     return CheckedDraft(tuple(kept), trees, drawn, received.proposers, sure), num_unfit, first_flaw
+
+
+def _unread(
+    received: Draft, num_nodes: Sequence[int], max_nodes: Sequence[int], vocab_size: int
+) -> tuple[CheckedDraft, int, str | None]:
+    """Return a draft whose ids are not read, cut at its caps; see `check_draft`."""
+    kept = [min(pair) for pair in zip(num_nodes, max_nodes, strict=True)]
+    num_cut = sum(num_nodes) - sum(kept)
+    ids = UnreadIds(received.token_ids[:, : max(kept, default=0)], kept, vocab_size)
+    flaw = "more nodes than max_nodes" if num_cut else None
+    return CheckedDraft(ids.rows, proposers=received.proposers, unread=ids), num_cut, flaw
 
 
 def _usable(
@@ -185,11 +201,13 @@ def select_rows(draft: CheckedDraft, indices: Sequence[int]) -> CheckedDraft:
         drawn = replace(
             drawn, token_ids=drawn.token_ids[index], node_probs=drawn.node_probs[index], has_probs=has_probs
         )
+    unread = None if draft.unread is None else draft.unread.of_rows(indices)
     return CheckedDraft(
-        rows=tuple(draft.rows[i] for i in indices),
+        rows=tuple(draft.rows[i] for i in indices) if unread is None else unread.rows,
         parents=None if draft.parents is None else tuple(draft.parents[i] for i in indices),
         drawn=drawn,
         proposers=None if draft.proposers is None else tuple(draft.proposers[i] for i in indices),
+        unread=unread,
     )
 
 

@@ -122,19 +122,18 @@ class ProposerGuard:
         self.metrics.proposer_errors += contained - self._num_contained
         self._num_contained = contained
         if num_cut:
-            if self._is_strict or not self._is_fallback:
-                raise DraftError(f"proposer {self.name!r} returned a draft that cannot be scored: {flaw}")
-            self.metrics.proposer_nodes_cut += num_cut
-            self._note(
-                f"{flaw}; what cannot be scored is cut, and strict_drafts=True raises",
-                "returned a draft that cannot be scored",
-            )
+            self._note_flaw(num_cut, flaw)
         # Each token of a form of the target may take as long as a pass of the target.
         is_target = Capability.TARGET_CACHE in self.capabilities
         self._watch_time(
             perf_counter() - ONCE.seconds - started, counts, max(max_nodes, default=0) if is_target else 0
         )
         return replace(draft, proposers=draft.proposers or (self.name,) * len(draft.rows))
+
+    def judge(self, draft: CheckedDraft) -> None:
+        """Count what was wrong with ids that were first read with the verdict on them."""
+        if draft.unread is not None and draft.unread.num_outside:
+            self._note_flaw(draft.unread.num_outside, "an id outside the vocabulary")
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused.
@@ -218,6 +217,15 @@ class ProposerGuard:
         self._note(f"{described(error)}{line_of(error)}{'; ' * bool(remedy)}{remedy}{hint}", what)
         if is_pausing:
             self._fail()
+
+    def _note_flaw(self, num_nodes: int, flaw: str | None) -> None:
+        if self._is_strict or not self._is_fallback:
+            raise DraftError(f"proposer {self.name!r} returned a draft that cannot be scored: {flaw}")
+        self.metrics.proposer_nodes_cut += num_nodes
+        self._note(
+            f"{flaw}; what cannot be scored is cut, and strict_drafts=True raises",
+            "returned a draft that cannot be scored",
+        )
 
     def _own_map(self, offered: torch.Tensor, num_ids: int) -> torch.Tensor:
         """Return an own copy of a vocabulary map, checked the first time; proposers pass the same tensor in every step."""

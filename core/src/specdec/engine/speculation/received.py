@@ -10,6 +10,7 @@ import torch
 
 from specdec.interfaces.draft import Draft, DraftSampling
 
+_KINDS = (torch.Tensor, torch.nn.Parameter)
 _MAX_WIDTH = 65_536
 _MAX_VOCABULARIES = 16
 """How many times the target's vocabulary a row of q may be wide."""
@@ -56,6 +57,11 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
         if width_of_map is not None and width_of_map != probs.shape[2]:
             raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
         probs = copied(probs[:, : most + 1])
+    num_nodes = _lengths(offered.num_nodes, size, width)
+    if num_nodes is not None and not (parents is None and confidence is None and not has_q):
+        raise DraftError(
+            "Draft.num_nodes is given for a draft that is not of chains of point masses without confidence"
+        )
     return Draft(
         token_ids=copied(ids),
         parents=parents,
@@ -65,6 +71,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
         vocab_map=vocab_map if has_q else None,
         confidence=confidence,
         proposers=None if names is None else _names(names, size),
+        num_nodes=num_nodes,
     )
 
 
@@ -92,7 +99,7 @@ def _plain(
         DraftError: for a subclass, whose methods are the plugin's, a layout or device that holds no dense numbers,
             another shape or dtype, and memory that is smaller than the tensor says.
     """
-    if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
+    if not isinstance(value, torch.Tensor) or not any(type(value) is kind for kind in _KINDS):
         kind = type(value).__name__
         raise DraftError(f"Draft.{name} is {kind}, not a tensor (of torch.Tensor itself, not of a subclass)")
     tensor = value.detach()
@@ -135,6 +142,22 @@ def _sampling_of(given: object, probs: torch.Tensor, vocab_size: int) -> DraftSa
 def _check_float(name: str, tensor: torch.Tensor) -> None:
     if tensor.dtype not in _FLOATS:
         raise DraftError(f"Draft.{name} is {tensor.dtype}, not floating point of 16, 32 or 64 bits")
+
+
+def _lengths(num_nodes: object, size: int, width: int) -> tuple[int, ...] | None:
+    """Return the lengths of `size` rows of at most `width` nodes as exact `int`s.
+
+    Raises:
+        DraftError: if they are none.
+    """
+    if num_nodes is None:
+        return None
+    lengths = tuple(map(as_int, num_nodes)) if isinstance(num_nodes, tuple) else ()
+    if len(lengths) != size or not all(0 <= length <= width for length in lengths):
+        raise DraftError(
+            f"Draft.num_nodes is {num_nodes!r}, not a tuple of {size} numbers of nodes up to {width}"
+        )
+    return lengths
 
 
 def _names(proposers: object, size: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ MAX_CHAIN_REQUESTS = 64
 class ChainGraphs(Graphs[StaticChain]):
     """Drafts chains with one recording per shape: number of requests, number of steps, and how tokens are chosen.
 
-    The host waits once, for the tokens. The first time a shape is used, and whenever recording failed, the loop runs
+    The host waits for nothing but confidences. The first time a shape is used, and whenever recording failed, the loop runs
     eagerly. The second time, it is recorded, and the recording is compared with the eager result.
 
     Args:
@@ -128,8 +128,6 @@ def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
 
 
 def _chains(outputs: Tensors, num_rows: int) -> Chains:
-    """Return the chains of the rows that are not padding; q stays on the device, as a copy the next replay cannot write."""
+    """Return the chains, ids with those of padding, which cost nothing; q as a copy that the next replay cannot write."""
     ids, confidences, draft_probs, _ = outputs
-    return Chains(
-        ids[:num_rows].cpu().numpy(), confidences[:num_rows].cpu().numpy(), draft_probs[:num_rows].clone()
-    )
+    return Chains(ids[:num_rows], confidences[:num_rows].cpu().numpy(), draft_probs[:num_rows].clone())

@@ -56,13 +56,21 @@ class PassGraphs(Graphs[StaticPass]):
         backend: the runner's attention.
         max_context: maximum sequence length, in tokens.
         rounding: relative distance of the model's own logits from those in wider arithmetic.
+        keeps_logits: whether logits are read after the next pass; those of a target are not.
     """
 
     def __init__(
-        self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, rounding: float = 0.0
+        self,
+        run: RunPass,
+        recorder: Recorder,
+        backend: PagedBackend,
+        max_context: int,
+        rounding: float = 0.0,
+        *,
+        keeps_logits: bool = True,
     ) -> None:
         super().__init__("passes")
-        self._rounding = rounding
+        self._rounding, self._keeps_logits = rounding, keeps_logits
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
         self._shared: list[torch.Tensor] = []
@@ -107,21 +115,25 @@ class PassGraphs(Graphs[StaticPass]):
         found = self._recordings.find(shape)
         if found is None and self._recordings.is_due(shape):
             static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
-            static.send(host, numbers, features)
+            if not static.has_room(batch.drafted):
+                return None
+            static.send(host, numbers, features, drafted=batch.drafted)
             whole = partial(self._run, replace(batch, logits_rows=None), features)
             found = self._record(shape, static, whole, num_rows)
-        if found is None:
+        if found is None or not found[0].has_room(batch.drafted):
             return None
         static, recording = found
-        static.send(host, numbers, features)
+        static.send(host, numbers, features, drafted=batch.drafted)
         recording.replay()
         self.num_replays += 1
         logits, *states = recording.outputs
-        logits = logits[:num_rows].clone() if wanted is None else logits[static.logits_rows[: len(wanted)]]
+        logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
+        if wanted is None and self._keeps_logits:
+            logits = logits.clone()
         return logits, *own_rows(tuple(states), num_rows)
 
     def _run_once(self, static: StaticPass) -> Tensors:
-        static.make_tables()
+        static.make_inputs()
         self._backend.use(static.batch, static.rows)
         return self._run(static.batch, static.features)
 

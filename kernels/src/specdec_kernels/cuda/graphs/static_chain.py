@@ -12,10 +12,12 @@ from specdec.interfaces import ChainRules, ChainWork, HostRows
 from specdec.noise import Stream, node_word
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
-from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in
-from specdec_kernels.cuda.paged_pass import PassNumbers
+from specdec_kernels.cuda.graphs.static_pass import StaticPass
+from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
 
+_NUM_COLUMNS = 6
+"""Numbers of each row of a loop: cached rows, first slot, three keys of the noise, and whether it is none of padding."""
 _MOST_KEPT = 64
 """Most ids that a cut keeps: enough for a guess, and found without sorting all."""
 _COLDEST = 1e-30
@@ -57,15 +59,18 @@ class StaticChain:
     ) -> None:
         self.shape = shape
         self._max_positions = max_positions
-        self.step = StaticPass(shape.last, max_context, logits.device, carry)
         num_rows, device = shape.last.num_rows, logits.device
+        size = max(num_rows, shape.last.num_requests)
+        num_heat = 0 if shape.is_greedy else 2 * num_rows
+        self.step = StaticPass(shape.last, max_context, device, carry, _NUM_COLUMNS * size + num_heat)
         self._logits = logits.new_zeros(num_rows, logits.shape[1])
         self._carry = None if carry is None else carry.new_zeros(num_rows, carry.shape[1])
-        size = max(num_rows, shape.last.num_requests)
-        self._table = torch.zeros((6, size), dtype=torch.int64, device=device)
-        self._cached, self._first_slots, self._seeds, self._samples, self._positions, self._rows = self._table
-        self._heat = torch.zeros((4, num_rows), device=device)
-        """Temperature, top-k, top-p and min-p."""
+        table, heat = self.step.more.split((_NUM_COLUMNS * size, num_heat))
+        self._cached, self._first_slots, self._seeds, self._samples, self._positions, self._rows = table.view(
+            _NUM_COLUMNS, size
+        )
+        self._heat = heat.view(torch.float32).view(4, num_heat // 2)
+        """Temperature, top-k, top-p and min-p; empty if all rows choose greedily."""
         ids = shape.rules.target_ids
         self._target_ids = None if ids is None else torch.from_numpy(ids).to(device)
         self._num_noisy = shape.rules.num_ids if ids is None or shape.rules.is_drawn else int(ids[-1]) + 1
@@ -92,28 +97,29 @@ class StaticChain:
             carry: `[B, F]` likewise.
             work: what to draft.
         """
-        count, keys = len(work.num_cached), work.keys
-        self.step.send(host, numbers, carry)
+        count = len(work.num_cached)
+        self.step.send(host, numbers, None, more=self._numbers(work))
         self._logits[:count].copy_(logits)
         if self._carry is not None:
             assert carry is not None
             self._carry[:count].copy_(carry)
-        table = np.zeros(self._table.shape, np.int64)
-        columns = (work.num_cached, work.first_slots, keys.seeds, keys.samples, keys.positions)
-        for place, values in zip(table, columns, strict=False):
-            place[:count] = values
+
+    def _numbers(self, work: ChainWork) -> Int64s:
+        """Return what the choices of a loop read."""
+        count, keys = len(work.num_cached), work.keys
+        table = np.zeros((_NUM_COLUMNS, len(self._cached)), np.int64)
+        table[0, :count], table[1, :count] = work.num_cached, work.first_slots
+        table[2:5, :count] = keys.seeds, keys.samples, keys.positions
         table[5, :count] = 1
-        copy_in(self._table, torch.from_numpy(table))
-        if self.shape.is_greedy:
-            return
         heat = np.zeros(self._heat.shape, np.float32)
-        # A positive temperature that float32 rounds to 0 is still not greedy.
-        heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
+        if not self.shape.is_greedy:
+            # A positive temperature that float32 rounds to 0 is still not greedy.
+            heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
         if self.shape.has_cuts:
             heat[1:, :count] = np.array(
                 [(k or _MOST_KEPT, p, floor) for k, p, floor in work.cuts], np.float32
             ).T
-        copy_in(self._heat, torch.from_numpy(heat))
+        return np.concatenate((table.reshape(-1), heat.reshape(-1).view(np.int64)))
 
     def run(self, run_pass: Callable[[StaticPass], Tensors]) -> Tensors:
         """Run the loop.
@@ -124,7 +130,7 @@ class StaticChain:
         """
         rules, num_steps = self.shape.rules, self.shape.num_steps
         num_rows = self.shape.last.num_rows
-        self.step.make_tables()
+        self.step.make_inputs()
         logits, carry = self._logits, self._carry
         ids, confidences, draft_probs = [], [], []
         first = logits[:, :0]

@@ -2,72 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 
-from specdec.interfaces import HostRows, PackedBatch, Segment
+from specdec.interfaces import HostRows, PackedBatch, Segment, UnreadIds
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches
+
+_MOST_DRAFTED = 4
+"""Room for drafted ids that are on the device, per row of the pass: where drafts differ in length, some are no rows."""
 
 
 class StaticPass:
     """A padded pass that is refilled before each replay.
 
     Padding rows have token 0 at position 0 and write to no slot; padding requests have no rows. The numbers are one tensor, so
-    that those of a pass that the host knows are sent to their places by one transfer.
+    that those of a pass that the host knows are sent to their places by one transfer. Rows take their ids by their place in it,
+    and so from the host or from a draft on the device.
 
     Args:
         shape: its sizes.
         max_context: maximum sequence length, in tokens.
         device: where its tensors are.
         features: `[T, F]` of a head's pass, for their width and dtype; None for a model's pass.
+        num_more: how many further numbers are sent with it.
     """
 
     def __init__(
-        self, shape: PassShape, max_context: int, device: torch.device, features: torch.Tensor | None
+        self,
+        shape: PassShape,
+        max_context: int,
+        device: torch.device,
+        features: torch.Tensor | None,
+        num_more: int = 0,
     ) -> None:
         self._shape = shape
         num_rows, num_requests = shape.num_rows, shape.num_requests
         has_mask, width = shape.mask_words > 0, shape.num_branches
-        sizes = [num_rows] * 3 + [num_requests + 1] + [num_requests] * 2 + [num_rows]
-        sizes += [num_rows * shape.mask_words, num_rows * has_mask, 2 * num_requests * width]
-        # Even sizes keep the parts on addresses that kernels are compiled for.
-        self._starts = np.cumsum([0, *(size + size % 2 for size in sizes)]).tolist()
-        self._numbers = torch.from_numpy(self._empty()).to(device)
-        (
-            token_ids,
-            positions,
-            slots,
-            starts,
-            lengths,
-            self._first_pages,
-            self.logits_rows,
-            words,
-            places,
-            branches,
-        ) = (
-            self._numbers[start : start + size] for start, size in zip(self._starts[:-1], sizes, strict=True)
+        self._at = _places(
+            {
+                "ids": num_rows,
+                "positions": num_rows,
+                "slots": num_rows,
+                "query_starts": num_requests + 1,
+                "context_lens": num_requests,
+                "first_pages": num_requests,
+                "logits_rows": num_rows,
+                "tree_mask": num_rows * shape.mask_words,
+                "tree_positions": num_rows * has_mask,
+                "branches": 2 * num_requests * width,
+                "sources": num_rows,
+                "more": num_more,
+                "drafted": _MOST_DRAFTED * num_rows,
+            }
         )
+        self._num_sent = self._at["drafted"].start
+        self._numbers = torch.from_numpy(self._empty()).to(device)
+        part = {name: self._numbers[place] for name, place in self._at.items()}
+        self._first_pages, self._sources, self._drafted = (
+            part["first_pages"],
+            part["sources"],
+            part["drafted"],
+        )
+        self.logits_rows, self.more = part["logits_rows"], part["more"]
         self._pages = torch.arange(shape.table_width, device=device)
-        self._branches = branches.view(2, num_requests, width)
+        self._branches = part["branches"].view(2, num_requests, width)
         self.rows = PagedPass(
             page_size=shape.page_size,
-            slots=slots,
-            query_starts=starts,
-            context_lens=lengths,
+            slots=part["slots"],
+            query_starts=part["query_starts"],
+            context_lens=part["context_lens"],
             block_tables=self._numbers.new_zeros((num_requests, shape.table_width)),
             max_context_len=shape.max_context_len,
-            tree_mask=words.view(num_rows, -1) if has_mask else None,
-            positions=places if has_mask else None,
+            tree_mask=part["tree_mask"].view(num_rows, -1) if has_mask else None,
+            positions=part["tree_positions"] if has_mask else None,
             outputs={},
         )
         self.features = None if features is None else features.new_zeros((num_rows, *features.shape[1:]))
         longest = min(shape.max_context_len, max_context)
         self.batch = PackedBatch(
-            token_ids=token_ids,
-            positions=positions,
+            token_ids=torch.zeros_like(part["ids"]),
+            positions=part["positions"],
             segments=[Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=longest - num_rows)],
-            slots=slots,
+            slots=self.rows.slots,
             logits_rows=None,
         )
 
@@ -78,37 +97,63 @@ class StaticPass:
         tensors = [self.rows.block_tables, *outputs, *([] if self.features is None else [self.features])]
         return sum(tensor.nbytes for tensor in tensors)
 
-    def make_tables(self) -> None:
-        """Write the block tables; the first operations of a recording."""
+    def make_inputs(self) -> None:
+        """Write token ids and block tables; the first operations of a recording."""
+        torch.index_select(self._numbers, 0, self._sources, out=self.batch.token_ids)
         torch.add(self._first_pages[:, None], self._pages, out=self.rows.block_tables)
         if self._shape.num_branches:
             add_branches(self.rows.block_tables, self._branches)
 
-    def send(self, host: HostRows, numbers: PassNumbers, features: torch.Tensor | None) -> None:
-        """Send a pass into these tensors; its sizes must not exceed the shape's."""
-        num_rows, together = len(host.token_ids), self._empty()
-        ends = np.full(len(self.rows.query_starts), num_rows)
-        ends[: len(numbers.query_starts)] = numbers.query_starts
-        rows = np.empty(0, np.int64) if host.logits_rows is None else host.logits_rows
-        parts = [
-            host.token_ids,
-            host.positions,
-            host.slots,
-            ends,
-            numbers.context_lens,
-            numbers.first_pages,
-            rows,
-        ]
-        if numbers.tree_mask is not None and numbers.positions is not None:
-            parts += [numbers.tree_mask.reshape(-1), numbers.positions]
-        for start, part in zip(self._starts, parts, strict=False):
-            together[start : start + len(part)] = part
+    def has_room(self, drafted: UnreadIds | None) -> bool:
+        """Return whether the ids of a draft on the device fit."""
+        return drafted is None or drafted.token_ids.numel() <= len(self._drafted)
+
+    def send(
+        self,
+        host: HostRows,
+        numbers: PassNumbers,
+        features: torch.Tensor | None,
+        *,
+        drafted: UnreadIds | None = None,
+        more: Int64s | None = None,
+    ) -> None:
+        """Send a pass into these tensors; its sizes must not exceed the shape's.
+
+        Args:
+            host: the pass.
+            numbers: the same in the form that the kernels read.
+            features: `[T, F]` of a head's pass; None leaves them as they are.
+            drafted: see `PackedBatch.drafted`.
+            more: further numbers, for `more`.
+        """
+        num_rows, together, at = len(host.token_ids), self._empty(), self._at
+        together[at["query_starts"]] = num_rows
+        parts = {
+            "ids": host.token_ids,
+            "positions": host.positions,
+            "slots": host.slots,
+            "query_starts": numbers.query_starts,
+            "context_lens": numbers.context_lens,
+            "first_pages": numbers.first_pages,
+            "logits_rows": host.logits_rows,
+            "tree_mask": None if numbers.tree_mask is None else numbers.tree_mask.reshape(-1),
+            "tree_positions": numbers.positions,
+            "more": more,
+        }
+        for name, part in parts.items():
+            if part is not None:
+                start = at[name].start
+                together[start : start + len(part)] = part
         if numbers.branches is not None:
             _, size, width = numbers.branches.shape
             self._host_branches(together)[:, :size, :width] = numbers.branches
-        copy_in(self._numbers, torch.from_numpy(together))
-        if self.features is not None:
-            assert features is not None
+        if drafted is not None:
+            is_drafted = np.flatnonzero(host.token_ids < 0)
+            first = self._num_sent - 1
+            together[at["sources"].start + is_drafted] = first - host.token_ids[is_drafted]
+            drafted.scored(self._numbers.device, out=self._drafted[: drafted.token_ids.numel()])
+        copy_in(self._numbers[: self._num_sent], torch.from_numpy(together[: self._num_sent]))
+        if self.features is not None and features is not None:
             count = len(features)
             self.features[:count].copy_(features)
             if count < len(self.features):
@@ -116,17 +161,26 @@ class StaticPass:
 
     def _host_branches(self, numbers: Int64s) -> Int64s:
         """Return the branches in the numbers of a pass, as a view `[2, B, W]`."""
-        shape, start = self._shape, self._starts[9]
-        count = 2 * shape.num_requests * shape.num_branches
-        return numbers[start : start + count].reshape(2, shape.num_requests, shape.num_branches)
+        shape = self._shape
+        return numbers[self._at["branches"]].reshape(2, shape.num_requests, shape.num_branches)
 
     def _empty(self) -> Int64s:
         """Return the numbers of a pass of padding."""
-        numbers, starts = np.zeros(self._starts[-1], np.int64), self._starts
-        numbers[starts[2] : starts[3]] = -1
-        numbers[starts[7] : starts[8]] = -1
+        at = self._at
+        numbers = np.zeros(at["drafted"].stop, np.int64)
+        numbers[at["slots"]] = numbers[at["tree_mask"]] = -1
+        numbers[at["sources"]] = np.arange(self._shape.num_rows)
         self._host_branches(numbers)[0] = self._shape.max_context_len
         return numbers
+
+
+def _places(sizes: Mapping[str, int]) -> dict[str, slice]:
+    """Return the places of parts of one tensor; even ones, so that they are at addresses that kernels are compiled for."""
+    places, start = {}, 0
+    for name, size in sizes.items():
+        places[name] = slice(start, start + size)
+        start += size + size % 2
+    return places
 
 
 def copy_in(place: torch.Tensor, numbers: torch.Tensor) -> None:

@@ -1,0 +1,154 @@
+"""Drafts whose lengths are known and whose ids are read with the verdict, or when something on the host needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from speccheck.engines import engine_of, make_llm, proposer_of, scripted, tokens_of
+
+from specdec import LLM, SamplingParams
+from specdec.engine.speculation.check_draft import DraftError, check_draft, select_rows
+from specdec.interfaces import Draft, DraftSampling, UnreadIds
+
+VOCAB = 9
+GARBAGE = 2**40
+"""Stands behind the nodes of a row, where anything may stand."""
+IDS = torch.tensor([[1, 2, 3], [4, GARBAGE, -7], [VOCAB, -1, 8]])
+
+
+def unread(num_nodes: tuple[int, ...] = (3, 1, 2)) -> Draft:
+    return Draft(IDS.clone(), num_nodes=num_nodes)
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[UnreadIds]:
+    """The ids that were read by themselves."""
+    reads: list[UnreadIds] = []
+    known = UnreadIds.known.fget
+    assert known is not None
+
+    def counted(ids: UnreadIds) -> list[tuple[int, ...]]:
+        if ids.num_outside is None:
+            reads.append(ids)
+        return known(ids)
+
+    monkeypatch.setattr(UnreadIds, "known", property(counted))
+    return reads
+
+
+def test_lengths_are_known_before_the_ids(monkeypatch) -> None:
+    reads = count_reads(monkeypatch)
+    draft, num_cut, flaw = check_draft(unread(), [3, 3, 3], VOCAB)
+    assert (draft.num_nodes, num_cut, flaw) == ([3, 1, 2], 0, None)
+    assert not reads
+    assert [list(row) for row in draft.rows] == [[1, 2, 3], [4], [8, 0]]  # the nearest ids of the vocabulary
+    assert len(reads) == 1
+    assert draft.unread is not None
+    assert draft.unread.num_outside == 2
+    assert draft.unread.scored(torch.device("cpu")).view(3, 3)[:, :2].tolist() == [[1, 2], [4, 8], [8, 0]]
+
+
+def test_caps_cut_and_rows_are_selected(monkeypatch) -> None:
+    reads = count_reads(monkeypatch)
+    draft, num_cut, flaw = check_draft(unread(), [2, 0, 2], VOCAB)
+    assert (draft.num_nodes, num_cut, flaw) == ([2, 0, 2], 2, "more nodes than max_nodes")
+    for indices in ([0, 1], [2, 0], []):
+        chosen = select_rows(draft, indices)
+        assert chosen.num_nodes == [draft.num_nodes[index] for index in indices]
+        assert not reads
+        assert [list(row) for row in chosen.rows] == [[[1, 2], [], [8, 0]][index] for index in indices]
+        reads.clear()
+
+
+def test_ids_that_came_with_a_verdict_are_not_read_again(monkeypatch) -> None:
+    reads = count_reads(monkeypatch)
+    draft, _, _ = check_draft(unread(), [3, 3, 3], VOCAB)
+    assert draft.unread is not None
+    draft.unread.take(draft.unread.token_ids.tolist())
+    assert (draft.rows[0][1:], draft.rows[2][-1], draft.unread.num_outside) == ((2, 3), 0, 2)
+    assert not reads
+
+
+def test_nothing_is_the_plugins_afterwards() -> None:
+    offered = unread()
+    draft, _, _ = check_draft(offered, [3, 3, 3], VOCAB)
+    offered.token_ids.zero_()
+    assert list(draft.rows[0]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_nodes": (3, 1)},
+        {"num_nodes": (3, 1, 4)},
+        {"num_nodes": (3, -1, 2)},
+        {"num_nodes": [3, 1, 2]},
+        {"parents": torch.tensor([[-1, 0, 0]] * 3)},
+        {"confidence": torch.rand(3, 3)},
+        {"node_probs": torch.full((3, 4, VOCAB), 1 / VOCAB), "sampling": DraftSampling.IID},
+    ],
+    ids=str,
+)
+def test_what_it_cannot_be_is_refused(wrong) -> None:
+    with pytest.raises(DraftError, match="num_nodes"):
+        check_draft(replace(unread(), **wrong), [3, 3, 3], VOCAB)
+
+
+def drafting(llm: LLM, spoil: Callable[[torch.Tensor], torch.Tensor] = torch.clone) -> LLM:
+    """Let the engine's scripted proposer give lengths, and ids after `spoil`."""
+    proposer = proposer_of(llm)
+    plain = proposer.draft
+
+    def draft(batch) -> Draft:
+        made = plain(batch)
+        lengths = tuple(len(row) for row in made.rows)
+        is_node = torch.arange(made.token_ids.shape[1]) < torch.tensor(lengths)[:, None]
+        return Draft(torch.where(is_node, spoil(made.token_ids), GARBAGE), num_nodes=lengths)
+
+    proposer.draft = draft
+    return llm
+
+
+CASES = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {},
+    "penalties": {"repetition_penalty": 1.3, "frequency_penalty": 0.2},
+    "biased": {"logit_bias": {3: 1.0}, "logprobs": 2},
+}
+
+
+@pytest.mark.parametrize("sampler", ["strict", "probabilistic"])
+@pytest.mark.parametrize("case", CASES)
+def test_output_is_that_without_drafts(subject, case, sampler) -> None:
+    params = SamplingParams(
+        **{"temperature": 0.8, "seed": 7, "max_tokens": 12, "ignore_eos": True} | CASES[case]
+    )
+    expected = tokens_of(make_llm(subject.model), subject.prompts, params)
+    texts = [[*p, *e] for p, e in zip(subject.prompts, expected, strict=True)]
+    llm = drafting(make_llm(subject.model, scripted(k=3, texts=texts, rejection_sample_method=sampler)))
+    got = tokens_of(llm, subject.prompts, params)
+    metrics = engine_of(llm).metrics
+    assert (metrics.proposer_errors, metrics.proposer_nodes_cut) == (0, 0)
+    assert metrics.num_accepted_tokens > 0
+    if sampler == "strict" or case == "greedy":
+        assert got == expected
+
+
+def test_ids_outside_the_vocabulary_cost_only_themselves(subject) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+    expected = tokens_of(make_llm(subject.model), subject.prompts, params)
+    texts = [[*p, *e] for p, e in zip(subject.prompts, expected, strict=True)]
+
+    def spoil(ids: torch.Tensor) -> torch.Tensor:
+        return torch.where(torch.arange(ids.shape[1]) == 1, GARBAGE, ids)
+
+    llm = drafting(make_llm(subject.model, scripted(k=3, texts=texts)), spoil)
+    assert tokens_of(llm, subject.prompts, params) == expected
+    metrics = engine_of(llm).metrics
+    assert metrics.num_accepted_tokens > 0
+    assert metrics.proposer_nodes_cut > 0
+    strict = drafting(make_llm(subject.model, scripted(k=3, texts=texts), strict_drafts=True), spoil)
+    with pytest.raises(DraftError, match="an id outside the vocabulary"):
+        strict.generate(subject.prompts, params)
