@@ -13,7 +13,7 @@ from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
 from specdec import LLM
-from specdec.interfaces import HostRows, PackedBatch, Segment, UnreadIds
+from specdec.interfaces import Along, HostRows, PackedBatch, Segment, UnreadIds
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
@@ -116,6 +116,27 @@ def test_rows_take_ids_that_the_host_has_not_read() -> None:
     assert made.num_recordings == 1
     many = UnreadIds(torch.zeros((9, 11), dtype=torch.int64), [11] * 9, 50)
     assert made.forward(PackedBatch.of_rows(host, plain.segments, CPU, many)) is None, "no room"
+
+
+def test_what_follows_a_pass_is_sent_with_it() -> None:
+    made, arrays = (
+        graphs(Rerun()),
+        [np.arange(5), np.array([0.5, 2.0, 4.0], np.float32), np.array([[True], [False]])],
+    )
+    plain = step([3, 1], [5, 9])
+    assert made.forward(plain) is None
+    for size in (5, 40_000):  # which is more than there is room for, so that it is sent by itself
+        along = Along([np.arange(size), *arrays[1:]])
+        batch = PackedBatch.of_rows(plain.host, plain.segments, CPU, None, along)
+        tokens, _ = made.forward(batch)
+        assert torch.equal(tokens, 2.0 * plain.token_ids[:, None])
+        found = along.on(CPU)
+        assert [each.dtype for each in found] == [torch.int64, torch.float32, torch.bool]
+        assert [each.tolist() for each in found] == [
+            list(range(size)),
+            *(array.tolist() for array in arrays[1:]),
+        ]
+        assert {each.data_ptr() % 16 for each in found} == {0}
 
 
 @pytest.mark.parametrize("branched", [0, 2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from speccheck.recorder import use_backends
 
 from specdec import SamplingParams
 from specdec.interfaces import (
+    Along,
     Backend,
     CheckedDraft,
     Declined,
@@ -28,7 +28,7 @@ from specdec.interfaces import (
 )
 from specdec.logits.logprobs import listings
 from specdec.samplers import StrictSampler, choice
-from specdec_kernels.cuda.verification import judge_on_device, walk_on_device
+from specdec_kernels.cuda.verification import JudgeOnDevice, WalkOnDevice
 from specdec_kernels.triton import Backend as Implementation
 from specdec_kernels.triton import dispatch
 from specdec_samplers import BlockSampler, ProbabilisticSampler
@@ -39,10 +39,10 @@ SAMPLERS = {
     "rejection_verify": ProbabilisticSampler(SamplerConfig()),
     "block_verify": BlockSampler(SamplerConfig()),
 }
-VERIFY: dict[str, Verify] = {
-    "strict_verify": walk_on_device,
-    "rejection_verify": partial(judge_on_device, "rejection_verify"),
-    "block_verify": partial(judge_on_device, "block_verify"),
+VERIFY = {
+    "strict_verify": WalkOnDevice(),
+    "rejection_verify": JudgeOnDevice("rejection_verify"),
+    "block_verify": JudgeOnDevice("block_verify"),
 }
 
 
@@ -94,6 +94,8 @@ def test_kernels_decide_what_torch_decides(operation, is_drawn, kind) -> None:
         expected = SAMPLERS[operation].verify_with_torch(scores, draft, batch)
         got = VERIFY[operation](scores, draft, batch)
         assert got is not None
+        along = Along(VERIFY[operation].arrays(draft, batch))
+        assert got == VERIFY[operation](scores, replace(draft, along=along), batch)
         assert [list(row) for row in got.accepted_nodes] == [list(row) for row in expected.accepted_nodes]
         assert [list(row) for row in got.token_ids] == [list(row) for row in expected.token_ids]
         num_accepted += sum(got.num_accepted)

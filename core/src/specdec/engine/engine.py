@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence as Ids
+from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -146,9 +147,11 @@ class Engine:
         times.append(perf_counter() - ONCE.seconds)
         draft = self._propose(scheduled)
         times.append(perf_counter() - ONCE.seconds)
+        batch = _verify_batch(scheduled, draft)
+        along = self._sampler.ahead(draft, batch, self._scorer.cache.device)
+        draft = replace(draft, along=along)
         scores = sound_rows(self._scorer.score(scheduled, draft))
         times.append(perf_counter() - ONCE.seconds)
-        batch = _verify_batch(scheduled, draft)
         verdict = self._sampler.verify(scores, draft, batch)
         verdict = check_verdict(verdict, batch.num_nodes, scores, self._sampler.name)
         if self._speculation is not None:

@@ -8,7 +8,7 @@ their own is in `part`, `grammar`, `model_files` and `layer_states`. `SPECDEC_AP
 """
 
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
-from specdec.interfaces.backend import Backend, Declined, Verify
+from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
@@ -33,6 +33,7 @@ from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.score_batch import KeptStates, LogitsRules, ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
+from specdec.interfaces.sent import Along
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
 from specdec.interfaces.top_k import TargetTopK
 from specdec.interfaces.unread import UnreadIds
@@ -42,6 +43,7 @@ __all__ = [
     "ONCE",
     "PADDING_ID",
     "SPECDEC_API",
+    "Along",
     "Attention",
     "AttentionFactory",
     "AttentionNeeds",
@@ -83,6 +85,7 @@ __all__ = [
     "Proposer",
     "ProposerConfig",
     "QuantizedLinear",
+    "ReadsAhead",
     "RequestArgs",
     "RequestStats",
     "Resolve",

@@ -8,10 +8,11 @@ implementation with its own on a small problem before it is used.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -25,6 +26,14 @@ from specdec.interfaces.scorer import Scores
 
 Verify = Callable[[Scores, CheckedDraft, VerifyBatch], Verdict | None]
 """Decides a batch as `Sampler.verify` does; None for a batch that it does not take, which torch then decides."""
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A `Verify` that finds in `CheckedDraft.along` what it reads on the device beside the logits."""
+
+    def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> Sequence[npt.NDArray[Any]]:
+        """Return what it reads of a batch, in the order in which it takes it."""
 
 
 @dataclass(frozen=True)

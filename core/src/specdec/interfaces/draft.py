@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from specdec.interfaces.sent import Along
 from specdec.interfaces.unread import UnreadIds
 
 PADDING_ID = -1
@@ -139,6 +140,8 @@ class CheckedDraft:
     """`[B]` see `Draft.confidence`; for proposers that call others."""
     unread: UnreadIds | None = None
     """The ids of all rows, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
+    along: Along | None = None
+    """What the sampler reads of the batch, which the scorer sends to the device with its pass; see `Sampler.ahead`."""
 
     @property
     def num_nodes(self) -> list[int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces.sent import sent_together
+from specdec.interfaces.sent import Along, sent_together
 from specdec.interfaces.unread import UnreadIds
 
 Int64s = npt.NDArray[np.int64]
@@ -76,6 +76,8 @@ class PackedBatch:
     """With `host`: where the tensors are."""
     drafted: UnreadIds | None = field(default=None, init=False)
     """With `host`: ids on the device that the host has not read; None if it knows all."""
+    along: Along | None = field(default=None, init=False)
+    """With `host`: what is sent with it, for what follows the pass."""
 
     @classmethod
     def of_rows(
@@ -84,11 +86,12 @@ class PackedBatch:
         segments: list[Segment],
         device: torch.device,
         drafted: UnreadIds | None = None,
+        along: Along | None = None,
     ) -> PackedBatch:
         """Return a pass whose tensors are sent, together, when one of them is first read."""
         batch: PackedBatch = object.__new__(cls)
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
-        batch.drafted = drafted
+        batch.drafted, batch.along = drafted, along
         if device.type == "cpu":  # which shares the host's memory
             batch.token_ids = _with_drafted(torch.from_numpy(rows.token_ids), drafted)
             batch.positions = torch.from_numpy(rows.positions)
@@ -105,12 +108,17 @@ class PackedBatch:
         if name not in _SENT or self.host is None:
             raise AttributeError(name)
         rows, is_single = self.host, len(self.segments) == 1
-        arrays = [rows.token_ids, rows.positions, *([] if is_single else [rows.slots])]
+        arrays: list[npt.NDArray[Any]] = [rows.token_ids, rows.positions]
+        arrays += [] if is_single else [rows.slots]
         arrays += [] if rows.logits_rows is None else [rows.logits_rows]
+        if self.along is not None:
+            arrays.append(self.along.packed)
         tensors = iter(sent_together(arrays, self.device))
         self.token_ids, self.positions = _with_drafted(next(tensors), self.drafted), next(tensors)
         self.slots = None if is_single else next(tensors)
-        self.logits_rows = next(tensors, None)
+        self.logits_rows = None if rows.logits_rows is None else next(tensors)
+        if self.along is not None:
+            self.along.arrive(next(tensors))
         found: torch.Tensor | None = getattr(self, name)
         return found
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from pydantic import BaseModel, ConfigDict
 
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.scorer import Scores
+from specdec.interfaces.sent import Along
 from specdec.sampling_params import SamplingParams
 
 
@@ -90,6 +92,10 @@ class Sampler(ABC):
 
     def __init__(self, config: SamplerConfig) -> None:
         self.config = config
+
+    def ahead(self, draft: CheckedDraft, batch: VerifyBatch, device: torch.device) -> Along | None:
+        """Return what `verify` will read on a device of this draft and batch, to be sent with the pass; None for nothing."""
+        return None
 
     @abstractmethod
     def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:

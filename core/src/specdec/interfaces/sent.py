@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,56 @@ def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def sent_together(arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> list[torch.Tensor]:
     """Return arrays as tensors on a device, by one transfer."""
-    tensors = [torch.from_numpy(array) for array in arrays]
-    ends = np.cumsum([-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays]).tolist()
-    buffer, starts = np.empty(ends[-1], np.uint8), [0, *ends[:-1]]
-    for start, array in zip(starts, arrays, strict=True):
+    return unpacked(sent(torch.from_numpy(packed(arrays)), device), arrays)
+
+
+def packed(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
+    """Return the bytes of arrays, each at an aligned place."""
+    buffer = np.empty(sum(map(_size, arrays)), np.uint8)
+    start = 0
+    for array in arrays:
         buffer[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    parts = sent(torch.from_numpy(buffer), device).split(np.diff([0, *ends]).tolist())
+        start += _size(array)
+    return buffer
+
+
+def unpacked(buffer: torch.Tensor, arrays: Sequence[npt.NDArray[Any]]) -> list[torch.Tensor]:
+    """Return views of a device's copy of `packed(arrays)`, one for each array."""
+    parts = buffer.split([_size(array) for array in arrays])
     return [
-        part[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for part, tensor in zip(parts, tensors, strict=True)
+        part[: array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
+        for part, array in zip(parts, arrays, strict=True)
     ]
+
+
+def _size(array: npt.NDArray[Any]) -> int:
+    """Return the bytes of an array with what aligns the next one."""
+    return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+class Along:
+    """Arrays that go to a device together with a pass, or by themselves if they are read before.
+
+    Args:
+        arrays: the arrays.
+    """
+
+    def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        self._arrays = arrays
+        self._there: list[torch.Tensor] | None = None
+
+    @cached_property
+    def packed(self) -> npt.NDArray[np.uint8]:
+        """The bytes to send."""
+        return packed(self._arrays)
+
+    def arrive(self, buffer: torch.Tensor) -> None:
+        """Take the device's copy of `packed`."""
+        self._there = unpacked(buffer, self._arrays)
+
+    def on(self, device: torch.device) -> list[torch.Tensor]:
+        """Return the arrays as tensors on the device."""
+        if self._there is None:
+            self.arrive(sent(torch.from_numpy(self.packed), device))
+        assert self._there is not None
+        return self._there

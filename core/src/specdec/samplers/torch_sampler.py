@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
+import torch
+
+from specdec.interfaces.backend import ReadsAhead
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
+from specdec.interfaces.sent import Along
 from specdec.samplers.choice import fast_verify
 
 
@@ -22,6 +26,12 @@ class TorchSampler(Sampler):
 
     api_version: ClassVar[int] = SPECDEC_API
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
+
+    def ahead(self, draft: CheckedDraft, batch: VerifyBatch, device: torch.device) -> Along | None:
+        """See `Sampler.ahead`."""
+        fast: object = fast_verify(self, self.verify_with_torch, device)
+        arrays = fast.arrays(draft, batch) if isinstance(fast, ReadsAhead) else ()
+        return Along(arrays) if arrays else None
 
     def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""

@@ -93,7 +93,7 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
     has_all = len(logits_rows) == row and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     host = HostRows(np.concatenate(tokens), np.concatenate(positions), np.concatenate(slots), wanted)
-    step.batch = PackedBatch.of_rows(host, segments, device, unread)
+    step.batch = PackedBatch.of_rows(host, segments, device, unread, draft.along)
     return step
 
 

@@ -65,13 +65,13 @@ class TritonBackend(Backend):
         declined = _declined(device)
         if declined is not None:
             return declined
-        from specdec_kernels.cuda.verification import judge_on_device, walk_on_device
+        from specdec_kernels.cuda.verification import JudgeOnDevice, WalkOnDevice
 
         if sampler == "strict":
-            return walk_on_device
+            return WalkOnDevice()
         if sampler not in _OPERATIONS:
             return Declined(f"it does not verify by {sampler!r}")
-        return partial(judge_on_device, _OPERATIONS[sampler])
+        return JudgeOnDevice(_OPERATIONS[sampler])
 
     def row_operations(self, device: torch.device) -> RowOperations | Declined:
         """See `Backend.row_operations`."""

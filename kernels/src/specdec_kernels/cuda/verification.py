@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn.functional import pad
 
-from specdec.interfaces import PADDING_ID, CheckedDraft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import PADDING_ID, Along, CheckedDraft, Scores, Verdict, VerifyBatch
 from specdec.logits import list_logprobs, read_listings
-from specdec.runner import sent_together
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.triton import ChainVerdict, PathVerdict
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.strict_verify import strict_verify
 from specdec_samplers import normalised
 
+Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
 
 
@@ -45,7 +46,7 @@ class _Results:
         given = ids, scores.is_sound
         self._scores, self._num_tokens = scores, num_tokens
         self._shapes = [(size, width) if width else (size,) for width in widths]
-        self.listed = np.array([row for row, count in enumerate(batch.num_logprobs) if count >= 0], np.int64)
+        self.listed = _listed(batch)
         """Rows that list log probabilities."""
         self._most = min(max(batch.num_logprobs, default=0), scores.raw_logits.shape[1])
         num_listed = len(self.listed) * num_tokens * (2 + 2 * self._most)
@@ -101,105 +102,151 @@ class _Results:
         )
 
 
-def walk_on_device(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
-    """Verify chains or trees along the target's drawn tokens; synchronises once. None for a batch without drafts.
+class _Given(NamedTuple):
+    """What every kernel reads of a batch beside the logits, on the device."""
 
-    Args:
-        scores: p-logits; temperature is already applied.
-        draft: a checked draft.
-        batch: facts about its rows.
-    """
-    size = len(batch.num_nodes)
-    if not size:
-        return None
-    width = max(batch.num_nodes)
-    more = [] if draft.parents is None or not width else [_padded(draft.parents, width)]
-    results = _Results(scores, draft, (0, width + 1, width) if width else (0, 1), batch, width + 1)
-    given, *others = _arguments(scores, draft, batch, width, [results.listed, *more])
-    listed, *parents = others
-    nodes = results.parts[2] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
-    out = PathVerdict(results.parts[0], results.parts[1].view(size, width + 1), nodes)
-    with kernels_on(scores.logits.device):
-        strict_verify(*given, parents=parents[0] if parents else None, out=out)
-    if len(listed):
-        results.list_logprobs(listed, given[2], nodes, out.token_ids)
-    (counts, tokens, *paths), is_sound, logprobs = results.read()
-    paths = paths[0] if paths else [[] for _ in counts]
-    return Verdict(
-        [row[:count] for row, count in zip(paths, counts, strict=True)],
-        [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
-        is_sound,
-        logprobs,
-    )
+    row_starts: torch.Tensor
+    num_nodes: torch.Tensor
+    temperatures: torch.Tensor
+    """`[B]` float32: 0 for greedy requests, 1 for others, whose logits have their temperature applied."""
+    keys: NoiseKeys
+    listed: torch.Tensor
+    """Rows that list log probabilities."""
+    token_ids: torch.Tensor
+    parents: torch.Tensor | None
 
 
-def judge_on_device(
-    operation: str, scores: Scores, draft: CheckedDraft, batch: VerifyBatch
-) -> Verdict | None:
-    """Verify chains by a kernel that compares p and q, with one synchronisation; None for batches that the kernels do not take.
+class WalkOnDevice:
+    """Verifies chains or trees along the target's drawn tokens; synchronises once. None for a batch without requests."""
+
+    def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
+        """See `ReadsAhead.arrays`."""
+        return _arrays(draft, batch, _row_starts(batch))
+
+    def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
+        """Decide a batch; see `Verify`."""
+        size = len(batch.num_nodes)
+        if not size:
+            return None
+        width = _width(draft, batch)
+        results = _Results(scores, draft, (0, width + 1, width) if width else (0, 1), batch, width + 1)
+        given = _given(scores, draft, batch)
+        nodes = results.parts[2] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
+        out = PathVerdict(results.parts[0], results.parts[1].view(size, width + 1), nodes)
+        read = given.token_ids, given.row_starts, given.num_nodes, given.temperatures, given.keys
+        with kernels_on(scores.logits.device):
+            strict_verify(scores.logits, *read, parents=given.parents, out=out)
+        if len(given.listed):
+            results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
+        (counts, tokens, *paths), is_sound, logprobs = results.read()
+        paths = paths[0] if paths else [[] for _ in counts]
+        return Verdict(
+            [row[:count] for row, count in zip(paths, counts, strict=True)],
+            [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
+            is_sound,
+            logprobs,
+        )
+
+
+class JudgeOnDevice:
+    """Verifies chains by a kernel that compares p and q; synchronises once. None for batches that the kernels do not take.
 
     Args:
         operation: `rejection_verify` or `block_verify`.
-        scores: p-logits; temperature is already applied.
-        draft: a checked draft.
-        batch: facts about its rows.
     """
-    device, size = scores.logits.device, len(batch.num_nodes)
-    if not size or batch.is_all_greedy or draft.parents is not None:
-        return None
-    drawn = draft.drawn
-    if drawn is not None and drawn.vocab_map is not None:
-        return None
-    judge = getattr(import_module(f"specdec_kernels.triton.{operation}"), operation)
-    width = max(batch.num_nodes) if drawn is None else drawn.token_ids.shape[1]
-    has_q = drawn is not None and drawn.node_probs.shape[2] > 0
-    is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
-    results = _Results(scores, draft, (0, width + 1), batch, width + 1)
-    given, listed, *flags = _arguments(
-        scores, draft, batch, width, [results.listed, *([is_sampled] if has_q else [])]
-    )
-    probs = is_drawn = None
-    if drawn is not None and has_q:
-        kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
-        probs = normalised(drawn.node_probs, torch.empty(0, dtype=kind, device=device))
-        probs = probs if probs.stride(-1) == 1 else probs.contiguous()
-        is_drawn = flags[0] if drawn.has_probs is None else flags[0] & drawn.has_probs.to(device)
-        logits, ids, *rest = given
-        given = logits, torch.where(is_drawn[:, None], drawn.token_ids.to(device), ids), *rest
-    with kernels_on(device):
-        out = ChainVerdict(results.parts[0], results.parts[1])
-        judge(*given, draft_probs=probs, has_probs=is_drawn, out=out)
-    if len(listed):
-        steps = torch.arange(width, device=device).expand(size, -1)
-        nodes = torch.minimum(steps, given[3][:, None] - 1)
-        results.list_logprobs(listed, given[2], nodes, out.token_ids)
-    (counts, tokens), is_sound, logprobs = results.read()
-    return Verdict(
-        [list(range(count)) for count in counts],
-        [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
-        is_sound,
-        logprobs,
-    )
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+
+    def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
+        """See `ReadsAhead.arrays`."""
+        return _arrays(draft, batch, _row_starts(batch)) if _is_for_kernels(draft, batch) else []
+
+    def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
+        """Decide a batch; see `Verify`."""
+        if not _is_for_kernels(draft, batch):
+            return None
+        device, size, drawn = scores.logits.device, len(batch.num_nodes), draft.drawn
+        width = _width(draft, batch)
+        results = _Results(scores, draft, (0, width + 1), batch, width + 1)
+        given = _given(scores, draft, batch)
+        judge = getattr(import_module(f"specdec_kernels.triton.{self._operation}"), self._operation)
+        ids, probs, is_drawn = given.token_ids, None, None
+        if drawn is not None and drawn.node_probs.shape[2] > 0:
+            kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
+            probs = normalised(drawn.node_probs, torch.empty(0, dtype=kind, device=device))
+            probs = probs if probs.stride(-1) == 1 else probs.contiguous()
+            is_drawn = given.temperatures > 0
+            if drawn.has_probs is not None:
+                is_drawn &= drawn.has_probs.to(device)
+            ids = torch.where(is_drawn[:, None], drawn.token_ids.to(device), ids)
+        read = ids, given.row_starts, given.num_nodes, given.temperatures, given.keys
+        with kernels_on(device):
+            out = ChainVerdict(results.parts[0], results.parts[1])
+            judge(scores.logits, *read, draft_probs=probs, has_probs=is_drawn, out=out)
+        if len(given.listed):
+            steps = torch.arange(width, device=device).expand(size, -1)
+            nodes = torch.minimum(steps, given.num_nodes[:, None] - 1)
+            results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
+        (counts, tokens), is_sound, logprobs = results.read()
+        return Verdict(
+            [list(range(count)) for count in counts],
+            [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
+            is_sound,
+            logprobs,
+        )
 
 
-def _arguments(
-    scores: Scores, draft: CheckedDraft, batch: VerifyBatch, width: int, more: list[npt.NDArray[Any]]
-) -> tuple[Any, ...]:
-    """Send what every kernel takes (drafted ids as scored, first rows, counts, temperatures and keys), and more arrays.
+def _is_for_kernels(draft: CheckedDraft, batch: VerifyBatch) -> bool:
+    """Return whether the kernels that compare p and q take a batch."""
+    is_reduced = draft.drawn is not None and draft.drawn.vocab_map is not None
+    return bool(batch.num_nodes) and not (batch.is_all_greedy or draft.parents is not None or is_reduced)
 
-    Returns:
-        the kernel's first arguments, and the other arrays on the device.
-    """
-    numbers = [scores.row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
-    temperatures = np.array(
-        [0.0 if params.is_greedy else 1.0 for params in batch.sampling_params], np.float32
-    )
-    device, unread = scores.logits.device, draft.unread if width else None
-    drafted = [] if unread is not None else [_padded(draft.rows, width)]
-    arrays = [*np.array(numbers, np.int64), temperatures, *drafted, *more]
-    starts, counts, seeds, positions, samples, heat, *others = sent_together(arrays, device)
-    ids = others.pop(0) if unread is None else unread.token_ids[:, :width].to(device)
-    return (scores.logits, ids, starts, counts, heat, NoiseKeys(seeds, positions, samples)), *others
+
+def _width(draft: CheckedDraft, batch: VerifyBatch) -> int:
+    """Return the number of columns of the drafted ids."""
+    return max(batch.num_nodes) if draft.drawn is None else draft.drawn.token_ids.shape[1]
+
+
+def _row_starts(batch: VerifyBatch) -> list[int]:
+    """Return the first row of each request, if their rows follow each other."""
+    return [0, *accumulate(count + 1 for count in batch.num_nodes)][:-1]
+
+
+def _listed(batch: VerifyBatch) -> Int64s:
+    """Return the rows that list log probabilities."""
+    return np.array([row for row, count in enumerate(batch.num_logprobs) if count >= 0], np.int64)
+
+
+def _arrays(draft: CheckedDraft, batch: VerifyBatch, row_starts: Sequence[int]) -> list[Array]:
+    """Return what `_given` takes, on the host: no ids of a draft that is not read, and parents only of trees."""
+    if not batch.num_nodes:
+        return []
+    numbers = [row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
+    temperatures = [0.0 if params.is_greedy else 1.0 for params in batch.sampling_params]
+    width = _width(draft, batch)
+    rows = [] if draft.unread is not None and width else [draft.rows]
+    rows += [] if draft.parents is None or not width else [draft.parents]
+    return [
+        *np.array(numbers, np.int64),
+        np.array(temperatures, np.float32),
+        _listed(batch),
+        *(_padded(each, width) for each in rows),
+    ]
+
+
+def _given(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> _Given:
+    """Return what the kernels read of a batch: sent with the pass, or sent now."""
+    device, along = scores.logits.device, draft.along
+    if along is None or [*scores.row_starts] != _row_starts(batch):
+        along = Along(_arrays(draft, batch, scores.row_starts))
+    starts, counts, seeds, positions, samples, heat, listed, *rows = along.on(device)
+    width = _width(draft, batch)
+    if draft.unread is not None and width:
+        rows.insert(0, draft.unread.token_ids[:, :width].to(device))
+    ids, *parents = rows
+    keys = NoiseKeys(seeds, positions, samples)
+    return _Given(starts, counts, heat, keys, listed, ids, parents[0] if parents else None)
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> Int64s:

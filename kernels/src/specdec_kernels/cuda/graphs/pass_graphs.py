@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 from specdec.interfaces import PackedBatch, done_once
@@ -93,7 +94,7 @@ class PassGraphs(Graphs[StaticPass]):
             half = self.num_recordings >= MAX_RECORDINGS // 2 or self.num_bytes >= MAX_BYTES // 2
             if half or self.failure is not None:
                 return
-            static = StaticPass(shape, self._max_context, device, features)
+            static = StaticPass(shape, self._max_context, device, features, _num_along(shape))
             self._record(shape, static, partial(self._run_once, static), shape.num_rows)
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
@@ -114,7 +115,7 @@ class PassGraphs(Graphs[StaticPass]):
         shape = shape_of(num_rows, numbers)
         found = self._recordings.find(shape)
         if found is None and self._recordings.is_due(shape):
-            static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
+            static = StaticPass(shape, self._max_context, batch.token_ids.device, features, _num_along(shape))
             if not static.has_room(batch.drafted):
                 return None
             static.send(host, numbers, features, drafted=batch.drafted)
@@ -123,7 +124,11 @@ class PassGraphs(Graphs[StaticPass]):
         if found is None or not found[0].has_room(batch.drafted):
             return None
         static, recording = found
-        static.send(host, numbers, features, drafted=batch.drafted)
+        more = None if batch.along is None else batch.along.packed.view(np.int64)
+        more = more if more is not None and len(more) <= len(static.more) else None
+        static.send(host, numbers, features, drafted=batch.drafted, more=more)
+        if batch.along is not None and more is not None:
+            batch.along.arrive(static.more[: len(more)].view(torch.uint8))
         recording.replay()
         self.num_replays += 1
         logits, *states = recording.outputs
@@ -177,6 +182,11 @@ class PassGraphs(Graphs[StaticPass]):
             return None
         self._recordings.keep(shape, static, recording)
         return static, recording
+
+
+def _num_along(shape: PassShape) -> int:
+    """Return the room for what is sent along with a pass: numbers of each request, and of each row."""
+    return 16 * shape.num_requests + 8 * shape.num_rows
 
 
 def own_rows(outputs: Tensors, num_rows: int) -> Tensors:
