@@ -44,6 +44,7 @@ def test_all_tokens_at_once(name: str, is_fused: bool) -> None:
 WRONG = {
     "shifted layers": ("speculators/llama", {"aux_layer_ids": [3, 5, 6]}),
     "outputs for inputs": ("modelopt/eagle3", {"aux_layer_ids": [1, 3, 4]}),
+    "a block's outputs for inputs": ("modelopt/dflash", {"aux_layer_ids": [1, 5]}),
     "another norm": ("specforge/eagle3_normed_output", {"norm_output": True}),
 }
 
@@ -56,11 +57,11 @@ def test_another_reading_is_told_apart(case: str) -> None:
 
 
 def test_there_are_heads_of_every_exporter_and_method() -> None:
-    assert len(HEADS) >= 25
+    assert len(HEADS) >= 32
     assert {name.split("/")[0] for name in HEADS} == {"modelopt", "specforge", "speculators"}
-    assert {head["method"] for head in HEADS.values()} == {"eagle3", "medusa", "mtp"}
+    assert {head["method"] for head in HEADS.values()} == {"dflash", "eagle3", "medusa", "mtp"}
     sizes = [file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()]
-    assert sum(sizes) < 200_000
+    assert sum(sizes) < 240_000
     assert max(sizes) < 20_000
 
 

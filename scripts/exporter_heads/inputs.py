@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -65,8 +64,7 @@ def target(folder: Path) -> LlamaForCausalLM:
     return model
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One row of logits: what follows the first `length` tokens of a text and a drafted path."""
 
     name: str

@@ -1,4 +1,4 @@
-"""EAGLE-3 heads of nvidia-modelopt 0.47.0: `convert` adds them to a target, its exporter writes them."""
+"""EAGLE-3, Medusa and DFlash heads of nvidia-modelopt 0.47.0: `convert` adds them to a target, its exporter writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from exporter_heads import stubs
+from exporter_heads import dflash, stubs
 from exporter_heads.inputs import DRAFT_IDS, LAYER, Inputs, Row, drawn
 from exporter_heads.references import Exported, ExportedChain
 from exporter_heads.writing import Head
@@ -86,6 +86,7 @@ def heads(target: Path) -> Iterator[Head]:
     yield _medusa()
     for name, architecture in _HEADS.items():
         yield _eagle3(name, target, architecture, is_extended=name.endswith("yarn"))
+    yield from dflash.of_modelopt(target)
 
 
 def _eagle3(name: str, target: Path, architecture: dict[str, Any], *, is_extended: bool) -> Head:

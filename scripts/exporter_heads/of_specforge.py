@@ -1,4 +1,4 @@
-"""EAGLE-3 and P-EAGLE heads of SpecForge at a6b6b023.
+"""EAGLE-3, P-EAGLE and DFlash heads of SpecForge at a6b6b023.
 
 It counts outputs of layers, `[1, n / 2 - 1, n - 4]` by default. Its `compute_logits` norms the output if `norm_output` is set,
 and its backbone passes the unnormed state on in any case, which was mended on 15 September 2026.
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 from transformers import LlamaConfig
 
-from exporter_heads import stubs
+from exporter_heads import dflash, stubs
 from exporter_heads.inputs import DRAFT_IDS, LAYER, MASK_ID, VOCAB, drawn
 from exporter_heads.references import ExportedChain
 from exporter_heads.writing import Head
@@ -60,7 +60,7 @@ class SpecForgeHead(ExportedChain):
 
 
 def heads(target: Path) -> Iterator[Head]:
-    """Yield all heads; they know their target by its sizes alone."""
+    """Yield all heads; `target` is the folder of theirs, which most know by its sizes alone."""
     stubs.use("specforge")
     draft = "specforge.modeling.draft"
     for name, (keys, layers, overrides) in _EAGLE3.items():
@@ -69,6 +69,7 @@ def heads(target: Path) -> Iterator[Head]:
     yield _head(
         "peagle", import_module(f"{draft}.peagle").PEagleDraftModel, (2, 4, 5), {}, num_hidden_layers=2
     )
+    yield from dflash.of_specforge(target)
 
 
 def _head(name: str, kind: Any, layers: tuple[int, ...], overrides: dict[str, Any], **keys: Any) -> Head:

@@ -1,4 +1,4 @@
-"""Heads of speculators 0.9.0: EAGLE-3 and P-EAGLE, over layers of Llama and Qwen3, and multi-token prediction."""
+"""Heads of speculators 0.9.0: EAGLE-3 and P-EAGLE, over layers of Llama and Qwen3, DFlash, and multi-token prediction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, PretrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
-from exporter_heads import stubs
+from exporter_heads import dflash, stubs
 from exporter_heads.inputs import DRAFT_IDS, LAYER, MASK_ID, NUM_LAYERS, VOCAB, drawn
 from exporter_heads.references import ExportedChain
 from exporter_heads.writing import Head
@@ -120,6 +120,7 @@ def heads(target: Path) -> Iterator[Head]:
         yield _eagle3(name, target, **keys)
     for name, keys in _P_EAGLE.items():
         yield _eagle3(name, target, **keys)
+    yield from dflash.of_speculators(_common("dflash", target))
     yield _mtp("mtp_qwen3", target, Qwen3Config(**LAYER, num_hidden_layers=NUM_LAYERS))
     kinds = ["linear_attention"] * (NUM_LAYERS - 1) + ["full_attention"]
     yield _mtp(

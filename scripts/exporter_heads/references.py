@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from exporter_heads.inputs import Inputs, Row
+from exporter_heads.inputs import MASK_ID, Inputs, Row
 
 
 class Exported(ABC):
@@ -55,3 +55,30 @@ class ExportedChain(Exported):
         ids = [*inputs.texts[row.name][1 : row.length], *[mask_id] * count]
         features = self.feature(inputs.of_layers(row, self.layers))[: row.length - 1]
         return self.run(ids, torch.cat((features, mask_feature.expand(count, -1))), 0)[0][-1].float()
+
+
+class ExportedBlock(Exported):
+    """A head that fills a block of mask tokens in one pass.
+
+    Args:
+        layers: see `Exported`.
+        predicts_at_anchor: whether the row of the block's first token, the last one of the text, predicts the token behind it.
+    """
+
+    def __init__(self, layers: Sequence[int], *, predicts_at_anchor: bool = False) -> None:
+        super().__init__(layers)
+        self.predicts_at_anchor = predicts_at_anchor
+
+    @abstractmethod
+    def block(self, ids: Tensor, states: Tensor) -> Tensor:
+        """Return the logits `[b, V']` of a block `[b]` behind the joined states `[n, L * H]` of a text."""
+
+    @torch.no_grad()
+    def logits(self, row: Row, inputs: Inputs) -> Tensor:
+        """See `Exported.logits`: a block has as many rows that predict as tokens are drafted at its place."""
+        count = max(len(other.path) for other in inputs.rows if other[:2] == row[:2]) + 1
+        last = inputs.texts[row.name][row.length - 1]
+        ids = torch.tensor([last, *[MASK_ID] * (count - self.predicts_at_anchor)])
+        states = torch.cat(inputs.of_layers(row, self.layers), -1)[: row.length - 1]
+        logits = self.block(ids, states)[0 if self.predicts_at_anchor else 1 :]
+        return logits[len(row.path)].float()
