@@ -108,8 +108,8 @@ class SpeculativeOptions(TypedDict, total=False):
     on_proposer_error: Literal["fallback", "raise"]
     """After an error in a proposer go on without drafts, or raise it."""
     aux_layer_ids: Sequence[int] | None
-    """The target's layers whose inputs the head reads, where its `config.json` tells others; k is the input of layer k,
-    which is the output of layer k - 1."""
+    """The target's layers whose inputs the head reads, where its `config.json` tells others or none; k is the input of
+    layer k, which is the output of layer k - 1."""
     draft_confidence_threshold: float
     """A draft ends after the first token whose probability, the draft's own, is below this; 0 for never."""
     dtype: str

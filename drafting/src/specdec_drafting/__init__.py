@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specdec_drafting.acceptance_watch import AcceptanceWatch as AcceptanceWatch
     from specdec_drafting.assemble import draft_of as draft_of
+    from specdec_drafting.aux_layers_config import AuxLayersConfig as AuxLayersConfig
     from specdec_drafting.chain_growth import ChainGrowth as ChainGrowth
     from specdec_drafting.checkpoint import HeadCheckpoint as HeadCheckpoint
     from specdec_drafting.chooser import Choice as Choice
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AcceptanceWatch",
+    "AuxLayersConfig",
     "ChainGrowth",
     "Choice",
     "Chooser",
@@ -66,6 +68,7 @@ __all__ = [
 _HOME = {
     "AcceptanceWatch": "specdec_drafting.acceptance_watch",
     "draft_of": "specdec_drafting.assemble",
+    "AuxLayersConfig": "specdec_drafting.aux_layers_config",
     "ChainGrowth": "specdec_drafting.chain_growth",
     "HeadCheckpoint": "specdec_drafting.checkpoint",
     "Choice": "specdec_drafting.chooser",

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from specdec_drafting import HeadConfig
+from specdec_drafting import AuxLayersConfig, HeadConfig
 
 
 class EagleConfig(HeadConfig):
@@ -15,21 +15,12 @@ class EagleConfig(HeadConfig):
     checkpoint: ClassVar[str | None] = "the head"
 
 
-class Eagle3Config(EagleConfig):
+class Eagle3Config(EagleConfig, AuxLayersConfig):
     """The EAGLE-3 head, and how it drafts."""
 
     parallel_drafting: bool = Field(
         default=False,
         description="Guess all tokens in one pass from mask tokens, with heads trained for it (P-EAGLE).",
-    )
-    aux_layer_ids: tuple[int, ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="The target's layers whose inputs the head reads, where its `config.json` tells others or none; k is the "
-        "input of layer k, which is the output of layer k - 1.",
-    )
-    mask_token_id: int | None = Field(
-        default=None, ge=0, description="The mask token, where the head's `config.json` names none."
     )
     norm_output: bool | None = Field(
         default=None,
