@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from dflash_check.shape import Layout, Shape, make_head
-from eagle_check.targets import target_model
+from head_check.target import target_model
 
 from specdec_testing import ProposerConformance
 
@@ -24,29 +24,26 @@ def head(shape: Shape) -> str:
     return make_head(Path(tempfile.mkdtemp(prefix="head-")), shape, Layout())[0]
 
 
-class TestCoupledChain(ProposerConformance):
+class DFlash(ProposerConformance):
     method = "dflash"
     model = target_model()
+
+
+class TestCoupledChain(DFlash):
     config = {"model": head(FLAT), "num_speculative_tokens": 5}
 
 
 @pytest.mark.full
-class TestGreedyChain(ProposerConformance):
-    method = "dflash"
-    model = target_model()
+class TestGreedyChain(DFlash):
     config = {"model": head(FLAT), "num_speculative_tokens": 4, "draft_sample_method": "greedy"}
 
 
-class TestDrawnChain(ProposerConformance):
-    method = "dflash"
-    model = target_model()
+class TestDrawnChain(DFlash):
     config = {"model": head(REDUCED), "num_speculative_tokens": 4, "rejection_sample_method": "probabilistic"}
 
 
 @pytest.mark.full
-class TestDrawnBlocksWithThreshold(ProposerConformance):
-    method = "dflash"
-    model = target_model()
+class TestDrawnBlocksWithThreshold(DFlash):
     config = {
         "model": head(REDUCED),
         "num_speculative_tokens": 5,
@@ -55,16 +52,12 @@ class TestDrawnBlocksWithThreshold(ProposerConformance):
     }
 
 
-class TestWindows(ProposerConformance):
-    method = "dflash"
-    model = target_model()
+class TestWindows(DFlash):
     config = {"model": head(WINDOWS), "num_speculative_tokens": 4, "rejection_sample_method": "probabilistic"}
 
 
 @pytest.mark.full
-class TestDrawnCandidates(ProposerConformance):
-    method = "dflash"
-    model = target_model()
+class TestDrawnCandidates(DFlash):
     config = {
         "model": head(FLAT),
         "num_speculative_tokens": 6,

@@ -13,54 +13,18 @@ import pytest
 import torch
 from dflash_check.session import make_reference
 from dflash_check.shape import Shape, make_head
-from eagle_check.shape import VOCAB
-from eagle_check.targets import target_model
+from head_check.target import states_of, target_model
+from head_check.watch import ENGINES, PROMPTS, Watch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.interfaces import Draft, ProposeBatch
-from specdec_plugin_dflash import DFlashProposer
-from specdec_testing.support.rows import Row, rows_of
 
 FLAT = Shape()
 REDUCED = replace(FLAT, num_logits=40, has_map=True, has_own_lm_head=True)
 WINDOWS = replace(FLAT, windows=(5, None), causal=(True, False))
 SHAPES = {"flat": FLAT, "reduced": REDUCED, "windows": WINDOWS}
-ENGINES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "eager": {"enforce_eager": True},
-    "chunks": {"max_num_batched_tokens": 9, "max_num_seqs": 3},
-    "cramped": {"block_size": 4, "max_num_seqs": 5, "num_gpu_blocks_override": 26, "max_num_batched_tokens": 40},
-    "cached": {"block_size": 2, "max_num_batched_tokens": 40},
-}  # fmt: skip
-PROMPTS = [[(i * i + 7 * i + n) % VOCAB for i in range(n)] for n in (11, 1, 2, 25, 7)]
 MAX_TOKENS = 14
-
-
-class Watch:
-    """Keeps what a proposer inside an engine drafts.
-
-    Args:
-        llm: the engine.
-    """
-
-    def __init__(self, llm: LLM) -> None:
-        self.proposer = llm._built.engine.proposer
-        assert isinstance(self.proposer, DFlashProposer)
-        self._inner = self.proposer.propose
-        self.proposer.propose = self.propose  # type: ignore[method-assign]  # a watch
-        self.drafts: list[tuple[str, list[int], Row]] = []
-        """Request, its text at that time, and the row."""
-
-    def propose(self, batch: ProposeBatch) -> Draft:
-        draft = self._inner(batch)
-        for index, (name, row) in enumerate(
-            zip(batch.request_ids, rows_of(draft, batch.batch_size), strict=True)
-        ):
-            if row.tokens:
-                self.drafts.append((name, batch.token_ids(index).tolist(), row))
-        return draft
 
 
 def make_llm(folder: Path, shape: Shape, keys: dict[str, Any], **arguments: Any) -> LLM:
@@ -96,13 +60,6 @@ def expected() -> list[list[int]]:
     return greedily(target_model(), PROMPTS)
 
 
-@torch.inference_mode()
-def states_of(text: list[int], aux: tuple[int, ...]) -> list[torch.Tensor]:
-    """Return the target's states at every position, by `transformers` alone."""
-    out = target_model().base_model(torch.tensor([text]), use_cache=False, output_hidden_states=True)
-    return [out.hidden_states[k][0] for k in aux]
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", SHAPES)
 def test_drafts_in_the_engine_are_the_references(tmp_path: Path, kind: str, engine: str) -> None:
@@ -116,13 +73,13 @@ def test_drafts_in_the_engine_are_the_references(tmp_path: Path, kind: str, engi
         again = llm.generate(PROMPTS, params)
         assert [o.num_cached_tokens for o in again] == [(len(p) - 1) // 2 * 2 for p in PROMPTS]
         assert tokens(again) == tokens(outputs)
-    assert watch.proposer._rows.states == {}  # type: ignore[attr-defined]  # a proposer of this package
+    assert watch.states == {}
     _, tensors = make_head(tmp_path, shape)
     reference = make_reference(shape, tensors)
     assert len(watch.drafts) > 20
-    assert len({name for name, *_ in watch.drafts}) == len(PROMPTS) or engine == "cramped"
+    assert len({name for name, *_ in watch.drafts}) == len(PROMPTS) or engine == "preempted"
     for _, text, row in watch.drafts:
-        logits = reference.guesses(text, states_of(text, shape.aux), len(row.tokens))
+        logits = reference.guesses(text, states_of(text, shape.aux)[1:], len(row.tokens))
         assert row.probs is not None
         got = row.probs[: len(row.tokens)].double().log()
         torch.testing.assert_close(got, logits.log_softmax(-1), atol=3e-5, rtol=3e-5)
@@ -171,10 +128,10 @@ def test_an_aborted_request_leaves_nothing_behind(tmp_path: Path) -> None:
     stream = llm.stream(PROMPTS[0], params)
     for _ in range(3):
         next(stream)
-    assert watch.proposer._rows.states  # type: ignore[attr-defined]  # a proposer of this package
+    assert watch.states
     stream.close()
     assert tokens(llm.generate(PROMPTS[1:3], params)) == expected()[1:3]
-    assert watch.proposer._rows.states == {}  # type: ignore[attr-defined]  # ditto
+    assert watch.states == {}
     assert watch.proposer._rows.pool._runs == {}  # type: ignore[attr-defined, union-attr]  # ditto
 
 
@@ -187,7 +144,7 @@ def test_a_head_in_bfloat16_is_near_the_reference(tmp_path: Path) -> None:
         reference = make_reference(shape, make_head(tmp_path, shape)[1])
         assert len(watch.drafts) > 4
         for _, text, row in watch.drafts:
-            logits = reference.guesses(text, states_of(text, shape.aux), len(row.tokens))
+            logits = reference.guesses(text, states_of(text, shape.aux)[1:], len(row.tokens))
             assert row.probs is not None
             assert (row.probs[: len(row.tokens)].double() - logits.softmax(-1)).abs().sum(-1).mean() < 0.15
 

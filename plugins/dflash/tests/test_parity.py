@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dflash_check.session import BlockSession, make_proposer, make_reference
 from dflash_check.shape import Layout, Shape, make_head
-from eagle_check.session import whole_life
+from head_check.session import whole_life
 
 FLAT = Shape()
 SMALL = replace(FLAT, num_logits=40, has_map=True, has_own_lm_head=True)
@@ -74,6 +74,6 @@ def test_every_logit_is_the_references(tmp_path: Path, case: str, way: str, is_e
     folder, tensors = make_head(tmp_path, shape, layout)
     proposer = make_proposer(folder, is_eager=is_eager, **WAYS[way])
     assert proposer.aux_layer_ids == shape.aux
-    session = BlockSession(proposer, make_reference(shape, tensors))  # type: ignore[arg-type]  # a proposer and a reference of this package
+    session = BlockSession(proposer, make_reference(shape, tensors))
     whole_life(session, proposer.config.num_speculative_tokens)
     assert session.num_compared > 50

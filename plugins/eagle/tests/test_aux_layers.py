@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from eagle_check.layout import Layout, write_head
 from eagle_check.shape import Shape, random_tensors
-from eagle_check.targets import NUM_LAYERS, make_proposer
+from eagle_check.targets import make_proposer
+from head_check.target import NUM_LAYERS
 
 from specdec.cli.main import run
 from specdec_plugin_eagle.aux_layers import KEY, AuxLayers, layers_read

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 from eagle_check.layout import Layout, write_head
-from eagle_check.shape import VOCAB, Shape, random_tensors
-from eagle_check.targets import check, make_head, make_reference, target_model
+from eagle_check.shape import Shape, random_tensors
+from eagle_check.targets import make_head, make_reference
+from head_check.target import VOCAB, check, target_model
 
 import specdec_zoo
 from specdec import ConfigError

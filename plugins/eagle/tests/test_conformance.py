@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from eagle_check.layout import Layout
 from eagle_check.shape import Shape
-from eagle_check.targets import make_head, target_model
+from eagle_check.targets import make_head
+from head_check.target import target_model
 
 from specdec_testing import ProposerConformance
 
@@ -24,29 +25,31 @@ def head(shape: Shape) -> str:
     return make_head(Path(tempfile.mkdtemp(prefix="head-")), shape, Layout())[0]
 
 
-@pytest.mark.full
-class TestEagleGreedyChain(ProposerConformance):
+class Eagle(ProposerConformance):
     method = "eagle"
     model = target_model()
+
+
+class Eagle3(ProposerConformance):
+    method = "eagle3"
+    model = target_model()
+
+
+@pytest.mark.full
+class TestEagleGreedyChain(Eagle):
     config = {"model": head(ONE), "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
 
 
 @pytest.mark.full
-class TestEagleCoupledChain(ProposerConformance):
-    method = "eagle"
-    model = target_model()
+class TestEagleCoupledChain(Eagle):
     config = {"model": head(ONE), "num_speculative_tokens": 4}
 
 
-class TestEagleDrawnChain(ProposerConformance):
-    method = "eagle"
-    model = target_model()
+class TestEagleDrawnChain(Eagle):
     config = {"model": head(ONE), "num_speculative_tokens": 3, "rejection_sample_method": "probabilistic"}
 
 
-class TestEagleCoupledTree(ProposerConformance):
-    method = "eagle"
-    model = target_model()
+class TestEagleCoupledTree(Eagle):
     config = {
         "model": head(ONE),
         "num_speculative_tokens": 7,
@@ -56,29 +59,21 @@ class TestEagleCoupledTree(ProposerConformance):
 
 
 @pytest.mark.full
-class TestGreedyChain(ProposerConformance):
-    method = "eagle3"
-    model = target_model()
+class TestGreedyChain(Eagle3):
     config = {"model": head(THREE), "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
 
 
 @pytest.mark.full
-class TestCoupledChainWithThreshold(ProposerConformance):
-    method = "eagle3"
-    model = target_model()
+class TestCoupledChainWithThreshold(Eagle3):
     config = {"model": head(THREE), "num_speculative_tokens": 4, "draft_confidence_threshold": 0.03}
 
 
 @pytest.mark.full
-class TestDrawnChain(ProposerConformance):
-    method = "eagle3"
-    model = target_model()
+class TestDrawnChain(Eagle3):
     config = {"model": head(THREE), "num_speculative_tokens": 3, "rejection_sample_method": "block"}
 
 
-class TestGreedyTree(ProposerConformance):
-    method = "eagle3"
-    model = target_model()
+class TestGreedyTree(Eagle3):
     config = {
         "model": head(THREE),
         "num_speculative_tokens": 8,
@@ -88,9 +83,7 @@ class TestGreedyTree(ProposerConformance):
     }
 
 
-class TestDrawnStaticTree(ProposerConformance):
-    method = "eagle3"
-    model = target_model()
+class TestDrawnStaticTree(Eagle3):
     config = {
         "model": head(THREE),
         "num_speculative_tokens": 6,
@@ -100,9 +93,7 @@ class TestDrawnStaticTree(ProposerConformance):
 
 
 @pytest.mark.full
-class TestDrawnCombWithThreshold(ProposerConformance):
-    method = "eagle3"
-    model = target_model()
+class TestDrawnCombWithThreshold(Eagle3):
     config = {
         "model": head(THREE),
         "num_speculative_tokens": 5,
@@ -112,9 +103,7 @@ class TestDrawnCombWithThreshold(ProposerConformance):
     }
 
 
-class TestParallel(ProposerConformance):
-    method = "eagle3"
-    model = target_model()
+class TestParallel(Eagle3):
     config = {
         "model": head(PARALLEL),
         "num_speculative_tokens": 4,

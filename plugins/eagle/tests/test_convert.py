@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 from eagle_check.layout import Layout, write_head
-from eagle_check.session import Session, whole_life
+from eagle_check.session import EagleSession
 from eagle_check.shape import Shape, random_tensors
-from eagle_check.targets import NUM_LAYERS, check, make_proposer, make_reference, target_model
+from eagle_check.targets import make_proposer, make_reference
+from head_check.session import whole_life
+from head_check.target import NUM_LAYERS, check, target_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
@@ -114,7 +116,7 @@ def test_the_converted_head_drafts_the_same(tmp_path: Path, head: str) -> None:
             is_eager=shape.logit_scale != 1.0,
             draft_sample_method="probabilistic",
         )
-        session = Session(proposer, make_reference(shape, tensors))
+        session = EagleSession(proposer, make_reference(shape, tensors))
         whole_life(session)
         histories.append(session.history)
     assert histories[0] == histories[1]

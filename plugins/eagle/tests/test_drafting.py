@@ -12,9 +12,11 @@ import pytest
 import torch
 from eagle_check.layout import Layout
 from eagle_check.reference import Reference
-from eagle_check.session import Session, config_of, whole_life
-from eagle_check.shape import VOCAB, Shape
+from eagle_check.session import EagleSession, config_of
+from eagle_check.shape import Shape
 from eagle_check.targets import make_head, make_proposer, make_reference
+from head_check.session import whole_life
+from head_check.target import VOCAB
 
 from specdec import ModelError
 from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch
@@ -28,10 +30,10 @@ PARALLEL = replace(THREE, mask_id=60, has_fc_norms=True, has_own_embedding=True)
 
 def make_session(
     folder: Path, shape: Shape, layout: Layout | None = None, *, is_eager: bool = False, **keys: Any
-) -> Session:
+) -> EagleSession:
     path, tensors = make_head(folder, shape, layout)
     proposer = make_proposer(path, shape, is_eager=is_eager, **keys)
-    return Session(
+    return EagleSession(
         proposer, make_reference(shape, tensors), is_parallel=bool(keys.get("parallel_drafting", False))
     )
 
@@ -65,7 +67,7 @@ def test_dynamic_trees_are_those_of_the_paper(tmp_path: Path, shape: Shape, is_e
     path, tensors = make_head(tmp_path, shape)
     proposer = make_proposer(path, shape, is_eager=is_eager, **config_of("dynamic tree"))
     reference = make_reference(shape, tensors)
-    session = Session(proposer, reference)
+    session = EagleSession(proposer, reference)
     session.begin("a", [3, 1, 4, 1, 5, 9, 2, 6], temperature=0.0)
     session.step({"a": Ask(8, 9)})
     for accepted in (2, 0, 3):
@@ -147,7 +149,7 @@ def test_rows_move_to_larger_places_and_stay_what_they_are(
 def test_a_request_without_room_rests_until_it_starts_anew(tmp_path: Path) -> None:
     path, tensors = make_head(tmp_path, THREE)
     proposer = make_proposer(path, THREE, num_slots=64)
-    session = Session(proposer, make_reference(THREE, tensors))
+    session = EagleSession(proposer, make_reference(THREE, tensors))
     session.begin("long", [i % VOCAB for i in range(45)])
     session.begin("late", [9] * 20)
     session.step({"long": Ask(45, 4)})
@@ -192,7 +194,7 @@ def test_scaling_by_context_length_is_refused(tmp_path: Path) -> None:
 class Ruled:
     """A proposer whose batches come with a grammar: odd ids only, and nothing at all behind two tokens."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: EagleSession) -> None:
         self._proposer = session._proposer
         self.capabilities, self.aux_layer_ids = self._proposer.capabilities, self._proposer.aux_layer_ids
 

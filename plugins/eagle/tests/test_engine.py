@@ -12,59 +12,16 @@ import pytest
 import torch
 from eagle_check.layout import Layout
 from eagle_check.session import config_of
-from eagle_check.shape import VOCAB, Shape
-from eagle_check.targets import make_head, make_reference, target_model
+from eagle_check.shape import Shape
+from eagle_check.targets import make_head, make_reference
+from head_check.target import states_of, target_model
+from head_check.watch import ENGINES, PROMPTS, Watch
 
 from specdec import LLM, SamplingParams
-from specdec.interfaces import Draft, FinishReason, ProposeBatch
-from specdec_drafting import HeadProposer
-from specdec_testing.support.rows import Row, rows_of
 
 ONE = Shape(is_eagle3=False, has_own_lm_head=False)
 THREE = Shape(num_logits=40, has_map=True)
 AUX = (1, 3, 6)
-
-
-class Watch:
-    """Keeps what a proposer inside an engine is told and drafts.
-
-    Args:
-        proposer: the proposer.
-    """
-
-    def __init__(self, proposer: HeadProposer) -> None:
-        self._inner = proposer.propose
-        self._finish = proposer.finish
-        proposer.propose = self.propose  # type: ignore[method-assign]  # a watch
-        proposer.finish = self.finish  # type: ignore[method-assign]  # ditto
-        self.drafts: list[tuple[str, list[int], Row]] = []
-        """Request, its text at that time, and the row."""
-
-    def propose(self, batch: ProposeBatch) -> Draft:
-        draft = self._inner(batch)
-        rows = rows_of(draft, batch.batch_size)
-        for index, name in enumerate(batch.request_ids):
-            text = batch.token_ids(index).tolist()
-            assert batch.starts[index] + batch.counts[index] <= len(text)
-            if rows[index].tokens:
-                self.drafts.append((name, text, rows[index]))
-        return draft
-
-    def finish(self, request_ids: Any, reason: FinishReason) -> None:
-        self._finish(request_ids, reason)
-        assert not set(request_ids) & set(watched_states(self))
-
-
-def watched_states(watch: Watch) -> dict[str, object]:
-    states: dict[str, object] = watch._inner.__self__._rows.states  # type: ignore[attr-defined]  # a bound method
-    return states
-
-
-@torch.inference_mode()
-def states_of(text: list[int], aux: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-    """Return the target's states at every position, by `transformers` alone."""
-    out = target_model().base_model(torch.tensor([text]), use_cache=False, output_hidden_states=True)
-    return (out.last_hidden_state[0], *(out.hidden_states[k][0] for k in aux))
 
 
 def make_llm(folder: str, shape: Shape, keys: dict[str, Any], **arguments: Any) -> tuple[LLM, Watch]:
@@ -79,26 +36,13 @@ def make_llm(folder: str, shape: Shape, keys: dict[str, Any], **arguments: Any) 
     model = copy.deepcopy(target_model()).to(arguments.get("dtype", torch.float32))
     arguments = {"max_model_len": 96, "skip_tokenizer_init": True, "strict_drafts": True, **arguments}
     llm = LLM(model, speculative_config=speculation, **arguments)
-    return llm, Watch(llm._built.engine.proposer)
+    return llm, Watch(llm)
 
 
-PROMPTS = [[(i * i + 7 * i + n) % VOCAB for i in range(n)] for n in (11, 1, 2, 25, 7)]
 PARAMS = [
     SamplingParams(temperature=1.0, seed=index, max_tokens=14, ignore_eos=True)
     for index in range(len(PROMPTS))
 ]
-ENGINES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "eager": {"enforce_eager": True},
-    "chunks": {"max_num_batched_tokens": 9, "max_num_seqs": 3},
-    "preempted": {
-        "block_size": 4,
-        "max_num_seqs": 5,
-        "num_gpu_blocks_override": 26,
-        "max_num_batched_tokens": 40,
-    },
-    "cached": {"block_size": 2, "max_num_batched_tokens": 40},
-}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -116,7 +60,7 @@ def test_drafts_in_the_engine_are_the_references(
         again = llm.generate(PROMPTS, PARAMS)
         assert [o.num_cached_tokens for o in again] == [(len(p) - 1) // 2 * 2 for p in PROMPTS]
         assert [o.outputs[0].token_ids for o in again] == [o.outputs[0].token_ids for o in outputs]
-    assert watched_states(watch) == {}
+    assert watch.states == {}
     reference = make_reference(shape, tensors)
     assert len(watch.drafts) > 20
     assert len({name for name, *_ in watch.drafts}) == len(PROMPTS) or engine == "preempted"
@@ -152,7 +96,7 @@ def test_a_head_in_bfloat16_is_near_the_reference(tmp_path: Path) -> None:
     for is_eager in (False, True):
         path, tensors = make_head(tmp_path / str(is_eager), THREE, Layout(aux_ids=AUX))
         llm, watch = make_llm(path, THREE, config_of("chain"), dtype=torch.bfloat16, enforce_eager=is_eager)
-        head = watch._inner.__self__._head  # type: ignore[attr-defined]  # a bound method
+        head = watch.proposer._head  # type: ignore[attr-defined]  # of this package's
         assert {p.dtype for p in head.parameters()} == {torch.bfloat16}
         llm.generate(PROMPTS[:2], PARAMS[:2])
         reference = make_reference(THREE, tensors)
@@ -194,9 +138,9 @@ def test_an_aborted_request_leaves_nothing_behind(tmp_path: Path) -> None:
     llm, watch = make_llm(path, ONE, {})
     stream = llm.stream(PROMPTS[0], PARAMS[0])
     next(stream)
-    assert watched_states(watch)
+    assert watch.states
     stream.close()
     llm.generate(PROMPTS[1:2], PARAMS[1:2])
-    assert watched_states(watch) == {}
-    pool = watch._inner.__self__._rows.pool  # type: ignore[attr-defined]  # a bound method
+    assert watch.states == {}
+    pool = watch.proposer._rows.pool  # type: ignore[attr-defined]  # ditto
     assert pool._runs == {}

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 from eagle_check.layout import Layout, write_head
-from eagle_check.shape import VOCAB, Shape, random_tensors
-from eagle_check.targets import make_proposer, target_model
+from eagle_check.shape import Shape, random_tensors
+from eagle_check.targets import make_proposer
+from head_check.target import VOCAB, target_model
 from pydantic import ValidationError
 
 from specdec import LLM, ConfigError, ModelError

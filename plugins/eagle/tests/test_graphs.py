@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from eagle_check.layout import Layout
 from eagle_check.session import config_of
-from eagle_check.shape import VOCAB, Shape
-from eagle_check.targets import make_head, target_model
+from eagle_check.shape import Shape
+from eagle_check.targets import make_head
+from head_check.target import VOCAB, target_model
 from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.recorder import RecordingBackend, Rerun, told, use_backends
 

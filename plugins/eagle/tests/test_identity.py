@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from eagle_check.layout import Layout
-from eagle_check.shape import VOCAB, Shape
-from eagle_check.targets import make_head, target_model
+from eagle_check.shape import Shape
+from eagle_check.targets import make_head
+from head_check.target import VOCAB, target_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import specdec_zoo

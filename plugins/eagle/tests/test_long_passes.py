@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from eagle_check.shape import VOCAB, Shape
+from eagle_check.shape import Shape
 from eagle_check.targets import make_head, make_proposer
+from head_check.target import VOCAB
 
 from specdec.interfaces import PackedBatch, Segment
 from specdec_kernels.cpu.form import CompiledForm

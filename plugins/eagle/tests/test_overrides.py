@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from eagle_check.layout import Layout, write_head
-from eagle_check.session import Session, whole_life
+from eagle_check.session import EagleSession
 from eagle_check.shape import Shape, random_tensors
 from eagle_check.targets import make_proposer, make_reference
+from head_check.session import whole_life
 
 PARALLEL = Shape(num_logits=40, has_map=True, mask_id=60)
 
@@ -21,7 +22,7 @@ def test_a_mask_feature_of_three_dimensions(tmp_path: Path, keys: dict[str, Any]
     written = tensors | {"mask_hidden": tensors["mask_hidden"][None]}
     path = write_head(tmp_path, PARALLEL, written, Layout(without=("ptd_token_id",) if keys else ()))
     proposer = make_proposer(path, PARALLEL, is_eager=True, parallel_drafting=True, **keys)
-    session = Session(proposer, make_reference(PARALLEL, tensors), is_parallel=True)
+    session = EagleSession(proposer, make_reference(PARALLEL, tensors), is_parallel=True)
     whole_life(session)
     assert session.num_compared > 20
 
@@ -34,6 +35,6 @@ def test_the_norm_of_the_carry_may_be_told(tmp_path: Path, is_normed: bool) -> N
     proposer = make_proposer(
         path, told, is_eager=True, draft_sample_method="probabilistic", norm_output=is_normed
     )
-    session = Session(proposer, make_reference(trained, tensors))
+    session = EagleSession(proposer, make_reference(trained, tensors))
     whole_life(session)
     assert session.num_compared > 50

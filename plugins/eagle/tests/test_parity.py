@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from eagle_check.layout import Layout
-from eagle_check.session import Session, config_of, whole_life
+from eagle_check.session import EagleSession, config_of
 from eagle_check.shape import Shape
 from eagle_check.targets import make_head, make_proposer, make_reference
+from head_check.session import whole_life
 
 ONE = Shape(is_eagle3=False, has_own_lm_head=False)
 THREE = Shape()
@@ -111,6 +112,6 @@ def test_every_logit_is_the_references(tmp_path: Path, case: str, kind: str, is_
         assert proposer.aux_layer_ids == {None: (2, 4, 5), "eagle_config": (2, 4, 7)}.get(
             layout.aux_place, layout.aux_ids
         )
-    session = Session(proposer, make_reference(shape, tensors))
+    session = EagleSession(proposer, make_reference(shape, tensors))
     whole_life(session, proposer.config.num_speculative_tokens)
     assert session.num_compared > 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from eagle_check.reference import rms_norm, rotated
+from head_check.plain import rms_norm, rotated
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from eagle_check.layout import write_tensors
-from eagle_check.shape import VOCAB
+from head_check.files import write_tensors
+from head_check.target import VOCAB
 from torch import Tensor
 
 

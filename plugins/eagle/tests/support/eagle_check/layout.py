@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from head_check.files import write_tensors
 from torch import Tensor
 
 from eagle_check.shape import Shape
@@ -60,23 +60,6 @@ def write_head(folder: Path, shape: Shape, tensors: dict[str, Tensor], layout: L
         folder, {_name(n, shape, layout): t for n, t in tensors.items()}, is_sharded=layout.is_sharded
     )
     return str(folder)
-
-
-def write_tensors(folder: Path, named: dict[str, Tensor], *, is_sharded: bool = False) -> None:
-    """Write tensors to one file, or to two and an index."""
-    named = {name: tensor.contiguous() for name, tensor in named.items()}
-    if not is_sharded:
-        save_file(named, folder / "model.safetensors")
-        return
-    names = sorted(named)
-    weight_map = {}
-    for number, part in enumerate((names[::2], names[1::2]), 1):
-        file = f"model-0000{number}-of-00002.safetensors"
-        save_file({name: named[name] for name in part}, folder / file)
-        weight_map |= dict.fromkeys(part, file)
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": weight_map})
-    )
 
 
 def published_config(shape: Shape) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-
-VOCAB = 61
+from head_check.target import VOCAB
 
 
 @dataclass(frozen=True)
