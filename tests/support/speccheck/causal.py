@@ -56,16 +56,56 @@ _SMALL: dict[str, Any] = {
 """Values of fields, wherever a configuration has them."""
 
 _MHA = {"num_key_value_heads": 4}
+_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_LINEAR = {"layer_types": ["linear_attention", "full_attention"]}
+_INDEXED: dict[str, Any] = {
+    "layer_types": ["linear_attention", "indexed_attention"],
+    "indexer_n_heads": 2,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 8,
+    "indexer_budget": WINDOW,
+    "indexer_compress_ratio": 2,
+}
+_AUDIO = {"num_mel_bins": 8, "max_source_positions": 16}
+_VISION = {"image_size": 32, "patch_size": 16, "depth": 2}
 _OWN: dict[str, dict[str, Any]] = {
     "axk1": _MHA,
     "minicpm3": _MHA,
     "youtu": _MHA,
+    "blt": {"encoder_hash_byte_group_vocab": 64, "encoder_hash_byte_group_size": [3, 4]},
+    "cohere_compass_text": {
+        "layer_types": _MIXED_LAYERS,
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in _MIXED_LAYERS},
+    },
     "cwm": {"bos_token_id": 0},
+    "dbrx": {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0}},
+    "dots3_note": {
+        "text_config": _MHA, "audio_config": {"adapter_input_size": 32, "adapter_out_dim": 32},
+        "vision_config": {"pyramid_num_routed": [-1, -1], "adapter_in_dim": 32, "adapter_out_dim": 32},
+    },
     "dots3_note_text": _MHA,
+    "emu3": {"text_config": _IDS},
+    "gemma3n": {"text_config": {"num_kv_shared_layers": 0, "layer_types": _MIXED_LAYERS}},
     "gemma3n_text": {"num_kv_shared_layers": 0, "layer_types": _MIXED_LAYERS},
+    "gemma4_assistant": {
+        "text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "layer_types": _MIXED_LAYERS}
+    },
+    "gemma4_unified_assistant": {"text_config": {"layer_types": _MIXED_LAYERS}},
+    "got_ocr2": {"vision_config": _VISION | {"mlp_dim": 48, "output_channels": 16, "global_attn_indexes": [1]}},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": WINDOW},
-    "modernbert-decoder": {
-        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2,
+    "mllama": {"text_config": _IDS | {"cross_attention_layers": [1]}},
+    "modernbert-decoder": _IDS | {"cls_token_id": 1, "sep_token_id": 2},
+    "moss_transcribe_diarize": {"audio_config": _AUDIO},
+    "moshi": {"sliding_window": MAX_LEN},
+    "persimmon": {"hidden_size": 64},
+    "phi4_multimodal": {"vision_config": _VISION, "audio_config": {"nemo_conv_channels": 16, "num_blocks": 1}},
+    "qwen3_5_moe": {"text_config": _LINEAR},
+    "qwen4_exp": {"text_config": _INDEXED},
+    "qwen4_exp_text": _INDEXED,
+    "reformer": {"axial_pos_embds": False, "attn_layers": ["local", "lsh"], "num_buckets": 2},
+    "roc_bert": {
+        "pronunciation_vocab_size": 16, "pronunciation_embed_dim": 4, "shape_vocab_size": 16, "shape_embed_dim": 4,
+        "intermediate_size": 128,
     },
 }  # fmt: skip
 """Further values, by `model_type`."""
@@ -85,11 +125,11 @@ def tiny_config(name: str) -> PretrainedConfig:
 def small(kind: type[PretrainedConfig], own: dict[str, Any]) -> PretrainedConfig:
     """Return a configuration with the values of `_SMALL`, and those of its parts made small too."""
     known = {field.name for field in fields(kind)}
-    keys = {key: value for key, value in _SMALL.items() if key in known}
-    for key, part in getattr(kind, "sub_configs", {}).items():
-        if key in known and part is not None and part in CONFIG_MAPPING.values():
-            keys[key] = small(part, {})
-    return kind(**keys | own)
+    keys = {key: value for key, value in _SMALL.items() if key in known} | own
+    for key, part in kind.sub_configs.items():
+        named = getattr(getattr(kind, "sub_configs_defaults", {}).get(key), "model_type", None)
+        keys[key] = small(part if named is None else CONFIG_MAPPING[named], own.get(key, {}))
+    return kind(**keys)
 
 
 def class_name(name: str) -> str:

@@ -21,8 +21,8 @@ _ATTENTION_LAYERS = frozenset(
 )
 _STATE_LAYERS = frozenset({"conv", "hybrid", "hybrid_sliding", "linear_attention", "mamba"})
 _LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
-_DIFFERENT = frozenset({"moshi"})
-"""Types of models whose texts were seen to differ from those of `generate`."""
+_FORGET_IN_CACHE = frozenset({"moshi"})
+"""Types of models whose layers attend to all positions, while the cache of `generate` forgets those beyond `sliding_window`."""
 
 
 def check_directory(path: Path) -> None:
@@ -50,11 +50,6 @@ def check_config(config: PretrainedConfig, name: str) -> None:
     if is_multimodal(config):
         check_text_part(config, name)
         config = config.get_text_config()
-    if config.model_type in _DIFFERENT:
-        raise ModelError(
-            f"{name} is a {config.model_type} model, whose text would not be that of transformers here: generate with "
-            "transformers"
-        )
     layer_types = set(getattr(config, "layer_types", None) or ()) | set(
         getattr(config, "layers_block_type", None) or ()
     )
@@ -94,11 +89,16 @@ def check_model(model: PreTrainedModel, name: str) -> None:
 
 
 def check_rope(config: PretrainedConfig, max_model_len: int, name: str) -> None:
-    """Refuse position scaling that depends on the longest position of a packed pass.
+    """Refuse position scaling that depends on the longest position of a packed pass, and windows of `generate` alone.
 
     Raises:
-        ModelError: unless the context window stays below the length at which the scaling starts.
+        ModelError: unless the context window stays below the length at which they begin.
     """
+    if config.model_type in _FORGET_IN_CACHE and max_model_len > config.sliding_window:
+        raise ModelError(
+            f"{name} attends to all positions, and with transformers' generate to the last {config.sliding_window}: pass "
+            f"max_model_len={config.sliding_window} or less, where both give the same text"
+        )
     for parameters in _rope_parameters(config):
         kind = parameters.get("rope_type", parameters.get("type"))
         if kind not in _LENGTH_DEPENDENT_ROPE:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def keeps_states(config: PretrainedConfig) -> bool:
     """Return whether layers of a language model keep states in the cache of `transformers`, as its configuration says.
 
-    False for versions of `transformers` whose cache has no states, too.
+    False for versions of `transformers` whose cache has no states, too, and for configurations that no cache fits.
     """
     try:
         from transformers.cache_utils import (
@@ -27,9 +27,10 @@ def keeps_states(config: PretrainedConfig) -> bool:
             LinearAttentionCacheLayerMixin,
             get_layer_types_and_kwargs,
         )
-    except ImportError:
+
+        kinds, _ = get_layer_types_and_kwargs(config.get_text_config())
+    except (ImportError, AttributeError, ValueError):
         return False
-    kinds, _ = get_layer_types_and_kwargs(config.get_text_config())
     return any(
         issubclass(DYNAMIC_LAYER_TYPE_MAPPING.get(kind, object), LinearAttentionCacheLayerMixin)
         for kind in kinds
