@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from speccheck.engines import engine_of, make_llm
+from speccheck.models import tiny
 from torch import nn
 
 from specdec.runner import speed_up_linears
@@ -53,3 +57,31 @@ def test_only_plain_linear_maps_of_known_types_are_replaced() -> None:
     doubles = module(torch.float64)
     speed_up_linears(doubles)
     assert "forward" not in vars(doubles["plain"])
+
+
+def test_modules_with_hooks_are_left_alone() -> None:
+    maps = module(torch.float32)
+    maps["plain"].register_forward_hook(lambda *_: None)
+    speed_up_linears(maps)
+    assert "forward" not in vars(maps["plain"])
+
+
+def test_gradients_other_weights_and_copies_are_torchs() -> None:
+    maps = module(torch.float32)
+    speed_up_linears(maps)
+    plain, x = maps["plain"], torch.randn(3, 48, requires_grad=True)
+    plain(x).sum().backward()
+    torch.testing.assert_close(x.grad, plain.weight.sum(0).expand(3, -1))
+    wide = copy.deepcopy(maps)["plain"].double()
+    assert torch.equal(wide(x.double()), x.double() @ wide.weight.T)
+    plain.weight.data = plain.weight.data * 2
+    with torch.no_grad():
+        torch.testing.assert_close(plain(x).double(), 2 * wide(x.double()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_a_model_whose_own_forward_runs_has_these_products(is_eager: bool) -> None:
+    model = engine_of(make_llm(tiny("gpt_neox"), enforce_eager=is_eager))._scorer.runner.module
+    fast = {name.rpartition(".")[2] for name, part in model.named_modules() if "forward" in vars(part)}
+    assert fast <= {"query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "lm_head"}
+    assert len(fast) == (5 if is_available() and not is_eager else 0)

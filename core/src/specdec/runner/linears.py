@@ -1,4 +1,4 @@
-"""Linear modules of a proposer's small networks, run by a backend."""
+"""Linear modules run by a backend: those of a proposer's small networks, and of models whose own forward runs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ROWS = 3
 def speed_up_linears(module: nn.Module) -> None:
     """Make the `nn.Linear` modules of a frozen module use a backend's products.
 
-    Results are the same up to summation order. Modules of other classes, subclasses included, are not changed.
+    Results are the same up to summation order. Modules of other classes, subclasses included, or with hooks are not changed.
     """
     for linear in module.modules():
-        if type(linear) is nn.Linear:
+        if type(linear) is nn.Linear and not (linear._forward_hooks or linear._forward_pre_hooks):
             forward = fast_linear(linear)
             if forward is not None:
                 linear.forward = forward  # type: ignore[method-assign, assignment]

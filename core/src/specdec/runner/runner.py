@@ -195,7 +195,7 @@ class ModuleRunner:
         for stage, own in enumerate(self._own):
             may_fuse = is_fused and self.states is None
             self.forms.append(choose_forms(self, stage, own, batch, features) if may_fuse else [own])
-        if is_fused and isinstance(self.module, DraftHead):
+        if is_fused and (isinstance(self.module, DraftHead) or max(map(len, self.forms)) == 1):
             speed_up_linears(self.module)
         # Unlike the probes', as passes of several requests have.
         rows = torch.arange(len(batch.token_ids), device=self.device)

@@ -57,9 +57,9 @@ class CpuBackend(Backend):
             return declined
         if module.weight.dtype not in (torch.float32, torch.bfloat16):
             return Declined("products are for float32 and bfloat16")
-        from specdec_kernels.cpu.linear import CompiledLinear, flat
+        from specdec_kernels.cpu.linear import ModuleProduct
 
-        return flat(CompiledLinear([module]))
+        return ModuleProduct(module)
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
         """See `Backend.verifier`."""

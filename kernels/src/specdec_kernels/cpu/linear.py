@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from types import MethodType
+from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 import torch
@@ -110,17 +112,34 @@ def compiled_linear(linears: list[nn.Linear]) -> Product:
     return CompiledLinear(linears)
 
 
-def flat(linear: CompiledLinear) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a forward of any number of leading dimensions."""
+class ModuleProduct:
+    """The forward of a linear module `[..., in] -> [..., out]` by its compiled product.
 
-    def forward(x: torch.Tensor) -> torch.Tensor:
+    Torch runs it where gradients are wanted, and where the module's weight is another one now. A copy of the module has
+    torch's forward.
+
+    Args:
+        module: the module, frozen.
+    """
+
+    def __init__(self, module: nn.Linear) -> None:
+        self._module = ref(module)  # which has this as its forward
+        self._product = CompiledLinear([module])
+        self._address = module.weight.data_ptr()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[..., out]` for `x [..., in]`."""
+        module = self._module()
+        if module is not None and (x.requires_grad or module.weight.data_ptr() != self._address):
+            return nn.functional.linear(x, module.weight, module.bias)
         if x.dim() == 2:
-            return linear(x)
-        out = linear(x.reshape(-1, x.shape[-1]))
+            return self._product(x)
+        out = self._product(x.reshape(-1, x.shape[-1]))
         return out.reshape(*x.shape[:-1], out.shape[-1])
 
-    return forward
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return torch's forward of the copied module."""
+        return MethodType(nn.Linear.forward, memo[id(self._module())])
 
 
 def _max_half_rows() -> int:
