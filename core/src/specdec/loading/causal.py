@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimodalLM
+from transformers.quantizers.auto import AutoHfQuantizer
 
 from specdec import registry
 from specdec.config.checkpoint import Checkpoint
@@ -58,11 +59,12 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     }
     try:
         config = AutoConfig.from_pretrained(path, **common)
-    except ImportError:  # code that the model needs and nobody installed
-        raise
     except Exception as error:  # the library's checks of fields raise errors of many types
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
+    held = getattr(config, "quantization_config", None)
+    if held and not AutoHfQuantizer.supports_quant_method(held):
+        raise ModelError(f"{path!r}: transformers knows no weights of quant_method {held['quant_method']!r}")
     has_more = is_multimodal(config)
     dtype = _dtype(options, config, device)
     part = _places(config, path, options)
@@ -76,16 +78,11 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
             **common,
             **part,
         )
-    except (ImportError, MemoryError, torch.OutOfMemoryError):  # nothing is wrong with the files
+    except (MemoryError, torch.OutOfMemoryError):  # nothing is wrong with the files
         raise
-    except (
-        Exception
-    ) as error:  # damaged files: the libraries raise errors of many types, most without the path
-        hint = (
-            ""
-            if options.allow_pickle or not isinstance(error, OSError)
-            else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
-        )
+    except Exception as error:  # the libraries raise errors of many types, most without the path
+        hint = " (only safetensors are loaded; allow_pickle=True also unpickles files)"
+        hint = hint if isinstance(error, OSError) and not options.allow_pickle else ""
         raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error
     model, report = loaded
     if has_more:
