@@ -28,7 +28,7 @@ from specdec.noise.torch_rows import TorchRows
 from specdec.runner import ModuleRunner, SdpaAttention, fast_linear
 from specdec.runner.attention_choice import choose_attention
 from specdec.samplers import StrictSampler
-from specdec.samplers.choice import fast_verify
+from specdec.samplers.torch_sampler import fast_verify
 
 
 class RaisingForm(Form):
@@ -105,7 +105,7 @@ def make_runner() -> ModuleRunner:
 def test_a_form_that_fails_at_load_is_left_out_with_its_reason(
     backend: type[Backend], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(registry, "backends", lambda: [backend()])
+    monkeypatch.setattr(registry, "backends", lambda: (backend(),))
     with caplog.at_level(logging.WARNING, logger="specdec"):
         runner = make_runner()
     assert len(runner.forms[0]) == 1
@@ -138,16 +138,15 @@ class WrongProduct(Backend):
 
 
 CPU = torch.device("cpu")
-STRICT = StrictSampler(StrictSampler.Config())
 QUESTIONS: dict[str, Callable[[], object]] = {
     "the attention of backend broken is not used: it raised": lambda: choose_attention(
         "auto", AttentionNeeds(CPU, torch.float32), LlamaConfig()
     ),
     "the product of backend broken is not used: it raised": lambda: fast_linear(nn.Linear(3, 4)),
-    "drafts are verified through torch: strict of backend broken raised": lambda: fast_verify(
-        STRICT, STRICT.verify_with_torch, CPU
+    "the 'strict' verification of backend broken is not used: it raised": lambda: fast_verify(
+        StrictSampler, CPU, registry.backends()
     ),
-    "rows of logits go through torch: backend broken raised": lambda: row_operations(CPU),
+    "the operations on rows of logits of backend broken is not used: it raised": lambda: row_operations(CPU),
 }
 
 

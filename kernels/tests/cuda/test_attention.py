@@ -256,9 +256,8 @@ def test_heads_are_those_of_the_configuration() -> None:
     assert _shapes(CONFIG) == {(HEADS, KV_HEADS, 16)}
     assert _shapes(GPT2Config(n_embd=64, n_head=2)) == {(2, 2, 32)}
     assert _shapes(LlamaConfig(hidden_size=64, num_attention_heads=2, head_dim=8)) == {(2, 2, 8)}
-    assert "AttributeError" in str(
+    with pytest.raises(AttributeError):
         disagreement(SdpaAttention, AttentionNeeds(CPU, torch.float32), PretrainedConfig())
-    )
 
 
 def test_without_triton_attention_is_torchs(monkeypatch, caplog) -> None:

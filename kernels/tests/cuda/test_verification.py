@@ -11,7 +11,7 @@ import pytest
 import torch
 from speccheck.recorder import use_backends
 
-from specdec import SamplingParams
+from specdec import SamplingParams, registry
 from specdec.interfaces import (
     Along,
     Backend,
@@ -27,7 +27,8 @@ from specdec.interfaces import (
     VerifyBatch,
 )
 from specdec.logits.logprobs import listings
-from specdec.samplers import StrictSampler, choice
+from specdec.samplers import StrictSampler
+from specdec.samplers.torch_sampler import fast_verify
 from specdec_kernels.cuda.verification import JudgeOnDevice, WalkOnDevice
 from specdec_kernels.triton import Backend as Implementation
 from specdec_kernels.triton import dispatch
@@ -160,7 +161,7 @@ def test_a_kernel_that_decides_otherwise_is_not_used(operation, monkeypatch, cap
 
     def choose() -> Verify | None:
         use_backends(monkeypatch, OnTheCpu(operation))
-        return choice.fast_verify(sampler, sampler.verify_with_torch, cpu)
+        return fast_verify(type(sampler), cpu, registry.backends())
 
     assert choose() is VERIFY[operation]
     module = sys.modules[f"specdec_kernels.triton.{operation}"]  # the package has a function of that name
@@ -175,7 +176,10 @@ def test_a_kernel_that_decides_otherwise_is_not_used(operation, monkeypatch, cap
     monkeypatch.setattr(module, operation, wrong)
     monkeypatch.setattr("specdec_kernels.cuda.verification.strict_verify", wrong)
     assert choose() is None
-    assert f"{sampler.name} of backend on_the_cpu decides otherwise" in caplog.text
+    assert (
+        f"the {sampler.name!r} verification of backend on_the_cpu is not used: it decides otherwise"
+        in caplog.text
+    )
 
 
 def test_a_kernel_that_raises_is_not_used(monkeypatch, caplog) -> None:
@@ -186,5 +190,5 @@ def test_a_kernel_that_raises_is_not_used(monkeypatch, caplog) -> None:
     monkeypatch.setattr(backend, "verifier", lambda *_: fail)
     use_backends(monkeypatch, backend)
     sampler = SAMPLERS["strict_verify"]
-    assert choice.fast_verify(sampler, sampler.verify_with_torch, torch.device("cpu")) is None
+    assert fast_verify(type(sampler), torch.device("cpu"), registry.backends()) is None
     assert "RuntimeError: no kernel image" in caplog.text

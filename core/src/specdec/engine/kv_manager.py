@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specdec.engine.sequence import Sequence
-from specdec.interfaces.score_batch import KeptStates, SlotCache
+from specdec.interfaces.layer_states import LayerStates
+from specdec.interfaces.score_batch import SlotCache
 from specdec.runner.slot_pool import SlotPool
 
 Resume = Callable[[Sequence, int], int]
@@ -33,7 +34,7 @@ class KVManager:
         *,
         is_prefix_cached: bool,
         resume: Resume | None = None,
-        states: KeptStates | None = None,
+        states: LayerStates | None = None,
     ) -> None:
         # Headroom stays: a proposer's cache has as many slots, and rows of drafts besides, so it would be full before.
         self._pool = SlotPool(

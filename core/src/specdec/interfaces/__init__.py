@@ -31,7 +31,7 @@ from specdec.interfaces.quantized import QuantizedLinear
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
-from specdec.interfaces.score_batch import KeptStates, LogitsRules, ScoreBatch, ScoredSequence, SlotCache
+from specdec.interfaces.score_batch import LogitsRules, ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
@@ -71,7 +71,6 @@ __all__ = [
     "HeadParts",
     "HostRows",
     "KVCache",
-    "KeptStates",
     "LayerShape",
     "LayerStates",
     "LogitsRules",

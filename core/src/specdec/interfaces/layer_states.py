@@ -23,13 +23,13 @@ class LayerStates(Part):
     """Part `recurrent_states`: the states of one model's layers, for every request and for cached prefixes.
 
     Passes of the model are given a cache from here, which has each request's state. `Segment` says what was drafted, and where
-    the next pass of a request begins says what was accepted. It is a `KeptStates` too.
+    the next pass of a request begins says what was accepted.
     """
 
     layers_without_attention: AbstractSet[int] = frozenset()
     """The layers that keep states instead of keys and values, or neither; known from `find` on."""
     max_requests: int = 0
-    """See `KeptStates`; known from `allocate` on."""
+    """Maximum number of requests that can run at once; known from `allocate` on."""
 
     @abstractmethod
     def find(self, model: PreTrainedModel, run: Callable[[PassCache], object]) -> None:
@@ -82,12 +82,21 @@ class LayerStates(Part):
 
     @abstractmethod
     def resume(self, owner: object, first_slot: int, num_rows: int) -> int:
-        """See `KeptStates.resume`."""
+        """Give a placed request a state that is kept for its first rows, so that a pass continues after them.
+
+        Args:
+            owner: the request, as in `Segment.owner`.
+            first_slot: slot of its position 0.
+            num_rows: number of its cached rows.
+
+        Returns:
+            the number of rows before the state, as many as possible; 0 if it must begin anew.
+        """
 
     @abstractmethod
     def holds(self, owner: object, num_rows: int) -> bool:
-        """See `KeptStates.holds`."""
+        """Return whether a pass of a request can begin after `num_rows` rows: those of its last pass, or drafted in it."""
 
     @abstractmethod
     def release(self, owner: object) -> None:
-        """See `KeptStates.release`."""
+        """Drop a request's states."""

@@ -12,7 +12,7 @@ from specdec.interfaces.attention import Attention
 from specdec.interfaces.chain import Chains, ChainWork, NewRows
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.kv_cache import KVCache
-from specdec.interfaces.score_batch import KeptStates
+from specdec.interfaces.layer_states import LayerStates
 
 
 @dataclass(frozen=True)
@@ -28,53 +28,30 @@ class Wanted:
 class Runner(Protocol):
     """Runs one module over packed batches; `TargetHandle.make_runner` makes one for a proposer's model or head."""
 
-    @property
-    def module(self) -> nn.Module:
-        """The model or `DraftHead`."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where inputs are given and logits returned."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype the module runs in."""
-
-    @property
-    def max_context(self) -> int:
-        """Maximum sequence length, in tokens."""
-
-    @property
-    def cache(self) -> KVCache:
-        """The current cache; `allocate` replaces it."""
-
-    @property
-    def attention(self) -> Attention:
-        """Attention on the current cache."""
-
-    @property
-    def windows(self) -> dict[int, int | None]:
-        """Sliding window of each layer; None if a row sees everything before it."""
-
-    @property
-    def wanted(self) -> Wanted:
-        """The hidden states that passes return."""
-
-    @property
-    def is_invariant(self) -> bool:
-        """Whether logits must be bit-identical in any pass."""
-
-    @property
-    def is_draft(self) -> bool:
-        """Whether the module is a proposer's, so that its draft loop is worth compiling or recording."""
-
-    @property
-    def rounding(self) -> float:
-        """Relative distance of the module's own logits from those in wider arithmetic."""
-
-    @property
-    def states(self) -> KeptStates | None:
-        """States of layers that keep no keys and values; passes of such a model name requests by `Segment.owner`."""
+    module: nn.Module
+    """The model or `DraftHead`."""
+    device: torch.device
+    """Where inputs are given and logits returned."""
+    dtype: torch.dtype
+    """The dtype the module runs in."""
+    max_context: int
+    """Maximum sequence length, in tokens."""
+    cache: KVCache
+    """The current cache; `allocate` replaces it."""
+    attention: Attention
+    """Attention on the current cache."""
+    windows: dict[int, int | None]
+    """Sliding window of each layer; None if a row sees everything before it."""
+    wanted: Wanted
+    """The hidden states that passes return."""
+    is_invariant: bool
+    """Whether logits must be bit-identical in any pass."""
+    is_draft: bool
+    """Whether the module is a proposer's, so that its draft loop is worth compiling or recording."""
+    rounding: float
+    """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
+    states: LayerStates | None
+    """States of layers that keep no keys and values; passes of such a model name requests by `Segment.owner`."""
 
     @property
     def max_chain_rows(self) -> int:

@@ -98,29 +98,3 @@ class SlotCache(Protocol):
 
     def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
         """Copy slots `sources` `[n]` int64 to different slots `destinations` `[n]`: the paths of trees. All are read first."""
-
-
-class KeptStates(Protocol):
-    """States of a target's layers that keep no keys and values, beside its cache; requests are named by `Segment.owner`."""
-
-    @property
-    def max_requests(self) -> int:
-        """Maximum number of requests that can run at once."""
-
-    def resume(self, owner: object, first_slot: int, num_rows: int) -> int:
-        """Give a placed request a state that is kept for its first rows, so that a pass continues after them.
-
-        Args:
-            owner: the request.
-            first_slot: slot of its position 0.
-            num_rows: number of its cached rows.
-
-        Returns:
-            the number of rows before the state, as many as possible; 0 if it must begin anew.
-        """
-
-    def holds(self, owner: object, num_rows: int) -> bool:
-        """Return whether a pass of a request can begin after `num_rows` rows: those of its last pass, or drafted in it."""
-
-    def release(self, owner: object) -> None:
-        """Drop a request's states."""

@@ -11,7 +11,8 @@ import torch
 
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_slots import DraftSlots
-from specdec.interfaces.score_batch import KeptStates, ScoreBatch, SlotCache
+from specdec.interfaces.layer_states import LayerStates
+from specdec.interfaces.score_batch import ScoreBatch, SlotCache
 from specdec.interfaces.target import TargetHandle
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Scorer(ABC):
     draft_slots: DraftSlots | None = None
     """Where proposers may write in the target's cache; None if it is not lent (`TargetHandle.make_target_runner`)."""
 
-    states: KeptStates | None = None
+    states: LayerStates | None = None
     """States of layers that keep no keys and values, from `load` on; None without such layers. With them, drafts are chains."""
 
     @abstractmethod

@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import logging
+from functools import cache
 
 import numpy as np
 import torch
 
 from specdec import registry
-from specdec.errors import described, line_of
-from specdec.interfaces.backend import Declined
+from specdec.interfaces.backend import Backend, Declined
 from specdec.interfaces.row_operations import RowOperations
 from specdec.noise.torch_rows import TorchRows
+from specdec.registry.offers import first_offer
 
-logger = logging.getLogger("specdec")
-
-_chosen: dict[torch.device, tuple[object, RowOperations]] = {}
-"""For each device the backends that were asked, and what was chosen."""
 _ROWS, _IDS = 4, 203
 """Size of the problem that a backend is tried with; the number of ids is no multiple of any vector's."""
 
 
 def row_operations(device: torch.device) -> RowOperations:
     """Return the operations for tensors on a device; chosen once for each device and set of backends."""
-    backends, chosen = registry.backends(), _chosen.get(device)
-    if chosen is None or chosen[0] is not backends:
-        chosen = _chosen[device] = backends, _choose(device)
-    return chosen[1]
+    return _chosen(device, registry.backends())
 
 
-def _choose(device: torch.device) -> RowOperations:
-    for backend in registry.backends():
-        try:
-            found = backend.row_operations(device)
-            if isinstance(found, Declined):
-                continue
-            if _agrees(found, TorchRows(device), device):
-                return found
-            wrong = "disagrees with it"
-        except Exception as error:  # a compiler or a driver may raise anything
-            wrong = f"raised {described(error)}{line_of(error)}"
-        logger.warning("rows of logits go through torch: backend %s %s", backend.name, wrong)
-    return TorchRows(device)
+@cache
+def _chosen(device: torch.device, backends: tuple[Backend, ...]) -> RowOperations:
+    own = TorchRows(device)
+    answer = first_offer(
+        "the operations on rows of logits",
+        lambda backend: backend.row_operations(device),
+        lambda found: None if _agrees(found, own, device) else "they disagree with torch's",
+    )
+    return own if isinstance(answer, Declined) else answer
 
 
 def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> bool:

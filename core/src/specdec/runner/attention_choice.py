@@ -7,10 +7,11 @@ import logging
 from transformers import PretrainedConfig
 
 from specdec import registry
-from specdec.errors import ConfigError, described, line_of
+from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Declined
 from specdec.registry import Group
+from specdec.registry.offers import first_offer
 from specdec.runner.attention_probe import disagreement
 from specdec.runner.sdpa import SdpaAttention
 
@@ -44,26 +45,18 @@ def choose_attention(wanted: str, needs: AttentionNeeds, config: PretrainedConfi
     """
     if wanted == TORCH:
         return SdpaAttention
-    reasons = []
-    for backend in registry.backends():
-        if wanted not in ("auto", backend.name):
-            continue
-        try:
-            factory = backend.attention(needs)
-            if isinstance(factory, Declined):
-                reasons.append(f"{backend.name}: {factory.reason}")
-                continue
-            wrong = disagreement(factory, needs, config)
-        except Exception as error:  # a compiler or a driver may raise anything
-            wrong = f"it raised {described(error)}{line_of(error)}"
-        else:
-            if wrong is None:
-                return factory
-        logger.warning("the attention of backend %s is not used: %s", backend.name, wrong)
-        reasons.append(f"{backend.name}: {wrong}")
-    why = "; ".join(reasons) or registry.why_no_backend()
+    answer = first_offer(
+        "the attention",
+        lambda backend: backend.attention(needs),
+        lambda offered: disagreement(offered, needs, config),
+        None if wanted == "auto" else wanted,
+    )
+    if not isinstance(answer, Declined):
+        return answer
     if wanted != "auto":
-        raise ConfigError(f"LLM: attention_backend={wanted!r} cannot be used here ({why}): leave it out")
+        raise ConfigError(
+            f"LLM: attention_backend={wanted!r} cannot be used here ({answer.reason}): leave it out"
+        )
     if needs.device.type == "cuda":
-        logger.warning("attention runs through torch (%s)", why)
+        logger.warning("attention runs through torch (%s)", answer.reason)
     return SdpaAttention

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import Protocol
 
 import torch
 
@@ -14,6 +13,7 @@ from specdec.interfaces.backend import Declined
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.runner import Runner
+from specdec.registry.offers import tried
 from specdec.runner.agreement import agreement
 from specdec.runner.own_forward import OwnForward
 
@@ -23,14 +23,8 @@ _COST = "the model's own forward runs instead, on the CPU two to four times slow
 """Measured with SmolLM2-135M and the zoo's target, batch 1."""
 
 
-class Measured(Runner, Protocol):
-    """A runner whose own rounding is measured together with its forms."""
-
-    rounding: float
-
-
 def choose_forms(
-    runner: Measured, stage: int, own: OwnForward, batch: PackedBatch, features: torch.Tensor | None
+    runner: Runner, stage: int, own: OwnForward, batch: PackedBatch, features: torch.Tensor | None
 ) -> list[Form]:
     """Return the forms of a model or of one stage of a head, outermost first; the last is its own forward.
 
@@ -48,18 +42,15 @@ def choose_forms(
     reasons: list[str] = []
     reference = _Reference(runner, own, batch, features)
     for backend in reversed(registry.backends()):
-        try:
-            form = backend.form(runner, stage, forms[0])
-            outputs = [] if isinstance(form, Declined) else _compared(form.forward(batch, features))
-        except Exception as error:  # the backend's own code, or a compiler
-            reasons.append(f"{backend.name}: it raised {described(error)}{line_of(error)}")
-            continue
-        wrong = form if isinstance(form, Declined) else reference.disagreement(outputs)
-        if wrong is None:
-            assert not isinstance(form, Declined)
+        form = tried(
+            backend,
+            lambda asked: asked.form(runner, stage, forms[0]),
+            lambda offered: reference.disagreement(_compared(offered.forward(batch, features))),
+        )
+        if not isinstance(form, Declined):
             forms.insert(0, form)
-        elif not wrong.is_elsewhere:
-            reasons.append(f"{backend.name}: {wrong.reason}")
+        elif not form.is_elsewhere:
+            reasons.append(f"{backend.name}: {form.reason}")
     name = type(runner.module).__name__ + (f" (stage {stage})" if features is not None else "")
     why = "; ".join(reversed(reasons)) or registry.why_no_backend()
     _check_invariance(runner, forms, f"{name}: ", why)
@@ -68,7 +59,7 @@ def choose_forms(
     return forms
 
 
-def warm_up(runner: Measured, forms: list[Form], batch: PackedBatch, features: torch.Tensor | None) -> None:
+def warm_up(runner: Runner, forms: list[Form], batch: PackedBatch, features: torch.Tensor | None) -> None:
     """Warm forms up, innermost first; one that raises is removed, together with those around it.
 
     Raises:
@@ -86,7 +77,7 @@ def warm_up(runner: Measured, forms: list[Form], batch: PackedBatch, features: t
             return
 
 
-def _check_invariance(runner: Measured, forms: list[Form], name: str, why: str) -> None:
+def _check_invariance(runner: Runner, forms: list[Form], name: str, why: str) -> None:
     if runner.is_invariant and not forms[0].is_invariant:
         raise ModelError(
             f"{name}deterministic=True needs a form whose rows keep their bits in any pass, and there is none ({why}): leave "
@@ -102,19 +93,19 @@ class _Reference:
     """
 
     def __init__(
-        self, runner: Measured, own: OwnForward, batch: PackedBatch, features: torch.Tensor | None
+        self, runner: Runner, own: OwnForward, batch: PackedBatch, features: torch.Tensor | None
     ) -> None:
         self._runner, self._own, self._given = runner, own, (batch, features)
 
-    def disagreement(self, outputs: list[torch.Tensor]) -> Declined | None:
+    def disagreement(self, outputs: list[torch.Tensor]) -> str | None:
         """Return how a form's outputs differ from the reference, None if they do not; sets the runner's `rounding`."""
         own, wide = self._outputs
         shapes = [[tuple(output.shape) for output in one] for one in (outputs, own)]
         if shapes[0] != shapes[1]:
-            return Declined(f"its outputs have shapes {shapes[0]}, the model's own {shapes[1]}")
+            return f"its outputs have shapes {shapes[0]}, the model's own {shapes[1]}"
         found = agreement(outputs, own, wide, self._runner.dtype)
         self._runner.rounding = found.own_error
-        return None if found.holds else Declined(f"its outputs are {found}")
+        return None if found.holds else f"its outputs are {found}"
 
     @cached_property
     def _outputs(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

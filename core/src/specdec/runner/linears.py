@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from specdec import registry
-from specdec.errors import described, line_of
 from specdec.interfaces.backend import Declined
+from specdec.registry.offers import first_offer
 from specdec.runner.agreement import LEAST, distance
-
-logger = logging.getLogger("specdec")
 
 _ROWS = 3
 """Rows that a product is tried with."""
@@ -33,19 +29,10 @@ def speed_up_linears(module: nn.Module) -> None:
 
 def fast_linear(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return a backend's forward `[..., in] -> [..., out]` of a frozen linear module; None if no backend has one."""
-    for backend in registry.backends():
-        try:
-            forward = backend.linear(module)
-            if isinstance(forward, Declined):
-                continue
-            wrong = _disagreement(forward, module)
-        except Exception as error:  # a compiler or a driver may raise anything
-            wrong = f"it raised {described(error)}{line_of(error)}"
-        else:
-            if wrong is None:
-                return forward
-        logger.warning("the product of backend %s is not used: %s", backend.name, wrong)
-    return None
+    answer = first_offer(
+        "the product", lambda backend: backend.linear(module), lambda product: _disagreement(product, module)
+    )
+    return None if isinstance(answer, Declined) else answer
 
 
 @torch.inference_mode()

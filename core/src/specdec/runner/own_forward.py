@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
 
 from specdec.errors import ModelError
-from specdec.interfaces.attention import Attention
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
-from specdec.interfaces.layer_states import LayerStates
-from specdec.interfaces.runner import Wanted
+from specdec.interfaces.runner import Runner
 from specdec.runner.agreement import distance
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, running
 from specdec.runner.layers import cache_argument, decoder_layers, keeps_logits_rows, output_head
@@ -31,37 +29,25 @@ _NOISE = 1e-6
 """Relative distance of two passes that is always rounding."""
 
 
-class Place(Protocol):
-    """What the own forward reads of its runner."""
-
-    attention: Attention
-    device: torch.device
-    dtype: torch.dtype
-    max_context: int
-    states: LayerStates | None
-    wanted: Wanted
-    windows: dict[int, int | None]
-
-
 class OwnForward(Form):
     """Base class: runs a pass through the module itself."""
 
     module: nn.Module
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """See `Form.forward`."""
-        place = self._place
-        return self.run(batch, features, AttentionContext(place.attention, batch, place.windows))
+        runner = self._runner
+        return self.run(batch, features, AttentionContext(runner.attention, batch, runner.windows))
 
     def forward_wide(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """Run a pass with an empty cache in wider arithmetic; see `WIDER`."""
-        place = self._place
-        attention = SdpaAttention(KVCache(len(batch.token_ids), place.device), place.max_context)
-        with in_wider_arithmetic(self.module, WIDER.get(place.dtype, place.dtype)):
-            return self.run(batch, features, AttentionContext(attention, batch, place.windows))
+        runner = self._runner
+        attention = SdpaAttention(KVCache(len(batch.token_ids), runner.device), runner.max_context)
+        with in_wider_arithmetic(self.module, WIDER.get(runner.dtype, runner.dtype)):
+            return self.run(batch, features, AttentionContext(attention, batch, runner.windows))
 
     def probe(self, batch: PackedBatch, features: torch.Tensor | None) -> dict[int, int | None]:
         """Run a few tokens to find the cache's shapes; returns the window of every layer that calls our attention.
@@ -69,12 +55,12 @@ class OwnForward(Form):
         Raises:
             ModelError: if a layer does not, and would run without a cache, or if the module cannot run.
         """
-        place = self._place
-        probe = AttentionProbe(place.max_context)
+        runner = self._runner
+        probe = AttentionProbe(runner.max_context)
         # Positions with a gap would be taken for two texts, with a rule of their own.
-        first = replace(batch, positions=torch.arange(len(batch.token_ids), device=place.device))
+        first = replace(batch, positions=torch.arange(len(batch.token_ids), device=runner.device))
         try:
-            self.run(first, features, AttentionContext(place.attention, first, probe=probe))
+            self.run(first, features, AttentionContext(runner.attention, first, probe=probe))
         except (ModelError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # its own code: a configuration with parts missing may raise anything
@@ -110,8 +96,8 @@ class OwnForward(Form):
 class ModelForward(OwnForward):
     """Runs a causal language model of `transformers`, unmodified but for its attention implementation."""
 
-    def __init__(self, model: PreTrainedModel, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, model: PreTrainedModel, runner: Runner) -> None:
+        super().__init__(runner)
         self.module = self._model = model
         self._layers = decoder_layers(model)
         self._keeps_rows = keeps_logits_rows(model)
@@ -126,7 +112,7 @@ class ModelForward(OwnForward):
 
     def missing(self, found: dict[int, int | None]) -> str | None:
         """See `OwnForward.missing`."""
-        states = self._place.states
+        states = self._runner.states
         others = frozenset() if states is None else states.layers_without_attention
         places = (getattr(module, "layer_idx", None) for module in self._layers.modules())
         kept = {place for place in places if isinstance(place, int)}
@@ -136,17 +122,17 @@ class ModelForward(OwnForward):
 
     def probe(self, batch: PackedBatch, features: torch.Tensor | None) -> dict[int, int | None]:
         """See `OwnForward.probe`; finds the modules that keep states as well."""
-        states, attention = self._place.states, self._place.attention
+        states, attention = self._runner.states, self._runner.attention
         if states is not None:
-            first = AttentionContext(attention, batch, probe=AttentionProbe(self._place.max_context))
+            first = AttentionContext(attention, batch, probe=AttentionProbe(self._runner.max_context))
             states.find(self._model, lambda cache: self._call(batch, replace(first, cache=cache)))
         windows = super().probe(batch, features)
         if states is not None:
-            self._place.windows |= windows
+            self._runner.windows |= windows
             text = replace(
-                batch, positions=torch.arange(len(batch.token_ids), device=self._place.device), longest=None
+                batch, positions=torch.arange(len(batch.token_ids), device=self._runner.device), longest=None
             )
-            states.check(lambda part: self.forward(part, None).logits, text, self._place.dtype)
+            states.check(lambda part: self.forward(part, None).logits, text, self._runner.dtype)
         return windows
 
     def check_positions(self, batch: PackedBatch) -> None:
@@ -159,7 +145,7 @@ class ModelForward(OwnForward):
 
         def reads_length(length: int) -> bool:
             start = length - num_rows
-            late = replace(batch, positions=torch.arange(start, length, device=self._place.device))
+            late = replace(batch, positions=torch.arange(start, length, device=self._runner.device))
             plain, again = (self.forward(late, None).logits for _ in range(2))
             self._length = start
             try:
@@ -181,7 +167,7 @@ class ModelForward(OwnForward):
         self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
     ) -> ForwardOutput:
         """See `OwnForward.run`."""
-        states, length = self._place.states, self._length
+        states, length = self._runner.states, self._length
         if states is not None:
             context.cache = states.cache(batch, length)
         elif length:
@@ -193,7 +179,7 @@ class ModelForward(OwnForward):
 
     def _call(self, batch: PackedBatch, context: AttentionContext) -> ForwardOutput:
         """Call the model."""
-        wanted, device = self._place.wanted, self._place.device
+        wanted, device = self._runner.wanted, self._runner.device
         hidden: list[torch.Tensor] = []
         aux: dict[int, torch.Tensor] = {}
         keep = (
@@ -227,7 +213,7 @@ class ModelForward(OwnForward):
         self, hidden: list[torch.Tensor], aux: dict[int, torch.Tensor]
     ) -> list[torch.utils.hooks.RemovableHandle]:
         """Have a pass append final states to `hidden` and put layers' inputs into `aux`, where wanted."""
-        wanted, handles = self._place.wanted, []
+        wanted, handles = self._runner.wanted, []
         if wanted.final and self._keeps_rows:
             handles += [body.register_forward_hook(_keep_last_hidden(hidden)) for body in self._bodies]
         elif wanted.final:
@@ -245,8 +231,8 @@ class ModelForward(OwnForward):
 class HeadForward(OwnForward):
     """Runs one stage of a draft head."""
 
-    def __init__(self, head: DraftHead, stage: int, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, head: DraftHead, stage: int, runner: Runner) -> None:
+        super().__init__(runner)
         self.module = self._head = head
         self._stage = stage
         head.config._attn_implementation = ATTENTION_NAME
@@ -260,18 +246,18 @@ class HeadForward(OwnForward):
     ) -> ForwardOutput:
         """See `OwnForward.run`."""
         assert features is not None, "heads take features"
-        given = features[None].to(self._place.dtype)
+        given = features[None].to(self._runner.dtype)
         with running(context):
             states, carry = self._head(batch.token_ids[None], batch.positions[None], given, self._stage)
         rows = states[0] if batch.logits_rows is None else states[0][batch.logits_rows]
         return ForwardOutput(self._head.project(rows, self._stage), carry[0])
 
 
-def own_forwards(module: nn.Module, place: Place) -> list[OwnForward]:
+def own_forwards(module: nn.Module, runner: Runner) -> list[OwnForward]:
     """Return the own forward of a model, or of each stage of a head."""
     if isinstance(module, DraftHead):
-        return [HeadForward(module, stage, place) for stage in range(module.num_stages)]
-    return [ModelForward(cast("PreTrainedModel", module), place)]
+        return [HeadForward(module, stage, runner) for stage in range(module.num_stages)]
+    return [ModelForward(cast("PreTrainedModel", module), runner)]
 
 
 def _keep_last_hidden(into: list[torch.Tensor]) -> Callable[..., None]:

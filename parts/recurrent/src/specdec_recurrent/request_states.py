@@ -52,15 +52,15 @@ class RequestStates(LayerStates):
         self._checkpoints = Checkpoints(num_requests, num_snapshots, block_size, lag, self._pool.copy)
 
     def resume(self, owner: object, first_slot: int, num_rows: int) -> int:
-        """See `KeptStates.resume`."""
+        """See `LayerStates.resume`."""
         return self._checkpoints.resume(owner, first_slot, num_rows)
 
     def holds(self, owner: object, num_rows: int) -> bool:
-        """See `KeptStates.holds`."""
+        """See `LayerStates.holds`."""
         return self._checkpoints.holds(owner, num_rows)
 
     def release(self, owner: object) -> None:
-        """See `KeptStates.release`."""
+        """See `LayerStates.release`."""
         self._checkpoints.release(owner)
 
     def move(self, source: int, destination: int, num_rows: int) -> None:
