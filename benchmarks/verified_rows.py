@@ -100,10 +100,8 @@ class Stepper:
             ignore_eos=True,
             speculative={"num_speculative_tokens": num_rows - 1},
         )
-        request, watches = self._intake.prepare(
-            self._intake.next_id(), self._prompt, params, is_streaming=False
-        )
-        engine.add(request, watches)
+        request = self._intake.prepare(self._intake.next_id(), self._prompt, params, is_streaming=False)
+        engine.add(request)
         found = []
         while engine.has_work:
             engine.step()

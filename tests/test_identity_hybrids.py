@@ -121,7 +121,7 @@ def check_aborts(subject: Subject, draft: str) -> None:
         for index, prompt in enumerate(SHARED):
             given = {"prompt_token_ids": prompt}
             request = llm._intake.prepare(f"{round_}-{index}", given, greedy(MAX_TOKENS), is_streaming=False)
-            engine.add(*request)
+            engine.add(request)
         for _ in range(3 + 2 * round_):
             engine.step()
         assert engine.metrics.num_draft_tokens

@@ -69,8 +69,8 @@ class SteadyEngine:
         params = SamplingParams(temperature=0.0, max_tokens=None, ignore_eos=True)
         for index, prompt in enumerate(prompts):
             given = {"prompt_token_ids": list(prompt)}
-            request, watches = intake.prepare(str(index), given, params, is_streaming=False)
-            self._built.engine.add(request, watches)
+            request = intake.prepare(str(index), given, params, is_streaming=False)
+            self._built.engine.add(request)
         self._step()
         while self._stats.num_prompt_tokens:
             self._step()

@@ -84,9 +84,9 @@ def failing(function: Callable[..., Any], num_right: int) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     "find",
     [
-        lambda request, watches: (watches[0]._stream, "push"),
-        lambda request, watches: (request.sequences[0].logprobs, "take"),
-        lambda request, watches: (request, "output"),
+        lambda request: (request.sequences[0].stop_checker._stream, "push"),
+        lambda request: (request.sequences[0].logprobs, "take"),
+        lambda request: (request, "output"),
     ],
     ids=["text", "log probabilities", "output"],
 )
@@ -97,12 +97,12 @@ def test_a_request_that_fails_is_told_so_and_no_other(
     right = bytewise.llm._intake.prepare
 
     def prepare(name: str, prompt: Any, params: Any, **more: Any) -> Any:
-        request, watches = right(name, prompt, params, **more)
+        request = right(name, prompt, params, **more)
         if params.seed == BAD:
-            owner, what = find(request, watches)
+            owner, what = find(request)
             # A stream that fails before its first event would be answered with a status.
             setattr(owner, what, failing(getattr(owner, what), num_right=10 if stream else 0))
-        return request, watches
+        return request
 
     monkeypatch.setattr(bytewise.llm._intake, "prepare", prepare)
     body = {

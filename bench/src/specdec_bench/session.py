@@ -169,7 +169,5 @@ class Session:
         return prompt is not None
 
     def _add(self, name: str, prompt: tuple[int, ...], params: SamplingParams) -> None:
-        request, watches = self._intake.prepare(
-            name, {"prompt_token_ids": list(prompt)}, params, is_streaming=False
-        )
-        self._built.engine.add(request, watches)
+        request = self._intake.prepare(name, {"prompt_token_ids": list(prompt)}, params, is_streaming=False)
+        self._built.engine.add(request)

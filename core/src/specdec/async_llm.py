@@ -25,7 +25,6 @@ from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process
 from specdec.engine.request import Request
 from specdec.engine.step_engine import StepEngine
-from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, EngineError
 from specdec.inputs.chat_options import ChatOptions
 from specdec.inputs.prompts import Prompt
@@ -120,7 +119,7 @@ class AsyncLLM:
         """
         check_call("AsyncLLM.generate", others, _GENERATE)
         name = request_id or self._intake.next_id()
-        request, watches = self._intake.prepare(
+        request = self._intake.prepare(
             name,
             prompt,
             sampling_params or SamplingParams(),
@@ -129,7 +128,7 @@ class AsyncLLM:
             client=client,
             must_fit=must_fit,
         )
-        return self._outputs(request, watches)
+        return self._outputs(request)
 
     def chat(
         self,
@@ -224,11 +223,9 @@ class AsyncLLM:
             self._wake.notify()
         self._thread.join()
 
-    async def _outputs(
-        self, request: Request, watches: list[StopChecker]
-    ) -> AsyncGenerator[RequestOutput, None]:
+    async def _outputs(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
         name, subscriber = request.request_id, _Subscriber()
-        self._order(lambda: self._add(name, subscriber, lambda: self._built.engine.add(request, watches)))
+        self._order(lambda: self._add(name, subscriber, lambda: self._built.engine.add(request)))
         is_finished = False
         try:
             while not is_finished:

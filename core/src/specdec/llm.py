@@ -19,11 +19,12 @@ from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.engine.build import BuiltEngine, assemble, resolve_speculation
-from specdec.engine.intake import Intake, Prepared
+from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
 from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process, enter_process, is_fork
 from specdec.engine.ranks import TensorParallel
+from specdec.engine.request import Request
 from specdec.engine.step_engine import StepEngine
 from specdec.engine.turns import Turns
 from specdec.engine_options import EngineOptions
@@ -117,20 +118,20 @@ class LLM:
         check_call("LLM.generate", others, ("prompts", "sampling_params", "use_tqdm", "priority"))
         many = as_prompts(prompts)
         ranks = [0] * len(many) if priority is None else _one_each("priority", priority, many)
-        prepared: list[Prepared] = []
+        requests: list[Request] = []
         for i, params in enumerate(_params_for(many, sampling_params)):
             with numbered("prompts", i, len(many)):
-                prepared.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
+                requests.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
         done: dict[str, RequestOutput] = {}
         is_shown = self.is_first_rank and (sys.stderr.isatty() if use_tqdm is None else use_tqdm)
         bar = Progress(console=Console(stderr=True), transient=True, disable=not is_shown)
-        with self._queued(prepared, done) as outputs, bar as progress:
-            task = progress.add_task("generate", total=len(prepared))
-            while len(done) < len(prepared):
+        with self._queued(requests, done) as outputs, bar as progress:
+            task = progress.add_task("generate", total=len(requests))
+            while len(done) < len(requests):
                 output = self._next(outputs)
                 done[output.request_id] = output
                 progress.advance(task)
-        return [done[request.request_id] for request, _ in prepared]
+        return [done[request.request_id] for request in requests]
 
     def chat(
         self,
@@ -165,30 +166,30 @@ class LLM:
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Iterator[RequestOutput]:
         """Yield the request's output once per step; closing the iterator early aborts the request."""
-        prepared = self._prepare(prompt, sampling_params or SamplingParams(), is_streaming=True)
+        request = self._prepare(prompt, sampling_params or SamplingParams(), is_streaming=True)
         done: dict[str, RequestOutput] = {}
-        with self._queued([prepared], done) as outputs:
+        with self._queued([request], done) as outputs:
             while not done:
                 output = self._next(outputs)
                 if output.finished:
                     done[output.request_id] = output
                 yield output
 
-    def _prepare(self, prompt: Prompt, params: SamplingParams, **how: Any) -> Prepared:
+    def _prepare(self, prompt: Prompt, params: SamplingParams, **how: Any) -> Request:
         return self._intake.prepare(self._intake.next_id(), prompt, params, **how)
 
     @contextmanager
     def _queued(
-        self, prepared: list[Prepared], done: Mapping[str, RequestOutput]
+        self, requests: list[Request], done: Mapping[str, RequestOutput]
     ) -> Iterator[deque[RequestOutput]]:
         """Queue requests and yield the queue of their outputs; in the end abort those that are not in `done`."""
-        names = [request.request_id for request, _ in prepared]
+        names = [request.request_id for request in requests]
         outputs: deque[RequestOutput] = deque()
         self._outputs |= dict.fromkeys(names, outputs)
         try:
             with self._turn() as engine:
-                for request, watches in prepared:
-                    engine.add(request, watches)
+                for request in requests:
+                    engine.add(request)
             yield outputs
         finally:
             for name in names:

@@ -121,7 +121,7 @@ def test_an_id_may_come_again_while_others_run(subject, speculates):
     assert asyncio.run(run())[-1].outputs[0].token_ids == subject.expected[0][:24]
     engine = llm._built.engine
     llm.shutdown()
-    for kept in (engine._ended, engine._owners, engine._watches, engine._row_ids):
+    for kept in (engine._ended, engine._owners, engine._row_ids):
         assert not kept
     if engine.proposer is not None:
         assert engine.proposer.complaints == []
@@ -163,11 +163,11 @@ def test_a_failure_reaches_everybody_who_waits(subject, monkeypatch, caplog):
     engine = llm._built.engine
     real, added = engine.add, []
 
-    def add(request, watches):
+    def add(request):
         added.append(request)
         if len(added) == 2:
             raise KeyError("boom")
-        real(request, watches)
+        real(request)
 
     monkeypatch.setattr(engine, "add", add)
 

@@ -290,7 +290,7 @@ def test_all_sequences_that_ended_are_gone_where_finish_raises(subject) -> None:
     with pytest.raises(KeyError, match="cannot let go"):
         llm.generate(subject.prompts[:2], [stop, greedy(4)])
     engine = engine_of(llm)
-    assert (engine._owners, engine._watches, engine._row_ids, engine._ended) == ({}, {}, set(), [])
+    assert (engine._owners, engine._row_ids, engine._ended) == ({}, set(), [])
 
 
 STATELESS = """

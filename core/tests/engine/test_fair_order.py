@@ -80,11 +80,11 @@ def test_many_samples_make_way_for_who_has_none(subject, speculation) -> None:
     engine, intake = engine_of(llm), llm._intake
     wanted = [o.token_ids for o in llm.generate([subject.prompts[0]], greedy(32))[0].outputs] * 5
     many = greedy(32).model_copy(update={"n": 5})
-    engine.add(*intake.prepare("many", subject.prompts[0], many, is_streaming=False, client="x"))
+    engine.add(intake.prepare("many", subject.prompts[0], many, is_streaming=False, client="x"))
     for _ in range(3):
         engine.step()
-    engine.add(*intake.prepare("one", subject.prompts[1], greedy(2), is_streaming=False, client="y"))
-    engine.add(*intake.prepare("own", subject.prompts[2], greedy(2), is_streaming=False, client="x"))
+    engine.add(intake.prepare("one", subject.prompts[1], greedy(2), is_streaming=False, client="y"))
+    engine.add(intake.prepare("own", subject.prompts[2], greedy(2), is_streaming=False, client="x"))
     done, steps = {}, 0
     while engine.has_work:
         steps += 1
@@ -116,7 +116,7 @@ def test_priorities_need_their_policy(subject) -> None:
         request = llm._intake.prepare(
             name, subject.prompts[0], greedy(2), is_streaming=False, priority=priority
         )
-        engine.add(*request)
+        engine.add(request)
     assert engine.num_waiting_requests == 3
     ended = []
     while engine.has_work:

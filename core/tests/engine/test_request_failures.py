@@ -16,7 +16,6 @@ from speccheck.spelling import gemma_tokenizer, ids_of, llama_tokenizer, speaker
 from specdec import AsyncLLM, SamplingParams
 from specdec.engine.containment import Contained
 from specdec.engine.request import Request
-from specdec.engine.stop_checker import StopChecker
 from specdec.logits.rules import RequestRules
 
 BAD = 666
@@ -66,24 +65,24 @@ def _grammar_of(request: Request) -> Any:
     return rules.grammar
 
 
-PLACES: dict[str, tuple[dict[str, Any], Callable[[Request, list[StopChecker]], tuple[Any, str]]]] = {
-    "text": ({}, lambda request, watches: (watches[0]._stream, "push")),
-    "text with stops": ({"stop": "zz"}, lambda request, watches: (watches[0]._stream, "push")),
-    "stops": ({"stop": "zz"}, lambda request, watches: (watches[0], "accept")),
-    "log probabilities": ({"logprobs": 1}, lambda request, watches: (request.sequences[0].logprobs, "take")),
-    "spelling": ({"logprobs": 1}, lambda request, watches: (request.sequences[0].logprobs._text, "spelled")),
+PLACES: dict[str, tuple[dict[str, Any], Callable[[Request], tuple[Any, str]]]] = {
+    "text": ({}, lambda request: (request.sequences[0].stop_checker._stream, "push")),
+    "text with stops": ({"stop": "zz"}, lambda request: (request.sequences[0].stop_checker._stream, "push")),
+    "stops": ({"stop": "zz"}, lambda request: (request.sequences[0].stop_checker, "accept")),
+    "log probabilities": ({"logprobs": 1}, lambda request: (request.sequences[0].logprobs, "take")),
+    "spelling": ({"logprobs": 1}, lambda request: (request.sequences[0].logprobs._text, "spelled")),
     "prompt": (
         {"prompt_logprobs": 1},
-        lambda request, watches: (request.sequences[0].prompt_logprobs, "add"),
+        lambda request: (request.sequences[0].prompt_logprobs, "add"),
     ),
     "rules": (
         {"presence_penalty": 0.5},
-        lambda request, watches: (request.sequences[0].rules._rules[0], "add_to"),
+        lambda request: (request.sequences[0].rules._rules[0], "add_to"),
     ),
-    "mask": ({}, lambda request, watches: (_grammar_of(request), "mask")),
-    "nodes": ({}, lambda request, watches: (_grammar_of(request), "allowed_nodes")),
-    "advance": ({}, lambda request, watches: (_grammar_of(request), "advance")),
-    "output": ({}, lambda request, watches: (request, "output")),
+    "mask": ({}, lambda request: (_grammar_of(request), "mask")),
+    "nodes": ({}, lambda request: (_grammar_of(request), "allowed_nodes")),
+    "advance": ({}, lambda request: (_grammar_of(request), "advance")),
+    "output": ({}, lambda request: (request, "output")),
 }
 ERRORS: dict[str, Callable[[], BaseException]] = {
     "ValueError": lambda: ValueError("boom"),
@@ -99,11 +98,11 @@ def spoil(llm: Any, place: str, error: BaseException, after: int) -> SamplingPar
     right = llm._intake.prepare
 
     def prepare(request_id: str, prompt: Any, params: SamplingParams, **more: Any) -> Any:
-        request, watches = right(request_id, prompt, params, **more)
+        request = right(request_id, prompt, params, **more)
         if params.seed == BAD:
-            owner, name = find(request, watches)
+            owner, name = find(request)
             setattr(owner, name, Boom(error, after, getattr(owner, name)))
-        return request, watches
+        return request
 
     llm._intake.prepare = prepare
     return greedy(TOKENS, seed=BAD, **keys)
@@ -114,7 +113,6 @@ def is_empty(engine: Any) -> bool:
     return (
         not engine._requests
         and not engine._owners
-        and not engine._watches
         and not engine._row_ids
         and not engine._ended
         and engine.kv_cache_usage == 0.0
@@ -198,14 +196,14 @@ def test_abort_never_raises(subject, place, is_streaming) -> None:
     params = spoil(llm, place, ValueError("boom"), 10**6)
     for name, given in (("bad", params), ("good", greedy(TOKENS))):
         engine.add(
-            *llm._intake.prepare(
+            llm._intake.prepare(
                 name, {"prompt_token_ids": subject.prompts[0]}, given, is_streaming=is_streaming
             )
         )
     engine.step()
     engine.step()
     request = engine._requests["bad"]
-    owner = engine._watches[request.sequences[0]]._stream if place == "text" else request
+    owner = request.sequences[0].stop_checker._stream if place == "text" else request
     setattr(owner, {"text": "push", "output": "output"}[place], Boom(ValueError("boom"), 0, len))
     [output] = engine.abort(["bad"])
     assert output.finished
@@ -232,7 +230,7 @@ def test_samples_that_have_not_begun_end_with_an_output_that_fails(subject) -> N
     engine, proposer = engine_of(llm), proposer_of(llm)
     params = spoil(llm, "output", ValueError("boom"), 0).model_copy(update={"n": 4})
     engine.add(
-        *llm._intake.prepare("bad", {"prompt_token_ids": subject.prompts[0]}, params, is_streaming=True)
+        llm._intake.prepare("bad", {"prompt_token_ids": subject.prompts[0]}, params, is_streaming=True)
     )
     outputs = []
     while engine.has_work:

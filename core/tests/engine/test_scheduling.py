@@ -133,8 +133,8 @@ def test_aborting_some_leaves_the_others_alone(subject, speculation, caching) ->
     engine, intake = engine_of(llm), llm._intake
     names = {}
     for index, prompt in enumerate(subject.prompts):
-        request, watches = intake.prepare(f"r{index}", prompt, greedy(32), is_streaming=False)
-        engine.add(request, watches)
+        request = intake.prepare(f"r{index}", prompt, greedy(32), is_streaming=False)
+        engine.add(request)
         names[f"r{index}"] = index
     if engine.proposer is not None:
         proposer_of(llm)
@@ -168,8 +168,8 @@ def test_every_decoding_request_gets_a_row_of_a_small_budget(subject) -> None:
     )  # room for both prompts, and for one draft
     engine, intake = engine_of(llm), llm._intake
     for index in (0, 2):
-        request, watches = intake.prepare(f"r{index}", subject.prompts[index], greedy(32), is_streaming=True)
-        engine.add(request, watches)
+        request = intake.prepare(f"r{index}", subject.prompts[index], greedy(32), is_streaming=True)
+        engine.add(request)
     counts: dict[str, list[int]] = {"r0": [], "r2": []}
     while engine.has_work:
         outputs = engine.step()
@@ -188,7 +188,7 @@ def test_drafts_leave_room_for_prompts(subject) -> None:
     params = SamplingParams(temperature=1.0, max_tokens=60, ignore_eos=True)  # few drafts are accepted
 
     def add(name: str, prompt: list[int]) -> None:
-        engine.add(*intake.prepare(name, prompt, params, is_streaming=True))
+        engine.add(intake.prepare(name, prompt, params, is_streaming=True))
 
     for index in range(4):
         add(f"r{index}", subject.prompts[0])
@@ -208,7 +208,7 @@ def test_a_budget_below_the_number_of_requests_limits_that_number(subject) -> No
     llm = make_llm(subject.model, max_num_batched_tokens=3, max_num_seqs=6)
     engine, intake = engine_of(llm), llm._intake
     for index, prompt in enumerate(subject.prompts):
-        engine.add(*intake.prepare(f"r{index}", prompt, greedy(32), is_streaming=True))
+        engine.add(intake.prepare(f"r{index}", prompt, greedy(32), is_streaming=True))
     while engine.has_work:
         engine.step()
         assert len(engine._scheduler.running) <= 3
@@ -269,16 +269,16 @@ def test_without_speculation_what_has_ended_is_let_go_of_while_others_run(subjec
     for _ in range(5):
         llm.generate([subject.prompts[1]], greedy(2))
         next(stream)
-        assert len(engine._owners) == len(engine._watches) <= 2, "the last one is let go of in the next step"
+        assert len(engine._owners) <= 2, "the last one is let go of in the next step"
         assert len(engine._ended) <= 1
 
 
 def test_an_id_that_runs_is_refused(subject) -> None:
     llm = make_llm(subject.model)
     intake, engine = llm._intake, engine_of(llm)
-    engine.add(*intake.prepare("x", subject.prompts[0], greedy(2), is_streaming=False))
+    engine.add(intake.prepare("x", subject.prompts[0], greedy(2), is_streaming=False))
     with pytest.raises(ConfigError, match="request id 'x' is in use"):
-        engine.add(*intake.prepare("x", subject.prompts[1], greedy(2), is_streaming=False))
+        engine.add(intake.prepare("x", subject.prompts[1], greedy(2), is_streaming=False))
 
 
 def test_a_call_that_is_cut_off_while_requests_end_leaves_nothing_behind(subject, monkeypatch) -> None:
@@ -297,5 +297,5 @@ def test_a_call_that_is_cut_off_while_requests_end_leaves_nothing_behind(subject
             llm.generate(subject.prompts, greedy(32))
     assert not engine.has_work
     assert engine.kv_cache_usage == 0
-    assert (engine._owners, engine._watches) == ({}, {})
+    assert engine._owners == {}
     assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected

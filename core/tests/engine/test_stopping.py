@@ -240,12 +240,12 @@ def test_a_token_takes_the_same_time_with_many_stop_strings(num_stops) -> None:
     params = greedy(400, stop=stops)
     tokenizer = letter_tokenizer()
     sequence = Sequence("r", np.array([1], np.int32), params, seed=0, sample_index=0, max_num_tokens=401)
-    watch = StopChecker(sequence, (), IncrementalDetokenizer(tokenizer, [1], skip_special_tokens=True))
+    watch = StopChecker(params, (), IncrementalDetokenizer(tokenizer, [1], skip_special_tokens=True))
     begun = time.perf_counter()
     for place in range(200):
-        assert watch.accept([place % 20]) == [place % 20]
+        assert watch.accept(sequence, [place % 20]) == [place % 20]
         sequence.append([place % 20], 0)
-        assert watch.visible_text == watch.text
+        assert watch.visible_text(sequence) == watch.text
     assert time.perf_counter() - begun < 1.0  # with a search for each of 20,000 it took minutes
 
 
@@ -254,12 +254,14 @@ def test_a_stop_string_that_began_too_early_is_neither_met_nor_held_back() -> No
     text = spelled([1, 2, 3, 4])
     params = greedy(9, stop=[text[2:6]], min_tokens=2)
     sequence = Sequence("r", np.array([0], np.int32), params, seed=0, sample_index=0, max_num_tokens=10)
-    watch = StopChecker(sequence, (), IncrementalDetokenizer(tokenizer, [0], skip_special_tokens=True))
+    watch = StopChecker(params, (), IncrementalDetokenizer(tokenizer, [0], skip_special_tokens=True))
     for token_id in (1, 2, 3, 4):
-        assert watch.accept([token_id]) == [token_id]
+        assert watch.accept(sequence, [token_id]) == [token_id]
         sequence.append([token_id], 0)
-        assert watch.visible_text == watch.text == spelled([1, 2, 3, 4][: sequence.num_output_tokens])
+        assert (
+            watch.visible_text(sequence) == watch.text == spelled([1, 2, 3, 4][: sequence.num_output_tokens])
+        )
     assert sequence.finish_reason is None
-    assert watch.accept([2, 3, 4]) == [2, 3]
+    assert watch.accept(sequence, [2, 3, 4]) == [2, 3]
     assert sequence.stop_reason == text[2:6]
     assert watch.text == text

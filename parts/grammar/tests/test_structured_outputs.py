@@ -335,7 +335,7 @@ def test_the_reference_loop_follows_grammars(subject) -> None:
     params = SamplingParams(temperature=0.9, seed=4, max_tokens=10, structured_outputs=wanted)
     llm = make_llm(model, tokenizer=ending_tokenizer())
     for propose in (lambda tokens, count: [], lambda tokens, count: [0] * count):
-        request, _ = llm._intake.prepare("x", {"prompt_token_ids": many[0]}, params, is_streaming=False)
+        request = llm._intake.prepare("x", {"prompt_token_ids": many[0]}, params, is_streaming=False)
         rules = request.sequences[0].rules
         text = reference.generate(model, many[0], propose, 4, params, rules)
         assert text == tokens_of(llm, [many[0]], params)[0]

@@ -10,7 +10,6 @@ from specdec import ConfigError, EngineError, SamplingParams
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
-from specdec.engine.stop_checker import StopChecker
 from specdec.outputs import RequestMetrics, RequestOutput
 from specdec_parallel.engines import FollowingEngine, Stepped, fingerprint
 from specdec_parallel.messages import Event, Order, Raised
@@ -50,12 +49,11 @@ def engine(*messages: Order | Event | Raised) -> tuple[FollowingEngine, Models]:
     return FollowingEngine(ranks, 1, kept), models
 
 
-def request(name: str, ids: list[int], **params: Any) -> tuple[Request, list[StopChecker]]:
+def request(name: str, ids: list[int], **params: Any) -> Request:
     sequence = Sequence(
         name, np.array(ids, np.int32), SamplingParams(**params), seed=0, sample_index=0, max_num_tokens=9
     )
-    watch = StopChecker(sequence, (), None)
-    return Request(name, None, [(sequence, watch)], is_streaming=False), [watch]
+    return Request(name, None, [sequence], is_streaming=False)
 
 
 def output(name: str) -> RequestOutput:
@@ -64,13 +62,13 @@ def output(name: str) -> RequestOutput:
 
 
 def test_it_runs_passes_until_there_are_outputs_under_its_own_names() -> None:
-    mine, watches = request("mine", [1, 2])
+    mine = request("mine", [1, 2])
     added = Event(1, "added", ("theirs", fingerprint(mine)))
     metrics = EngineMetrics()
     stepped = Event(1, "stepped", Stepped([output("theirs")], metrics, None))
     following, models = engine(added, Order(1, "run_pass", ()), Order(1, "copy_rows", ()), stepped)
     ranks: Any = following._ranks
-    following.add(mine, watches)
+    following.add(mine)
     assert [shown.request_id for shown in following.step()] == ["mine"]
     assert models.orders == ["run_pass", "copy_rows"]
     assert following.metrics is metrics
@@ -79,10 +77,10 @@ def test_it_runs_passes_until_there_are_outputs_under_its_own_names() -> None:
 
 
 def test_as_many_are_aborted() -> None:
-    mine, watches = request("mine", [1, 2])
+    mine = request("mine", [1, 2])
     added = Event(1, "added", ("theirs", fingerprint(mine)))
     following, _ = engine(added, Event(1, "aborted", 1))
-    following.add(mine, watches)
+    following.add(mine)
     assert following.abort(["mine"]) == []
     assert following._names == {}
     following, _ = engine(Event(1, "aborted", 2))
@@ -91,16 +89,16 @@ def test_as_many_are_aborted() -> None:
 
 
 def test_seeds_and_temperatures_are_part_of_what_is_asked_and_names_are_not() -> None:
-    asked = fingerprint(request("a", [1], seed=3)[0])
-    assert asked == fingerprint(request("b", [1], seed=3)[0])
-    assert asked != fingerprint(request("a", [1], seed=4)[0])
-    assert asked != fingerprint(request("a", [2], seed=3)[0])
+    asked = fingerprint(request("a", [1], seed=3))
+    assert asked == fingerprint(request("b", [1], seed=3))
+    assert asked != fingerprint(request("a", [1], seed=4))
+    assert asked != fingerprint(request("a", [2], seed=3))
 
 
 def test_what_rank_0_raises_is_raised() -> None:
     following, _ = engine(Raised(1, ConfigError("a prompt of 9 tokens does not fit")))
     with pytest.raises(ConfigError, match="does not fit"):
-        following.add(*request("mine", [1]))
+        following.add(request("mine", [1]))
 
 
 @pytest.mark.parametrize(
@@ -114,4 +112,4 @@ def test_what_rank_0_raises_is_raised() -> None:
 def test_ranks_that_part_end(message: Event, reason: str) -> None:
     following, _ = engine(message)
     with pytest.raises(EngineError, match=f"failed: .*{reason}.*; all ranks must run the same script"):
-        following.add(*request("mine", [1]))
+        following.add(request("mine", [1]))

@@ -63,8 +63,7 @@ def grammar_stands_still(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_stops(patch: pytest.MonkeyPatch) -> None:
-    def mutant(self: StopChecker, token_ids: list[int]) -> list[int]:
-        sequence = self._sequence
+    def mutant(self: StopChecker, sequence: Sample, token_ids: list[int]) -> list[int]:
         kept = token_ids[: sequence.max_num_tokens - sequence.num_tokens]
         if len(kept) == sequence.max_num_tokens - sequence.num_tokens:
             sequence.finish_reason = FinishReason.LENGTH
@@ -76,15 +75,14 @@ def no_stops(patch: pytest.MonkeyPatch) -> None:
 def stops_at_the_last_token_only(patch: pytest.MonkeyPatch) -> None:
     right = StopChecker.accept
 
-    def mutant(self: StopChecker, token_ids: list[int]) -> list[int]:
-        sequence = self._sequence
+    def mutant(self: StopChecker, sequence: Sample, token_ids: list[int]) -> list[int]:
         kept = token_ids[: sequence.max_num_tokens - sequence.num_tokens]
         if self._stops:
             assert self._stream is not None
             self.text += "".join(self._stream.push(token_id) for token_id in kept[:-1])
             self._first_stop = len(self.text)
         sequence.max_num_tokens -= len(kept) - 1
-        right(self, kept[-1:])
+        right(self, sequence, kept[-1:])
         sequence.max_num_tokens += len(kept) - 1
         return kept
 

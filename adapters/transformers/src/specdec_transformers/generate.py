@@ -14,14 +14,14 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from specdec import FinishReason
-from specdec.engine import release_threads
+from specdec.engine import Request, release_threads
 from specdec_transformers.attached import Session, session_of
 from specdec_transformers.caller import arguments_of_generate
 from specdec_transformers.columns import Columns, joined
 from specdec_transformers.prompts import prompt_rows
 from specdec_transformers.raw_logits import RawLogits
 from specdec_transformers.refusals import check_call
-from specdec_transformers.requests import Prepared, has_others, make_requests, pad_of
+from specdec_transformers.requests import has_others, make_requests, pad_of
 
 
 def generate(
@@ -74,10 +74,10 @@ def generate(
     wants_logits = is_dict and bool(generation_config.output_logits)
     pad_token_id = pad_of(stopping_criteria, generation_config)
     with session_of(model, speculative_config, engine_options or {}) as session:
-        prepared = make_requests(
+        requests = make_requests(
             session, prompts, input_ids, logits_processor, stopping_criteria, generation_config
         )
-        rows = [request.sequences[0] for request, _ in prepared]
+        rows = [request.sequences[0] for request in requests]
         columns = None
         if streamer is not None or wants_scores or wants_logits or has_others(stopping_criteria):
             columns = Columns(
@@ -92,7 +92,7 @@ def generate(
             if columns.wants_logits:
                 for row in rows:
                     row.logprobs = RawLogits()
-        _run(session, prepared, columns)
+        _run(session, requests, columns)
         sequences = joined(input_ids, rows, pad_token_id) if columns is None else columns.input_ids
     if streamer is not None:
         streamer.end()
@@ -111,14 +111,14 @@ def _typed(columns: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
     )  # transformers annotates a tuple of one tensor but means one per column
 
 
-def _run(session: Session, prepared: Prepared, columns: Columns | None) -> None:
+def _run(session: Session, requests: list[Request], columns: Columns | None) -> None:
     """Run the requests until they finish."""
     engine = session.built.engine
-    ids = [request.request_id for request, _ in prepared]
-    rows = [request.sequences[0] for request, _ in prepared]
+    ids = [request.request_id for request in requests]
+    rows = [request.sequences[0] for request in requests]
     try:
-        for request, watches in prepared:
-            engine.add(request, watches)
+        for request in requests:
+            engine.add(request)
         while not (all(row.is_finished for row in rows) if columns is None else columns.is_complete):
             engine.step()
             if columns is not None:

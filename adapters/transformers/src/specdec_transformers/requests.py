@@ -14,14 +14,11 @@ from transformers.generation.stopping_criteria import (
 )
 
 from specdec import ConfigError, SamplingParams
-from specdec.engine import Request, StopChecker
+from specdec.engine import Request
 from specdec.logits import RequestRules
 from specdec_transformers.attached import Session
 from specdec_transformers.processors import RowProcessors, for_row
 from specdec_transformers.sampling import sampling_of
-
-Prepared = list[tuple[Request, list[StopChecker]]]
-"""Requests, each with the stop watches of its single sample."""
 
 _SEEDS = 2**63 - 1
 _OWN_CRITERIA = (EosTokenCriteria, MaxLengthCriteria)
@@ -35,8 +32,8 @@ def make_requests(
     processors: LogitsProcessorList,
     criteria: StoppingCriteriaList,
     config: GenerationConfig,
-) -> Prepared:
-    """Return a request for every row, with its stop watches.
+) -> list[Request]:
+    """Return a request of one sample for every row.
 
     Args:
         session: the engine.
@@ -65,11 +62,11 @@ def make_requests(
             stop_token_ids=ends,
         )
         intake = session.intake
-        request, watches = intake.prepare(intake.next_id(), list(prompt), params, is_streaming=False)
+        request = intake.prepare(intake.next_id(), list(prompt), params, is_streaming=False)
         if sampling.processors:
             own = [for_row(processor, place, len(prompts)) for processor in sampling.processors]
             request.sequences[0].rules = RequestRules([], None, RowProcessors(own, input_ids[place], room))
-        made.append((request, watches))
+        made.append(request)
     return made
 
 

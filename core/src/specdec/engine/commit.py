@@ -19,7 +19,6 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import NOT_NUMBERS
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.speculation.top_k import top_k_of
-from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
@@ -62,12 +61,7 @@ class Committer:
         self._delivery = None if speculation is None else speculation.delivery
 
     def commit(
-        self,
-        scheduled: SchedulerOutput,
-        draft: CheckedDraft,
-        scores: Scores,
-        verdict: Verdict,
-        watches: dict[Sequence, StopChecker],
+        self, scheduled: SchedulerOutput, draft: CheckedDraft, scores: Scores, verdict: Verdict
     ) -> list[Outcome]:
         """Commit one step; sequences that end are marked finished. Returns what was kept for each that sampled."""
         outcomes: list[Outcome] = []
@@ -96,7 +90,7 @@ class Committer:
                 outcomes.append(Outcome(row, len(draft.rows[row]), [], []))
                 continue
             if row is not None:
-                outcome = _judge(sequence, watches[sequence], row, draft, scores, verdict, sound, listed)
+                outcome = _judge(sequence, row, draft, scores, verdict, sound, listed)
                 outcomes.append(outcome)
                 _count(sequence, outcome, is_expected=index in scheduled.expected)
             nodes = [] if outcome is None else outcome.nodes
@@ -192,7 +186,7 @@ def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sou
 
 
 def _judge(
-    sequence: Sequence, watch: StopChecker, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
+    sequence: Sequence, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
     sound: Ids[bool] | None, listed: Mapping[int, Ids[Listing]] | None,
 ) -> Outcome:  # fmt: skip
     """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen.
@@ -207,7 +201,7 @@ def _judge(
     if sequence.is_finished:
         return nothing
     with Contained(sequence, "processing its tokens"):
-        emitted = watch.accept(choosable)
+        emitted = sequence.stop_checker.accept(sequence, choosable)
         outcome = Outcome(row, num_drafted, nodes[: len(emitted)], emitted)
         if sequence.logprobs is not None and emitted:
             _record(sequence.logprobs, scores, outcome, (listed or {}).get(row))

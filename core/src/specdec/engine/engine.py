@@ -23,7 +23,6 @@ from specdec.engine.soundness import sound_rows
 from specdec.engine.speculation.adaptive import MeasuredStep
 from specdec.engine.speculation.check_draft import select_rows
 from specdec.engine.speculation.speculation import Speculation
-from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, described, is_interrupt, line_of
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
@@ -70,7 +69,6 @@ class Engine:
         self._observers = observers
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
-        self._watches: dict[Sequence, StopChecker] = {}
         self._row_ids: set[str] = set()
         self._ended: list[Sequence] = []
         self.metrics = EngineMetrics() if speculation is None else speculation.metrics
@@ -101,7 +99,7 @@ class Engine:
         """Number of requests of which no sample has started."""
         return sum(request.is_waiting for request in list(self._requests.values()))
 
-    def add(self, request: Request, watches: list[StopChecker]) -> None:
+    def add(self, request: Request) -> None:
         """Queue a request.
 
         Raises:
@@ -109,10 +107,9 @@ class Engine:
         """
         if request.request_id in self._requests:
             raise ConfigError(f"request id {request.request_id!r} is in use")
-        for sequence, watch in zip(request.sequences, watches, strict=True):
+        for sequence in request.sequences:
             self._scheduler.add(sequence)
             self._owners[sequence] = request
-            self._watches[sequence] = watch
             sequence.row_id = self._free_row_id(sequence.request_id)
             self._row_ids.add(sequence.row_id)
         self._requests[request.request_id] = request
@@ -157,7 +154,7 @@ class Engine:
         if self._speculation is not None:
             self._speculation.guard.judge(draft)
         times.append(perf_counter() - ONCE.seconds)
-        outcomes = self._committer.commit(scheduled, draft, scores, verdict, self._watches)
+        outcomes = self._committer.commit(scheduled, draft, scores, verdict)
         outputs = self._show(scheduled)
         times.append(perf_counter() - ONCE.seconds)
         self._observe(scheduled, draft, outcomes, times)
@@ -198,7 +195,6 @@ class Engine:
         """Drop the engine's state of ended sequences."""
         for sequence in sequences:
             self._owners.pop(sequence, None)
-            self._watches.pop(sequence, None)
             self._row_ids.discard(sequence.row_id)
             sequence.deliverable_hidden.clear()
             sequence.rules = None  # penalties hold the text, whitelists one number per id of the vocabulary
@@ -255,7 +251,7 @@ class Engine:
     def _read(self, sequence: Sequence) -> None:
         """Bring a sample's text up to date."""
         with Contained(sequence, "decoding its text"):
-            self._watches[sequence].read()
+            sequence.stop_checker.read(sequence)
 
     def _tell_finished(self, request: Request, output: RequestOutput) -> None:
         if self._observers is None:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -38,16 +37,6 @@ from specdec.logits.rules import end_ids, make_rules
 from specdec.sampling_params import SamplingParams
 
 SEED_BITS = 63
-Prepared = tuple[Request, list[StopChecker]]
-"""A request and the stop watches of its samples."""
-
-
-@dataclass(frozen=True)
-class Tokenized:
-    """A prompt as token ids, and as text if it was given as text."""
-
-    text: str | None
-    token_ids: list[int]
 
 
 class Intake:
@@ -117,7 +106,7 @@ class Intake:
         priority: int = 0,
         client: str | None = None,
         must_fit: bool = False,
-    ) -> Prepared:
+    ) -> Request:
         """Return a request ready to be queued. Thread-safe.
 
         Args:
@@ -137,20 +126,19 @@ class Intake:
         self._check_params(params)
         params = with_checked_args(params, self._speculation)
         self._check_priority(priority)
-        tokenized = self._tokenize(prompt, params)
-        self._check_ids(tokenized.token_ids)
+        text, token_ids = self._tokenize(prompt, params)
+        self._check_ids(token_ids)
         if must_fit:
-            self._check_room(len(tokenized.token_ids), params.max_tokens)
-        ids = np.array(tokenized.token_ids, dtype=np.int32)
+            self._check_room(len(token_ids), params.max_tokens)
+        ids = np.array(token_ids, dtype=np.int32)
         seed = self._random.getrandbits(SEED_BITS) if params.seed is None else signed(params.seed)
         prediction = self._prediction(params)
         samples = [
             self._sample(request_id, index, ids, params, seed, prediction) for index in range(params.n)
         ]
-        for sequence, _ in samples:
+        for sequence in samples:
             sequence.parent_id, sequence.priority, sequence.client = request_id, priority, client
-        request = Request(request_id, tokenized.text, samples, is_streaming=is_streaming)
-        return request, [watch for _, watch in samples]
+        return Request(request_id, text, samples, is_streaming=is_streaming)
 
     def _sample(
         self,
@@ -160,7 +148,7 @@ class Intake:
         params: SamplingParams,
         seed: int,
         prediction: Prediction | None,
-    ) -> tuple[Sequence, StopChecker]:
+    ) -> Sequence:
         limit = self._info.max_model_len
         end = limit if params.max_tokens is None else min(limit, len(ids) + params.max_tokens)
         name = request_id if params.n == 1 else f"{request_id}#{index}"
@@ -182,7 +170,8 @@ class Intake:
                 params.prompt_logprobs, self._text(ids[:1], params, skips=True)
             )
         text = self._text(ids, params, skips=params.skip_special_tokens)
-        return sequence, StopChecker(sequence, self._info.eos_token_ids, text)
+        sequence.stop_checker = StopChecker(params, self._info.eos_token_ids, text)
+        return sequence
 
     def _prediction(self, params: SamplingParams) -> Prediction | None:
         """Return the output that the caller expects, if any."""
@@ -207,7 +196,8 @@ class Intake:
             return None
         return IncrementalDetokenizer(self._tokenizer, prompt.tolist(), skip_special_tokens=skips)
 
-    def _tokenize(self, prompt: Prompt, params: SamplingParams) -> Tokenized:
+    def _tokenize(self, prompt: Prompt, params: SamplingParams) -> tuple[str | None, list[int]]:
+        """Return a prompt as text, if it was given as text, and as token ids."""
         text, ids = text_and_ids(prompt)
         if ids is None:
             if self._tokenizer is None:
@@ -218,7 +208,7 @@ class Intake:
                 ids = list(self._tokenizer(text)["input_ids"])
         if params.truncate_prompt_tokens is not None:
             ids = ids[-self._num_kept(params.truncate_prompt_tokens, params.max_tokens) :]
-        return Tokenized(text, ids)
+        return text, ids
 
     def _num_kept(self, wanted: int, max_tokens: int | None) -> int:
         """Return how many of a prompt's last tokens are kept; -1 means as many as leave room for `max_tokens`."""

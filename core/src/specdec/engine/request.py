@@ -6,7 +6,6 @@ import time
 from itertools import zip_longest
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces.finish import FinishReason
 from specdec.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 
@@ -17,7 +16,7 @@ class Request:
     Args:
         request_id: the caller's id.
         prompt: the prompt's text, if it was given as text.
-        samples: sequences and their stop watches.
+        sequences: of the samples.
         is_streaming: whether to output after every step, or only at the end.
     """
 
@@ -25,42 +24,37 @@ class Request:
         self,
         request_id: str,
         prompt: str | None,
-        samples: list[tuple[Sequence, StopChecker]],
+        sequences: list[Sequence],
         *,
         is_streaming: bool,
     ) -> None:
         self.request_id = request_id
         self.is_streaming = is_streaming
         self._prompt = prompt
-        self._samples = samples
-        first = samples[0][0]
+        self.sequences = sequences
+        first = sequences[0]
         self._prompt_token_ids: list[int] = first.token_ids[: first.num_prompt_tokens].tolist()
-
-    @property
-    def sequences(self) -> list[Sequence]:
-        """The samples' sequences."""
-        return [sequence for sequence, _ in self._samples]
 
     @property
     def is_waiting(self) -> bool:
         """Whether none of the samples has begun to run."""
-        return all(sequence.admission_time is None for sequence, _ in self._samples)
+        return all(sequence.admission_time is None for sequence in self.sequences)
 
     @property
     def is_finished(self) -> bool:
         """Whether all samples have ended."""
-        return all(sequence.is_finished for sequence, _ in self._samples)
+        return all(sequence.is_finished for sequence in self.sequences)
 
     def output(self) -> RequestOutput:
-        """Return the current state of the request; its text is that which its stop watches have read."""
+        """Return the current state of the request; its text is that which its stop checkers have read."""
         return RequestOutput(
             request_id=self.request_id,
             prompt=self._prompt,
             prompt_token_ids=self._prompt_token_ids,
-            outputs=[_completion(sequence, watch) for sequence, watch in self._samples],
+            outputs=[_completion(sequence) for sequence in self.sequences],
             finished=self.is_finished,
             metrics=self._metrics(),
-            num_cached_tokens=self._samples[0][0].num_cached_prompt_tokens,
+            num_cached_tokens=self.sequences[0].num_cached_prompt_tokens,
             prompt_logprobs=self._prompt_logprobs(),
         )
 
@@ -75,7 +69,7 @@ class Request:
         return RequestOutput(self.request_id, self._prompt, self._prompt_token_ids, samples, True, metrics)
 
     def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
-        record = self._samples[0][0].prompt_logprobs
+        record = self.sequences[0].prompt_logprobs
         return None if record is None else [None, *record.entries]
 
     def _metrics(self) -> RequestMetrics:
@@ -98,10 +92,10 @@ class Request:
         )
 
 
-def _completion(sequence: Sequence, watch: StopChecker) -> CompletionOutput:
+def _completion(sequence: Sequence) -> CompletionOutput:
     return CompletionOutput(
         index=sequence.sample_index,
-        text=watch.visible_text,
+        text=sequence.stop_checker.visible_text(sequence),
         token_ids=sequence.output_token_ids.copy(),
         finish_reason=None if sequence.finish_reason is None else sequence.finish_reason.value,
         stop_reason=sequence.stop_reason,

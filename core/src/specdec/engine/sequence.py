@@ -20,6 +20,7 @@ from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from specdec.engine.speculation.adaptive.request_acceptance import RequestAcceptance
+    from specdec.engine.stop_checker import StopChecker
 
 
 class Sequence:
@@ -72,6 +73,7 @@ class Sequence:
         "seed",
         "shown",
         "shown_params",
+        "stop_checker",
         "stop_reason",
     )
 
@@ -133,6 +135,8 @@ class Sequence:
         self.prompt_logprobs: LogprobRecord | None = None
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
+        self.stop_checker: StopChecker
+        """Where it ends, and its text; given by the intake, and not to samples that another engine runs."""
         self.last_num_drafted = self.last_num_accepted = 0
         self.drafts = DraftCounts()
         self.draft_flags: list[bool] = []

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
-from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces.observer import StepStats
 from specdec.outputs import RequestOutput
 
@@ -34,7 +33,7 @@ class StepEngine(Protocol):
     def num_waiting_requests(self) -> int:
         """Number of requests of which no sample has started."""
 
-    def add(self, request: Request, watches: list[StopChecker]) -> None:
+    def add(self, request: Request) -> None:
         """Queue a request."""
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from specdec.engine.detokenizer import IncrementalDetokenizer
-from specdec.engine.sequence import Sequence
 from specdec.engine.stop_strings import stop_strings
 from specdec.interfaces.finish import FinishReason
+from specdec.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from specdec.engine.sequence import Sequence
 
 
 class StopChecker:
     """Follows one sample's tokens and text to its end.
 
     Args:
-        sequence: the sample.
+        params: the sample's parameters.
         end_of_text_ids: the model's end-of-text ids.
         text: its text stream; None without a tokenizer.
     """
 
     def __init__(
-        self, sequence: Sequence, end_of_text_ids: tuple[int, ...], text: IncrementalDetokenizer | None
+        self, params: SamplingParams, end_of_text_ids: tuple[int, ...], text: IncrementalDetokenizer | None
     ) -> None:
-        params = sequence.params
-        self._sequence = sequence
         self._ends = frozenset() if params.is_endless else frozenset(end_of_text_ids)
         self._stop_ids = frozenset(params.stop_token_ids or ())
         self._stops = stop_strings(params.stop_strings) if params.stop_strings else None
@@ -32,16 +35,14 @@ class StopChecker:
         self._num_read = 0
         self.text = ""
 
-    @property
-    def visible_text(self) -> str:
-        """The text that can be shown so far: a possible beginning of a stop string is held back."""
-        if self._stops is None or self._sequence.is_finished:
+    def visible_text(self, sequence: Sequence) -> str:
+        """Return the text that can be shown so far: a possible beginning of a stop string is held back."""
+        if self._stops is None or sequence.is_finished:
             return self.text
         return self.text[: len(self.text) - self._stops.num_held_back(self._state)]
 
-    def accept(self, token_ids: list[int]) -> list[int]:
+    def accept(self, sequence: Sequence, token_ids: list[int]) -> list[int]:
         """Return the tokens that belong to the sample, and mark it finished if it ends within them."""
-        sequence = self._sequence
         room = sequence.max_num_tokens - sequence.num_tokens
         kept: list[int] = []
         for token_id in token_ids[:room]:
@@ -52,34 +53,36 @@ class StopChecker:
                 if self._stops is not None and self._includes_stop and self._stream is not None:
                     self.text += self._stream.push(token_id)
                 break
-            if self._stops is not None and self._meets_stop(token_id, sequence.num_output_tokens + len(kept)):
-                break
+            if self._stops is not None:
+                stop = self._stop_at(token_id, sequence.num_output_tokens + len(kept))
+                if stop is not None:
+                    sequence.finish_reason, sequence.stop_reason = FinishReason.STOP, stop
+                    break
         if sequence.finish_reason is None and len(kept) == room:
             sequence.finish_reason = FinishReason.LENGTH
         return kept
 
-    def read(self) -> None:
+    def read(self, sequence: Sequence) -> None:
         """Bring the text up to date with the committed tokens; with stop strings, `accept` has done it."""
         if self._stream is None or self._stops is not None:
             return
-        output = self._sequence.output_token_ids
-        is_stopped = self._sequence.finish_reason is FinishReason.STOP and not self._includes_stop
+        output = sequence.output_token_ids
+        is_stopped = sequence.finish_reason is FinishReason.STOP and not self._includes_stop
         end = len(output) - 1 if is_stopped else len(output)
         self.text += "".join(self._stream.push(token_id) for token_id in output[self._num_read : end])
         self._num_read = max(self._num_read, end)
 
-    def _meets_stop(self, token_id: int, num_output_tokens: int) -> bool:
+    def _stop_at(self, token_id: int, num_output_tokens: int) -> str | None:
+        """Add a token's text; returns the stop string that ends in it, where the text is cut, or None."""
         if self._stream is None or self._stops is None:
-            return False
+            return None
         added, length = self._stream.push(token_id), len(self.text)
         self.text += added
         if num_output_tokens <= self._min_tokens:  # a stop string begins after these tokens
-            return False
+            return None
         self._state, found = self._stops.scan(self._state, added)
         if found is None:
-            return False
+            return None
         at, stop = length + found[0], found[1]
         self.text = self.text[: at + len(stop) if self._includes_stop else at]
-        self._sequence.finish_reason = FinishReason.STOP
-        self._sequence.stop_reason = stop
-        return True
+        return stop

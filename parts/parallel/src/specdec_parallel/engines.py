@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from specdec import EngineError, RequestOutput
-from specdec.engine import Engine, EngineMetrics, Request, StopChecker
+from specdec.engine import Engine, EngineMetrics, Request
 from specdec.interfaces import StepStats
 from specdec_parallel.group import RankGroup
 from specdec_parallel.messages import Event, Order, Raised
@@ -37,10 +37,10 @@ class LeadingEngine(Engine):
         super().__init__(*parts)
         self._ranks, self._number = ranks, number
 
-    def add(self, request: Request, watches: list[StopChecker]) -> None:
+    def add(self, request: Request) -> None:
         """See `Engine.add`."""
         with self._ranks.leading(self._number):
-            super().add(request, watches)
+            super().add(request)
             self._announce("added", (request.request_id, fingerprint(request)))
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
@@ -87,7 +87,7 @@ class FollowingEngine:
         """Rank 0's metrics, as of its last output."""
         self.last_step: StepStats | None = None
 
-    def add(self, request: Request, watches: list[StopChecker]) -> None:
+    def add(self, request: Request) -> None:
         """Wait for rank 0 to add the same request.
 
         Raises:

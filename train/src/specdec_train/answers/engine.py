@@ -81,10 +81,10 @@ class AnswerEngine:
             while time.monotonic() < deadline and not is_interrupted():
                 while len(running) < self._batch_size and (asked := more()) is not None:
                     name = self._intake.next_id()
-                    request, watches = self._intake.prepare(
+                    request = self._intake.prepare(
                         name, {"prompt_token_ids": list(asked.prompt)}, asked.params, is_streaming=False
                     )
-                    engine.add(request, watches)
+                    engine.add(request)
                     running[name] = asked
                 if not running:
                     return
