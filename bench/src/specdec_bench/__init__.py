@@ -6,13 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec_bench.comparison import Comparison as Comparison
-    from specdec_bench.contender import BASELINE as BASELINE
-    from specdec_bench.contender import Contender as Contender
-    from specdec_bench.contender import contenders_of as contenders_of
-    from specdec_bench.session import Session as Session
-    from specdec_bench.turn import Turn as Turn
-    from specdec_bench.workload import Workload as Workload
+    from specdec_bench.comparison import Comparison
+    from specdec_bench.contender import BASELINE, Contender, contenders_of
+    from specdec_bench.session import Session
+    from specdec_bench.turn import Turn
+    from specdec_bench.workload import Workload
 
 _HOME = {
     "BASELINE": "specdec_bench.contender",

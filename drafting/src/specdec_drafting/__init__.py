@@ -9,32 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec_drafting.acceptance_watch import AcceptanceWatch as AcceptanceWatch
-    from specdec_drafting.assemble import draft_of as draft_of
-    from specdec_drafting.aux_layers_config import AuxLayersConfig as AuxLayersConfig
-    from specdec_drafting.chain_growth import ChainGrowth as ChainGrowth
-    from specdec_drafting.checkpoint import HeadCheckpoint as HeadCheckpoint
-    from specdec_drafting.chooser import Choice as Choice
-    from specdec_drafting.chooser import Chooser as Chooser
-    from specdec_drafting.chooser import Place as Place
-    from specdec_drafting.drafter import DraftModule as DraftModule
-    from specdec_drafting.drafting_config import DraftingConfig as DraftingConfig
-    from specdec_drafting.head_config import HeadConfig as HeadConfig
-    from specdec_drafting.head_parts import embedding_of as embedding_of
-    from specdec_drafting.head_parts import published_by_module as published_by_module
-    from specdec_drafting.head_parts import target_ids_of as target_ids_of
-    from specdec_drafting.head_proposer import HeadProposer as HeadProposer
-    from specdec_drafting.partial_draft import PartialDraft as PartialDraft
-    from specdec_drafting.passes import Piece as Piece
-    from specdec_drafting.passes import run as run
-    from specdec_drafting.proposer import DraftingProposer as DraftingProposer
-    from specdec_drafting.proposer import RowsProposer as RowsProposer
-    from specdec_drafting.proposer import StepDrafter as StepDrafter
-    from specdec_drafting.request_rows import RequestRows as RequestRows
-    from specdec_drafting.target_rows import TargetRows as TargetRows
-    from specdec_drafting.vocabulary import DraftVocabulary as DraftVocabulary
-    from specdec_drafting.vocabulary import equal_vocabulary as equal_vocabulary
-    from specdec_drafting.vocabulary import reduced_vocabulary as reduced_vocabulary
+    from specdec_drafting.acceptance_watch import AcceptanceWatch
+    from specdec_drafting.assemble import draft_of
+    from specdec_drafting.aux_layers_config import AuxLayersConfig
+    from specdec_drafting.chain_growth import ChainGrowth
+    from specdec_drafting.checkpoint import HeadCheckpoint
+    from specdec_drafting.chooser import Choice, Chooser, Place
+    from specdec_drafting.drafter import DraftModule
+    from specdec_drafting.drafting_config import DraftingConfig
+    from specdec_drafting.head_config import HeadConfig
+    from specdec_drafting.head_parts import embedding_of, published_by_module, target_ids_of
+    from specdec_drafting.head_proposer import HeadProposer
+    from specdec_drafting.partial_draft import PartialDraft
+    from specdec_drafting.passes import Piece, run
+    from specdec_drafting.proposer import DraftingProposer, RowsProposer, StepDrafter
+    from specdec_drafting.request_rows import RequestRows
+    from specdec_drafting.target_rows import TargetRows
+    from specdec_drafting.vocabulary import DraftVocabulary, equal_vocabulary, reduced_vocabulary
 
 __all__ = [
     "AcceptanceWatch",

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec_server.app import create_app as create_app
-    from specdec_server.settings import Settings as Settings
+    from specdec_server.app import create_app
+    from specdec_server.settings import Settings
 
 __all__ = ["Settings", "create_app"]
 

@@ -18,10 +18,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec_testing.backends import BackendConformance as BackendConformance
-    from specdec_testing.proposers import ProposerConformance as ProposerConformance
-    from specdec_testing.samplers import SamplerConformance as SamplerConformance
-    from specdec_testing.scorers import ScorerConformance as ScorerConformance
+    from specdec_testing.backends import BackendConformance
+    from specdec_testing.proposers import ProposerConformance
+    from specdec_testing.samplers import SamplerConformance
+    from specdec_testing.scorers import ScorerConformance
 
 _HOME = {
     "BackendConformance": "specdec_testing.backends",

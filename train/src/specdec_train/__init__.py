@@ -10,13 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec_train.loop import LogEntry as LogEntry
-    from specdec_train.loop import LoopConfig as LoopConfig
-    from specdec_train.loop import RunState as RunState
-    from specdec_train.loop import train as train
-    from specdec_train.optimizer import OptimizerPair as OptimizerPair
-    from specdec_train.packing import PackedDocuments as PackedDocuments
-    from specdec_train.schedule import Schedule as Schedule
+    from specdec_train.loop import LogEntry, LoopConfig, RunState, train
+    from specdec_train.optimizer import OptimizerPair
+    from specdec_train.packing import PackedDocuments
+    from specdec_train.schedule import Schedule
 
 __all__ = [
     "LogEntry",

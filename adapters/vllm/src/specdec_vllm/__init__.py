@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec_vllm.drafter import Proposer as Proposer
-    from specdec_vllm.workers.cpu import CPUWorker as CPUWorker
-    from specdec_vllm.workers.gpu import GPUWorker as GPUWorker
+    from specdec_vllm.drafter import Proposer
+    from specdec_vllm.workers.cpu import CPUWorker
+    from specdec_vllm.workers.gpu import GPUWorker
 
 _HOME = {
     "CPUWorker": "specdec_vllm.workers.cpu",

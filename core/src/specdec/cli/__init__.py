@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.cli.defaults import default_configs as default_configs
-    from specdec.cli.no_drafts import no_drafts_message as no_drafts_message
-    from specdec.cli.no_drafts import no_drafts_warning as no_drafts_warning
-    from specdec.cli.output import error as error
-    from specdec.cli.output import hint as hint
-    from specdec.cli.output import print_fields as print_fields
-    from specdec.cli.output import print_json as print_json
-    from specdec.cli.output import print_table as print_table
-    from specdec.cli.output import table_lines as table_lines
-    from specdec.cli.output import warn as warn
-    from specdec.cli.progress_bar import Steps as Steps
-    from specdec.cli.progress_bar import loading as loading
-    from specdec.cli.progress_bar import progress as progress
-    from specdec.cli.quiet import hush_libraries as hush_libraries
+    from specdec.cli.defaults import default_configs
+    from specdec.cli.no_drafts import no_drafts_message, no_drafts_warning
+    from specdec.cli.output import error, hint, print_fields, print_json, print_table, table_lines, warn
+    from specdec.cli.progress_bar import Steps, loading, progress
+    from specdec.cli.quiet import hush_libraries
 
 __all__ = [
     "Steps",

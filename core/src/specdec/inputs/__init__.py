@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.inputs.conversation import conversation_prompt as conversation_prompt
-    from specdec.inputs.message_content import as_text as as_text
-    from specdec.inputs.message_content import checked_message as checked_message
-    from specdec.inputs.prompts import Prompt as Prompt
+    from specdec.inputs.conversation import conversation_prompt
+    from specdec.inputs.message_content import as_text, checked_message
+    from specdec.inputs.prompts import Prompt
 
 __all__ = ["Prompt", "as_text", "checked_message", "conversation_prompt"]
 

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.loading.admission import check_rope as check_rope
-    from specdec.loading.checkpoint import SafetensorsReader as SafetensorsReader
-    from specdec.loading.draft import load_draft as load_draft
-    from specdec.loading.target import LoadedTarget as LoadedTarget
-    from specdec.loading.target import fingerprint as fingerprint
-    from specdec.loading.target import load_target as load_target
-    from specdec.loading.target import locate as locate
+    from specdec.loading.admission import check_rope
+    from specdec.loading.checkpoint import SafetensorsReader
+    from specdec.loading.draft import load_draft
+    from specdec.loading.target import LoadedTarget, fingerprint, load_target, locate
 
 __all__ = [
     "LoadedTarget",

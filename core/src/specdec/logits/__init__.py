@@ -14,11 +14,9 @@ from specdec.logits.rows import RowBlock
 from specdec.logits.temperature import apply_temperature_and_truncation
 
 if TYPE_CHECKING:
-    from specdec.logits.logprobs import LogprobRecord as LogprobRecord
-    from specdec.logits.logprobs import list_logprobs as list_logprobs
-    from specdec.logits.logprobs import read_listings as read_listings
-    from specdec.logits.processors import ProcessorRule as ProcessorRule
-    from specdec.logits.rules import RequestRules as RequestRules
+    from specdec.logits.logprobs import LogprobRecord, list_logprobs, read_listings
+    from specdec.logits.processors import ProcessorRule
+    from specdec.logits.rules import RequestRules
 
 __all__ = [
     "LogprobRecord",

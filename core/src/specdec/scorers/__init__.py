@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.scorers.lending import Lender as Lender
-    from specdec.scorers.memory import num_slots as num_slots
-    from specdec.scorers.transformers import TransformersScorer as TransformersScorer
+    from specdec.scorers.lending import Lender
+    from specdec.scorers.memory import num_slots
+    from specdec.scorers.transformers import TransformersScorer
 
 __all__ = [
     "Lender",

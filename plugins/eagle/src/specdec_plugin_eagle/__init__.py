@@ -9,15 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec_plugin_eagle.config import Eagle3Config as Eagle3Config
-    from specdec_plugin_eagle.config import EagleConfig as EagleConfig
-    from specdec_plugin_eagle.heads import Eagle3Head as Eagle3Head
-    from specdec_plugin_eagle.heads import EagleHead as EagleHead
-    from specdec_plugin_eagle.proposer import Eagle3Proposer as Eagle3Proposer
-    from specdec_plugin_eagle.proposer import EagleProposer as EagleProposer
-    from specdec_plugin_eagle.saving import save_eagle as save_eagle
-    from specdec_plugin_eagle.saving import save_eagle3 as save_eagle3
-    from specdec_plugin_eagle.settings import EagleSettings as EagleSettings
+    from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
+    from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
+    from specdec_plugin_eagle.proposer import Eagle3Proposer, EagleProposer
+    from specdec_plugin_eagle.saving import save_eagle, save_eagle3
+    from specdec_plugin_eagle.settings import EagleSettings
 
 __all__ = [
     "Eagle3Config",

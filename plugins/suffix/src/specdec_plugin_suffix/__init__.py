@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec_plugin_suffix.config import SuffixConfig as SuffixConfig
-    from specdec_plugin_suffix.proposer import SuffixProposer as SuffixProposer
+    from specdec_plugin_suffix.config import SuffixConfig
+    from specdec_plugin_suffix.proposer import SuffixProposer
 
 __all__ = ["SuffixConfig", "SuffixProposer"]
 
