@@ -6,7 +6,7 @@ import pytest
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted, tokens_of
 
 from specdec import ConfigError, FinishReason, SamplingParams
-from specdec.engine.speculation.adaptive import AdaptiveDepth, backoff, batch_size_costs
+from specdec_adaptive import AdaptiveDepth, backoff, batch_size_costs
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_it_is_on_by_default_where_verdicts_do_not_depend_on_drafts(
     subject, sampler, given, defaults_of_users
 ) -> None:
     llm = make_llm(subject.model, scripted(adaptive=given, rejection_sample_method=sampler))
-    is_on = engine_of(llm)._speculation.adaptive_depth is not None
+    is_on = engine_of(llm)._speculation.draft_depth is not None
     assert is_on == (sampler == "strict" if given is None else given)
 
 
@@ -142,3 +142,27 @@ def test_a_proposer_that_rests_is_not_called_for_the_end_of_a_text(subject, rest
     assert called[-1] < metrics.num_steps - 10
     assert ended == [FinishReason.ERROR]  # its last tokens were not told
     assert proposer.complaints == []
+
+
+def test_requests_without_speculation_leave_no_drafts_out(subject) -> None:
+    llm = make_llm(subject.model, scripted(k=3, texts=subject.texts, adaptive=True))
+    plain = [greedy(12, speculative=False)] * len(subject.prompts)
+    assert tokens_of(llm, subject.prompts, plain) == [text[:12] for text in subject.expected]
+    metrics = engine_of(llm).metrics
+    assert (metrics.steps_without_drafts, metrics.steps_with_shorter_drafts) == (0, 0)
+
+
+def test_without_its_package_drafts_have_their_full_length_and_that_is_said(
+    subject, site, defaults_of_users, caplog
+) -> None:
+    site.install("specdec-adaptive", {"parts": {}}, {}, version="0")  # found before the real one
+    speculation = scripted(k=6, texts=subject.texts, wrong=1.0)
+    llm = make_llm(subject.model, speculation)
+    assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
+    assert engine_of(llm).metrics.steps_without_drafts == 0
+    assert (
+        "may be slower than none: part 'draft_depth' is not installed: pip install specdec-adaptive"
+        in caplog.text
+    )
+    with pytest.raises(ConfigError, match="'adaptive': part 'draft_depth' is not installed: pip install"):
+        make_llm(subject.model, speculation | {"adaptive": True})

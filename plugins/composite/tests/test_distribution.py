@@ -17,7 +17,7 @@ from speccheck.naive import Constraints, TextProbs, text_probs
 from speccheck.texts import excess_of_texts
 
 from specdec import SamplingParams
-from specdec.engine.speculation.adaptive.step_costs import ByCount
+from specdec.engine import ByCount
 from specdec.interfaces import (
     Capability,
     Draft,

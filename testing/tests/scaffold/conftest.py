@@ -27,8 +27,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="module")
 def environment_for_heads(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The same with the toolkit for heads, and the kernels that it needs."""
+    """The same with the toolkit for heads, and the packages that it needs."""
     names = (
+        "specdec-adaptive",
         "specdec-core",
         "specdec-drafting",
         "specdec-kernels",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.engine import MeasuredStep, Sequence, Speculation
+from specdec.engine import Sequence, Speculation
+from specdec.interfaces import MeasuredStep
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class HostedProposer:
         self.resolved = resolved
         self.info = info
         self._speculation = speculation
-        self._steps = None if speculation.adaptive_depth is None else HostSteps(speculation)
+        self._steps = None if speculation.draft_depth is None else HostSteps(speculation)
         self._sequences: dict[str, Sequence] = {}
         self._metrics = speculation.metrics
         self._random = random.SystemRandom()

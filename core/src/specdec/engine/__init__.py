@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from specdec.engine.request import Request
     from specdec.engine.scheduler_output import SchedulerOutput
     from specdec.engine.sequence import Sequence
-    from specdec.engine.speculation.adaptive import MeasuredStep
-    from specdec.engine.speculation.adaptive.backoff import Backoff
-    from specdec.engine.speculation.adaptive.step_costs import ByCount, StepCosts
     from specdec.engine.speculation.check_draft import DraftError, check_draft, select_rows
     from specdec.engine.speculation.delivery import Delivery
     from specdec.engine.speculation.draws import EngineDraws
@@ -30,10 +27,10 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.speculation.top_k import TopK
     from specdec.engine.speculation.undeclared import undeclared
+    from specdec.engine.step_costs import ByCount, StepCosts
 
 __all__ = [
     "SEED_BITS",
-    "Backoff",
     "BuiltEngine",
     "ByCount",
     "Counter",
@@ -47,7 +44,6 @@ __all__ = [
     "IncrementalDetokenizer",
     "Intake",
     "KVManager",
-    "MeasuredStep",
     "Metric",
     "PerProposer",
     "ProposerGuard",
@@ -86,9 +82,6 @@ __getattr__ = lazily(
         "request": "Request",
         "scheduler_output": "SchedulerOutput",
         "sequence": "Sequence",
-        "speculation.adaptive": "MeasuredStep",
-        "speculation.adaptive.backoff": "Backoff",
-        "speculation.adaptive.step_costs": "ByCount StepCosts",
         "speculation.check_draft": "DraftError check_draft select_rows",
         "speculation.delivery": "Delivery",
         "speculation.draws": "EngineDraws",
@@ -97,5 +90,6 @@ __getattr__ = lazily(
         "speculation.speculation": "Speculation",
         "speculation.top_k": "TopK",
         "speculation.undeclared": "undeclared",
+        "step_costs": "ByCount StepCosts",
     },
 )

@@ -20,11 +20,11 @@ from specdec.engine.scheduler import Scheduler
 from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import sound_rows
-from specdec.engine.speculation.adaptive import MeasuredStep
 from specdec.engine.speculation.check_draft import select_rows
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, described, is_interrupt, line_of
 from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.draft_depth import MeasuredStep
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE

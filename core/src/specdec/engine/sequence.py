@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from specdec.outputs import DraftStep
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from specdec.engine.speculation.adaptive.request_acceptance import RequestAcceptance
     from specdec.engine.stop_checker import StopChecker
 
 
@@ -36,12 +35,12 @@ class Sequence:
 
     __slots__ = (
         "_array",
-        "acceptance",
         "admission_time",
         "arrival_time",
         "client",
         "deliverable_hidden",
         "delivered",
+        "depth_state",
         "draft_flags",
         "draft_steps",
         "drafts",
@@ -125,8 +124,8 @@ class Sequence:
         self.is_introduced = False
         """Whether the proposer has received a row for it and no `finish` since."""
         self.has_proposals = True
-        self.acceptance: RequestAcceptance | None = None
-        """Acceptance of its drafts, kept by `AdaptiveDepth`."""
+        self.depth_state: Any = None
+        """See `DraftedFor`."""
         self.rules: RequestRules | None = None
         """Changes to its logits beyond temperature, top-k, top-p and min-p."""
         self.expected: ExpectedTokens | None = None

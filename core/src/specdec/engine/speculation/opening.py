@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 
+from specdec import registry
 from specdec.config import ResolvedSpeculation
 from specdec.engine.metrics import EngineMetrics
-from specdec.engine.speculation.adaptive import AdaptiveDepth
 from specdec.engine.speculation.capabilities import check_capabilities
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.guard import ProposerGuard
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
 from specdec.interfaces.capability import Capability
+from specdec.interfaces.draft_depth import DraftDepth
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler
 from specdec.interfaces.target import TargetInfo
 from specdec.registry.undisturbed import undisturbed
+
+logger = logging.getLogger("specdec")
 
 Made = TypeVar("Made")
 
@@ -77,12 +81,29 @@ def open_speculation(
     )
     k = config.num_speculative_tokens
     assert k is not None
-    adaptive_depth = None
+    depth = None
     if is_adaptive if config.adaptive is None else config.adaptive:
-        adaptive_depth = AdaptiveDepth(
-            k, can_shorten=Capability.TREE not in proposer.capabilities, metrics=metrics
+        depth = _draft_depth(is_wanted=bool(config.adaptive))
+    if depth is not None:
+        depth.open(k, can_shorten=Capability.TREE not in proposer.capabilities)
+    return Speculation(guard, delivery, k, config.cap, depth, metrics)
+
+
+def _draft_depth(*, is_wanted: bool) -> DraftDepth | None:
+    """Return the part for `adaptive`, or None if it is missing and only the default.
+
+    Raises:
+        ConfigError: if it is missing and wanted.
+    """
+    try:
+        return registry.part("draft_depth", DraftDepth)()
+    except PluginError as error:
+        if is_wanted:
+            raise ConfigError(f"speculative_config: 'adaptive': {error}") from error
+        logger.warning(
+            "drafts that do not pay are made all the same, which may be slower than none: %s", error
         )
-    return Speculation(guard, delivery, k, config.cap, adaptive_depth, metrics)
+        return None
 
 
 def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence as Several
 
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.adaptive import AdaptiveDepth, MeasuredStep
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.guard import ProposerGuard
 from specdec.interfaces.capability import NEEDED_CAPABILITIES
 from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
 from specdec.interfaces.finish import FinishReason
 
 
@@ -27,7 +27,7 @@ class Speculation:
         num_speculative_tokens: k.
         by_batch_size: returns the most nodes of a draft at a batch size (`disable_by_batch_size`,
             `num_speculative_tokens_per_batch_size`).
-        adaptive_depth: lowers the limits where drafts do not pay off; None without `adaptive`.
+        draft_depth: lowers the limits where drafts do not pay off; None without `adaptive`.
         metrics: counters that the guard, the delivery and the adaptive depth count into.
     """
 
@@ -37,16 +37,17 @@ class Speculation:
         delivery: Delivery,
         num_speculative_tokens: int,
         by_batch_size: Callable[[int], int] | None = None,
-        adaptive_depth: AdaptiveDepth | None = None,
+        draft_depth: DraftDepth | None = None,
         metrics: EngineMetrics | None = None,
     ) -> None:
         self.guard = guard
         self.delivery = delivery
         self.num_speculative_tokens = num_speculative_tokens
-        self.adaptive_depth = adaptive_depth
+        self.draft_depth = draft_depth
         self.metrics = metrics or EngineMetrics()
         self._by_batch_size = by_batch_size
         self._limit = 0
+        self._may_draft = False  # whether the configuration allows a draft for any request of the step
         self.shared_depth = 0
         """Nodes for which every request with a draft needs room in the target's cache, where drafts of all requests
         are made together; 0 for drafts that are made elsewhere."""
@@ -60,13 +61,14 @@ class Speculation:
             running: the sequences that decode.
             batch_size: number of sequences that count for the limits by batch size.
         """
+        self._may_draft = False
         self._limit = self.num_speculative_tokens
         if self._by_batch_size is not None:
             self._limit = min(self._limit, self._by_batch_size(batch_size))
         if self.delivery.draft_slots is not None:
             self.shared_depth = self._limit
-        if self.adaptive_depth is not None:
-            self.adaptive_depth.begin(running, self._limit)
+        if self.draft_depth is not None:
+            self.draft_depth.begin(running, self._limit)
 
     def limit(self, sequence: Sequence, wanted: int | None = None) -> int:
         """Return the most nodes that may be drafted for a sequence: they must fit its output limit and the context window."""
@@ -80,7 +82,8 @@ class Speculation:
             most = max(0, min(sequence.params.cap_speculation(most), room))
         if wanted is not None:
             most = min(most, wanted)
-        return most if self.adaptive_depth is None else self.adaptive_depth.limit(sequence, most)
+        self._may_draft = self._may_draft or most > 0
+        return most if self.draft_depth is None else self.draft_depth.limit(sequence, most)
 
     def propose(
         self,
@@ -100,7 +103,7 @@ class Speculation:
             ended: sequences that ended in the last step, whose last tokens are delivered.
             chunks: see `Delivery.is_overdue`.
         """
-        self.is_measured = self.adaptive_depth is not None
+        self.is_measured = self.draft_depth is not None
         if self.guard.is_paused:
             self.is_measured = False
             self.guard.skip()
@@ -148,8 +151,12 @@ class Speculation:
 
     def observe(self, step: MeasuredStep) -> None:
         """Record a step; see `is_measured`."""
-        assert self.adaptive_depth is not None
-        self.adaptive_depth.observe(step)
+        assert self.draft_depth is not None
+        self.draft_depth.observe(step)
+        if self._may_draft and step.sequences:
+            depth = max(step.limits)
+            self.metrics.steps_without_drafts += self.draft_depth.is_suspended and not depth
+            self.metrics.steps_with_shorter_drafts += 0 < depth < self.num_speculative_tokens
 
     def finish(self, sequences: Several[Sequence], reason: FinishReason | None = None) -> None:
         """Tell the proposer that sequences ended.
@@ -175,8 +182,8 @@ class Speculation:
     ) -> bool:
         """Return whether to call the proposer: a suspended one drafts nothing, and takes most tokens later."""
         if (
-            self.adaptive_depth is None
-            or not self.adaptive_depth.is_suspended
+            self.draft_depth is None
+            or not self.draft_depth.is_suspended
             or self.delivery.is_overdue(sequences, chunks)
         ):
             return True

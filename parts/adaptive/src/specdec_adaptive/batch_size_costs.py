@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from specdec.engine.speculation.adaptive.backoff import Backoff
-from specdec.engine.speculation.adaptive.mean import Mean
-from specdec.engine.speculation.adaptive.position_acceptance import PositionAcceptance
-from specdec.engine.speculation.adaptive.step_costs import StepCosts
+from specdec.engine import StepCosts
+from specdec_adaptive.backoff import Backoff
+from specdec_adaptive.mean import Mean
+from specdec_adaptive.position_acceptance import PositionAcceptance
 
 _FIRST_STEPS, _PLAIN_STEPS = 4, 3
 """Number of steps with nodes, and without drafts, before the first decision."""

@@ -10,7 +10,8 @@ import pytest
 
 from specdec import SamplingParams
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.adaptive import AdaptiveDepth, MeasuredStep
+from specdec.interfaces import MeasuredStep
+from specdec_adaptive import AdaptiveDepth
 
 
 @dataclass
@@ -43,6 +44,12 @@ class World:
         tokens = 1 + sum(rate**place for place in range(1, depth + 1)) * self.is_found
         propose = self.call + self.depth * depth
         return tokens / (self.plain + self.node * depth * self.is_found + propose)
+
+
+def opened(k: int, *, can_shorten: bool) -> AdaptiveDepth:
+    adaptive = AdaptiveDepth()
+    adaptive.open(k, can_shorten=can_shorten)
+    return adaptive
 
 
 def make_sequences(count: int) -> list[Sequence]:
@@ -100,7 +107,7 @@ def run(
 def test_one_request_is_nearly_as_fast_as_its_best_depth_allows(rate, node, depth):
     k = 12
     world = World(node=node, depth=depth, rates=(rate,))
-    adaptive = AdaptiveDepth(k, can_shorten=True)
+    adaptive = opened(k, can_shorten=True)
     sequences = make_sequences(1)
     run(adaptive, world, 300, k, sequences)
     _, speed, _ = run(adaptive, world, 2000, k, sequences)
@@ -110,14 +117,14 @@ def test_one_request_is_nearly_as_fast_as_its_best_depth_allows(rate, node, dept
 
 
 def test_drafts_that_never_stand_cost_little_from_the_start():
-    world, adaptive = World(rates=(0.0,), depth=1e-3), AdaptiveDepth(8, can_shorten=True)
+    world, adaptive = World(rates=(0.0,), depth=1e-3), opened(8, can_shorten=True)
     depths, speed, _ = run(adaptive, world, 1000, 8, make_sequences(1))
     assert speed > 0.9 / world.plain
     assert sum(depth > 0 for depth in depths) < 50
 
 
 def test_a_rest_ends_when_drafts_are_worth_it_again():
-    world, adaptive, sequences = World(rates=(0.05,)), AdaptiveDepth(4, can_shorten=True), make_sequences(1)
+    world, adaptive, sequences = World(rates=(0.05,)), opened(4, can_shorten=True), make_sequences(1)
     depths, _, _ = run(adaptive, world, 1000, 4, sequences)
     assert sum(depth > 0 for depth in depths[500:]) < 25
     world.rates = (0.9,)
@@ -128,7 +135,7 @@ def test_a_rest_ends_when_drafts_are_worth_it_again():
 def test_drafting_stops_when_it_is_worth_it_no_more():
     world, adaptive, sequences = (
         World(rates=(0.9,), depth=0.4e-3),
-        AdaptiveDepth(4, can_shorten=True),
+        opened(4, can_shorten=True),
         make_sequences(1),
     )
     run(adaptive, world, 1000, 4, sequences)
@@ -140,7 +147,7 @@ def test_drafting_stops_when_it_is_worth_it_no_more():
 def test_the_first_step_without_drafts_is_not_measured():
     """Caches are then warm for drafting; measured, it would make plain steps look three times as dear."""
     world = World(rates=(0.9,), first_plain=3.0, spread=0.0)
-    adaptive, sequences = AdaptiveDepth(4, can_shorten=True), make_sequences(1)
+    adaptive, sequences = opened(4, can_shorten=True), make_sequences(1)
     depths, _, _ = run(adaptive, world, 2000, 4, sequences)
     rests = [len(rest) for rest in "".join("-" if depth else "0" for depth in depths).split("-") if rest]
     assert rests[0] == 4, "one that is not measured, then three"
@@ -153,7 +160,7 @@ def test_the_first_step_without_drafts_is_not_measured():
 
 def test_of_a_batch_those_are_shortened_whose_drafts_do_not_stand():
     world = World(rates=(0.9, 0.9, 0.9, 0.05), node=0.05e-3, depth=0.05e-3)
-    adaptive, sequences = AdaptiveDepth(6, can_shorten=True), make_sequences(4)
+    adaptive, sequences = opened(6, can_shorten=True), make_sequences(4)
     _, _, every = run(adaptive, world, 1500, 6, sequences)
     late = np.array(every[-500:]).mean(0)
     assert late[3] < 0.5 * late[:3].min()
@@ -161,7 +168,7 @@ def test_of_a_batch_those_are_shortened_whose_drafts_do_not_stand():
 
 
 def test_batch_sizes_are_judged_apart():
-    world, adaptive = World(rates=(0.5,), depth=0.05e-3), AdaptiveDepth(4, can_shorten=True)
+    world, adaptive = World(rates=(0.5,), depth=0.05e-3), opened(4, can_shorten=True)
     one, many = make_sequences(1), make_sequences(16)
     world.node = 0.05e-3
     run(adaptive, world, 200, 4, one)
@@ -175,14 +182,14 @@ def test_batch_sizes_are_judged_apart():
 
 
 def test_trees_are_drafted_whole_or_not_at_all():
-    world, adaptive, sequences = World(rates=(0.5,)), AdaptiveDepth(9, can_shorten=False), make_sequences(2)
+    world, adaptive, sequences = World(rates=(0.5,)), opened(9, can_shorten=False), make_sequences(2)
     _, _, every = run(adaptive, world, 500, 9, sequences)
     assert {limit for limits in every for limit in limits} <= {0, 9}
 
 
 def test_proposers_that_often_find_nothing_are_not_left_out_for_it():
     world = World(rates=(0.8,), is_found=0.2, depth=0.0, call=0.01e-3)
-    adaptive, sequences = AdaptiveDepth(5, can_shorten=True), make_sequences(1)
+    adaptive, sequences = opened(5, can_shorten=True), make_sequences(1)
     run(adaptive, world, 300, 5, sequences)
     depths, speed, _ = run(adaptive, world, 2000, 5, sequences)
     assert sum(depth == 0 for depth in depths) < 200
@@ -190,7 +197,7 @@ def test_proposers_that_often_find_nothing_are_not_left_out_for_it():
 
 
 def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
-    adaptive, sequences = AdaptiveDepth(4, can_shorten=True), make_sequences(3)
+    adaptive, sequences = opened(4, can_shorten=True), make_sequences(3)
     for _ in range(50):
         adaptive.begin(sequences, 0)
         assert adaptive.limit(sequences[0], 0) == 0
@@ -198,7 +205,6 @@ def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
         adaptive.observe(
             MeasuredStep(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, num_prompt_rows=0, num_rows=3)
         )
-    assert adaptive._metrics.steps_without_drafts == 0
     adaptive.begin([], 4)
     assert adaptive.limit(sequences[0], 4) == 4
 
@@ -206,19 +212,17 @@ def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
 def test_steps_that_could_not_draft_are_no_rests():
     world, adaptive, sequences = (
         World(rates=(0.0,), depth=1e-3),
-        AdaptiveDepth(4, can_shorten=True),
+        opened(4, can_shorten=True),
         make_sequences(2),
     )
-    run(adaptive, world, 300, 4, sequences)
-    num_suspended = adaptive._metrics.steps_without_drafts
-    assert num_suspended > 200
+    depths, _, _ = run(adaptive, world, 300, 4, sequences)
+    assert sum(depth == 0 for depth in depths) > 200
     for _ in range(100):  # as of requests with speculative=False, or one token before their end
         adaptive.begin(sequences, 4)
         limits = [adaptive.limit(sequence, 0) for sequence in sequences]
         adaptive.observe(
             MeasuredStep(sequences, limits, [0, 0], [0, 0], 0.0, 1e-3, num_prompt_rows=0, num_rows=2)
         )
-    assert adaptive._metrics.steps_without_drafts == num_suspended
     depths, _, _ = run(adaptive, world, 300, 4, sequences)
     assert sum(depth > 0 for depth in depths) < 30
 
@@ -226,7 +230,7 @@ def test_steps_that_could_not_draft_are_no_rests():
 def test_one_odd_step_decides_nothing():
     world, adaptive, sequences = (
         World(rates=(0.9,), spread=0.0),
-        AdaptiveDepth(4, can_shorten=True),
+        opened(4, can_shorten=True),
         make_sequences(1),
     )
     run(adaptive, world, 200, 4, sequences)
@@ -240,7 +244,7 @@ def test_one_odd_step_decides_nothing():
 
 
 def test_one_slow_call_in_a_step_with_prompts_decides_nothing():
-    world, adaptive, sequences = World(rates=(0.9,)), AdaptiveDepth(4, can_shorten=True), make_sequences(1)
+    world, adaptive, sequences = World(rates=(0.9,)), opened(4, can_shorten=True), make_sequences(1)
     run(adaptive, world, 200, 4, sequences)
     adaptive.begin(sequences, 4)
     depth = adaptive.limit(sequences[0], 4)
@@ -264,7 +268,7 @@ def test_one_slow_call_in_a_step_with_prompts_decides_nothing():
 def test_what_prompts_cost_the_proposer_counts():
     world, adaptive, sequences = (
         World(rates=(0.6,), node=0.01e-3),
-        AdaptiveDepth(4, can_shorten=True),
+        opened(4, can_shorten=True),
         make_sequences(1),
     )
     late: list[int] = []
@@ -285,7 +289,7 @@ def test_what_prompts_cost_the_proposer_counts():
 
 
 def test_where_prompts_come_all_the_time_drafts_are_made():
-    adaptive = AdaptiveDepth(4, can_shorten=True)
+    adaptive = opened(4, can_shorten=True)
     depths, _, _ = run(adaptive, World(rates=(0.9,), num_prompt_rows=None), 1000, 4, make_sequences(3))
     assert sum(depth == 4 for depth in depths) > 900
 
@@ -295,7 +299,7 @@ def test_where_prompts_come_all_the_time_drafts_are_made():
     [(0.05, 0.1e-3, False), (0.9, 0.1e-3, True), (0.25, 0.001e-3, True), (0.85, 0.3e-3, False)],
 )
 def test_a_few_tokens_of_prompts_in_every_step_hide_nothing(rate, node, pays):
-    adaptive = AdaptiveDepth(4, can_shorten=True)
+    adaptive = opened(4, can_shorten=True)
     world = World(rates=(rate,), node=node, depth=0.02e-3, num_prompt_rows=1)
     depths, _, _ = run(adaptive, world, 1000, 4, make_sequences(3))
     assert sum((depth > 0) == pays for depth in depths) > 800
@@ -303,7 +307,7 @@ def test_a_few_tokens_of_prompts_in_every_step_hide_nothing(rate, node, pays):
 
 @pytest.mark.parametrize("depth", [0.0, 0.2e-3])
 def test_short_requests_of_two_kinds_are_told_apart(depth):
-    world, adaptive = World(node=0.1e-3, depth=depth), AdaptiveDepth(4, can_shorten=True)
+    world, adaptive = World(node=0.1e-3, depth=depth), opened(4, can_shorten=True)
     speeds: dict[float, list[float]] = {0.9: [], 0.05: []}
     for number in range(60):
         rate = 0.9 if number % 2 else 0.05

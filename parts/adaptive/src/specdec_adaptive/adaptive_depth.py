@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Several
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import ClassVar
 
-from specdec.engine.metrics import EngineMetrics
-from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.adaptive.batch_size_costs import BatchSizeCosts
-from specdec.engine.speculation.adaptive.request_acceptance import RequestAcceptance, Spread
-from specdec.engine.speculation.adaptive.step_costs import StepCosts
+from specdec.engine import StepCosts
+from specdec.interfaces import DraftDepth, DraftedFor, MeasuredStep
+from specdec_adaptive.batch_size_costs import BatchSizeCosts
+from specdec_adaptive.request_acceptance import RequestAcceptance, Spread
 
 _FIRST_DEPTH = 4
 """Depth of the first drafts, whose cost is unknown."""
@@ -19,27 +18,7 @@ about that of decoding alone. On a busy server nearly every step has prompt rows
 batch sizes would never be measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredStep:
-    """What a step cost and what came of its drafts. Lists have an entry for each sequence that sampled."""
-
-    sequences: Several[Sequence]
-    limits: Several[int]
-    """The most nodes that could be drafted."""
-    num_drafted: Several[int]
-    num_accepted: Several[int]
-    propose_s: float
-    """Seconds of proposing."""
-    other_s: float
-    """Seconds of the rest of the step."""
-    num_prompt_rows: int | None
-    """Prompt rows in the target's pass; None if some running requests did not sample, so that the step says nothing
-    about this batch size."""
-    num_rows: int
-    """All rows in the target's pass."""
-
-
-class AdaptiveDepth:
+class AdaptiveDepth(DraftDepth):
     """Decides how many nodes a step may draft, from the measured cost of steps and gain of drafts.
 
     For each batch size it measures the time of a step without drafts and for each depth of drafts, and how
@@ -49,26 +28,14 @@ class AdaptiveDepth:
     If steps without drafts have a higher throughput, drafting is suspended for the whole batch.
     Drafts are tried again after a while, or as soon as other requests run; each suspension that proves right is
     followed by a longer one. While a batch drafts, a request whose drafts do not pay for their rows is
-    suspended alone. In a step without any drafts the proposer is not called; it receives the missed tokens
-    later.
-
-    If verdicts do not depend on drafts (`strict`), these decisions change no text.
-
-    Args:
-        num_speculative_tokens: k.
-        can_shorten: whether drafts are chains, whose last nodes can be left out; otherwise a step drafts k
-            nodes or none.
-        metrics: its decisions are counted there.
+    suspended alone.
     """
 
-    def __init__(
-        self, num_speculative_tokens: int, *, can_shorten: bool, metrics: EngineMetrics | None = None
-    ) -> None:
-        self._metrics = metrics or EngineMetrics()
-        self._k, self._can_shorten = num_speculative_tokens, can_shorten
+    name: ClassVar[str] = "draft_depth"
+
+    def __init__(self) -> None:
         self._measured = StepCosts()
         self._costs_by_size: dict[int, BatchSizeCosts] = {}
-        self._costs = self._costs_of(1)
         self._spread = Spread()
         self._count = 0
         self._depth = self._best_depth = 0
@@ -77,17 +44,14 @@ class AdaptiveDepth:
         self._is_decided = False
         self._may_draft = False  # whether the configuration allows a draft for any request of the step
         self._was_plain = False  # whether the last step drafted nothing
-        self.is_suspended = False
-        """Whether the scheduled step drafts nothing, so that the proposer need not be called."""
 
-    def begin(self, sequences: Several[Sequence], most: int) -> None:
-        """Begin a step.
+    def open(self, num_speculative_tokens: int, *, can_shorten: bool) -> None:
+        """See `DraftDepth.open`."""
+        self._k, self._can_shorten = num_speculative_tokens, can_shorten
+        self._costs = self._costs_of(1)
 
-        Args:
-            sequences: the running sequences.
-            most: maximum number of nodes that the configuration allows for one of them; if 0, nothing is
-                decided.
-        """
+    def begin(self, sequences: Sequence[DraftedFor], most: int) -> None:
+        """See `DraftDepth.begin`."""
         self._is_decided = self._may_draft = self.is_suspended = False
         self._count = len(sequences)
         self._depth = most
@@ -113,8 +77,8 @@ class AdaptiveDepth:
             if self._is_decided and costs.wants_deep:
                 self._depth = min(self._k, 2 * self._depth)
 
-    def limit(self, sequence: Sequence, most: int) -> int:
-        """Return the maximum number of nodes for one request, at most the `most` that are allowed."""
+    def limit(self, sequence: DraftedFor, most: int) -> int:
+        """See `DraftDepth.limit`."""
         self._may_draft = self._may_draft or most > 0
         most = min(most, self._depth)
         if most and self._is_decided and self._count > 1:
@@ -125,7 +89,7 @@ class AdaptiveDepth:
         return most
 
     def observe(self, step: MeasuredStep) -> None:
-        """Record a step."""
+        """See `DraftDepth.observe`."""
         costs = self._costs
         is_typical = (
             step.num_prompt_rows is not None and step.num_prompt_rows <= _FEW_PROMPT_ROWS * step.num_rows
@@ -151,13 +115,11 @@ class AdaptiveDepth:
             elif acceptance.backoff.count_plain_step():
                 acceptance.fade()
         if not depth:
-            self._metrics.steps_without_drafts += 1
             if costs.count_plain(other_s if is_typical else None, is_first=not self._was_plain):
                 for sequence in step.sequences:
                     self._acceptance_of(sequence).fade()
             self._was_plain = True
             return
-        self._metrics.steps_with_shorter_drafts += depth < self._k
         num_nodes = sum(step.num_drafted)
         costs.count_drafted(num_nodes, is_deep=depth > self._best_depth or depth == self._k)
         if not self._was_plain:
@@ -172,10 +134,11 @@ class AdaptiveDepth:
         seconds_per_token = costs.plain_s / self._count / max(self._speedup, 1.0)
         return gains * seconds_per_token / rows if rows else 2.0
 
-    def _acceptance_of(self, sequence: Sequence) -> RequestAcceptance:
-        if sequence.acceptance is None:
-            sequence.acceptance = RequestAcceptance(self._spread)
-        return sequence.acceptance
+    def _acceptance_of(self, sequence: DraftedFor) -> RequestAcceptance:
+        if sequence.depth_state is None:
+            sequence.depth_state = RequestAcceptance(self._spread)
+        found: RequestAcceptance = sequence.depth_state
+        return found
 
     def _costs_of(self, batch_size: int) -> BatchSizeCosts:
         """Return the costs of a batch size, rounded up to a power of two."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specdec.engine.speculation.adaptive.backoff import Backoff
-from specdec.engine.speculation.adaptive.mean import Mean
+from specdec_adaptive.backoff import Backoff
+from specdec_adaptive.mean import Mean
 
 _DECAY = 0.95
 _DECAY_OVER_SUSPENSION = 0.5
