@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+__all__ = ["lazily"]
+
 
 def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a `__getattr__` for a package.

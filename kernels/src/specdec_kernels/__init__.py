@@ -1,7 +1,18 @@
 """specdec-kernels: backends that run models, attention and verification faster than core does with torch.
 
 `cpu`: compiled loops. `layers`: fused torch layers. `cuda`: graphs, paged attention and device verification, made of the
-operations in `triton`.
+operations in `triton`. `QuantizedLinear` is a module with weights of 8 or 4 bits, which `cpu` reads as they are stored.
 """
 
-__all__ = []
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
+
+if TYPE_CHECKING:
+    from specdec_kernels.quantized_linear import QuantizedLinear
+
+__all__ = ["QuantizedLinear"]
+
+__getattr__ = lazily(__name__, {"quantized_linear": "QuantizedLinear"})

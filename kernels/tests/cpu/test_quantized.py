@@ -8,9 +8,10 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specdec.interfaces import ChainRules, ChainWork, NewRows, PackedBatch, QuantizedLinear, Segment
+from specdec.interfaces import ChainRules, ChainWork, NewRows, PackedBatch, Segment
 from specdec.interfaces.draws import NoiseKeys
 from specdec.runner import ModuleRunner
+from specdec_kernels import QuantizedLinear
 from specdec_kernels.cpu.form import CompiledForm
 from specdec_kernels.cpu.linear import QuantizedProduct
 from specdec_kernels.cpu.loops.quantized import product_quantized

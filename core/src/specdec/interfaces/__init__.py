@@ -3,7 +3,7 @@
 Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that passes between them is in `batch` (input
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
-`head`, `quantized` and `row_operations` (also for backends). What core leaves to packages of
+`head` and `row_operations` (also for backends). What core leaves to packages of
 their own is in `part`, `draft_depth`, `grammar`, `model_files` and `layer_states`. `SPECDEC_API` is the version of
 all these interfaces.
 """
@@ -29,7 +29,6 @@ from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE, done_once
 from specdec.interfaces.part import Part
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
-from specdec.interfaces.quantized import QuantizedLinear
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
@@ -88,7 +87,6 @@ __all__ = [
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",
-    "QuantizedLinear",
     "ReadsAhead",
     "RequestArgs",
     "RequestStats",

@@ -7,8 +7,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
-from specdec.interfaces import QuantizedLinear, Resolve
+from specdec.interfaces import Resolve
 from specdec_drafting import DraftingConfig
+from specdec_kernels import QuantizedLinear
 
 _DEFAULT_TOKENS = 8
 

@@ -12,7 +12,6 @@ from llvmlite import ir
 from numba import prange, types
 from numba.extending import intrinsic, overload
 
-from specdec.interfaces import QuantizedLinear
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.loops.lanes import (
@@ -29,6 +28,7 @@ from specdec_kernels.cpu.loops.lanes import (
 from specdec_kernels.cpu.loops.loops import by_count, loop, next_count
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.tile import TILE_WEIGHTS, totals
+from specdec_kernels.quantized_linear import QuantizedLinear
 
 Floats = npt.NDArray[np.float32]
 Packed = npt.NDArray[np.int8] | npt.NDArray[np.uint8]
