@@ -31,7 +31,7 @@ class AllowedIdsRule:
         edits.allowed = self
 
     def is_forbidden(self, like: torch.Tensor) -> torch.Tensor:
-        """See `AllowedIds.is_forbidden`."""
+        """Return `[V]` bool: all other ids, on the device of `like [R, V]`."""
         if self._is_forbidden is None:
             is_forbidden = torch.ones(like.shape[-1], dtype=torch.bool)
             is_forbidden[torch.from_numpy(self.ids)] = False

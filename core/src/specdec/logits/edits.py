@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from specdec.interfaces.sent import sent_together
+
+if TYPE_CHECKING:
+    from specdec.logits.bans import AllowedIdsRule
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -35,17 +38,6 @@ class Points(NamedTuple):
         )
 
 
-class AllowedIds(Protocol):
-    """The only ids that may be chosen."""
-
-    @property
-    def ids(self) -> Int64s:
-        """Those ids."""
-
-    def is_forbidden(self, like: torch.Tensor) -> torch.Tensor:
-        """Return `[V]` bool: all others, on the device of `like [R, V]`."""
-
-
 class Edits:
     """The changes to one request's rows, in the order in which they are made; points of one kind, but bans, are different.
 
@@ -56,7 +48,7 @@ class Edits:
     def __init__(self, num_rows: int) -> None:
         self.rows = np.arange(num_rows)
         """The rows in which only `allowed` stay."""
-        self.allowed: AllowedIds | None = None
+        self.allowed: AllowedIdsRule | None = None
         self.bans: list[Points] = []
         self.biases: list[Points] = []
         """With a number to add."""
