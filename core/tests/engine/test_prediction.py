@@ -14,7 +14,7 @@ from speccheck.naive import Constraints, text_probs
 from speccheck.texts import excess_of_texts
 
 from specdec import ConfigError, SamplingParams
-from specdec.engine.expected.prediction import MOST_DRAFTED, Prediction, PredictionCursor
+from specdec.engine.prediction import MOST_DRAFTED, Prediction, PredictionCursor
 
 VOCAB = 400
 

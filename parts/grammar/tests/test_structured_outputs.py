@@ -17,7 +17,7 @@ from speccheck.proposers import Scripted
 from transformers import PreTrainedTokenizerFast
 
 from specdec import CheckedDraft, ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams, reference
-from specdec.engine.constrain import constrain
+from specdec.engine.draft_rows import constrain
 from specdec.engine.sequence import Sequence
 from specdec.interfaces import DrawnNodes
 from specdec.logits.rules import RequestRules

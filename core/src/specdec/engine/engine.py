@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from specdec.engine.check_verdict import check_verdict
 from specdec.engine.commit import Committer, Outcome
-from specdec.engine.constrain import constrain
 from specdec.engine.containment import Contained, output_of
-from specdec.engine.expected.insert import with_expected
+from specdec.engine.draft_rows import constrain, with_expected
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
 from specdec.engine.scheduler import Scheduler

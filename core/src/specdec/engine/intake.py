@@ -19,8 +19,8 @@ from specdec import registry
 from specdec.config.request_args import with_checked_args
 from specdec.config.resolve import ResolvedSpeculation
 from specdec.engine.detokenizer import IncrementalDetokenizer
-from specdec.engine.expected.expected import expected_tokens
-from specdec.engine.expected.prediction import Prediction
+from specdec.engine.expected_tokens import ExpectedTokens
+from specdec.engine.prediction import Prediction
 from specdec.engine.process import check_process
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
@@ -159,8 +159,9 @@ class Intake:
             assert self._tokenizer is not None, "checked before"
             grammar = self._grammars.compile(wanted, self._info, self._tokenizer)
         sequence.rules = make_rules(params, self._info, self._tokenizer, grammar)
-        ends = end_ids(params, self._info)
-        sequence.expected = expected_tokens(params, grammar, prediction, ends)
+        is_known = grammar is not None or prediction is not None or params.allowed_token_ids
+        if is_known and params.speculative is not False:
+            sequence.expected = ExpectedTokens(params, grammar, prediction, end_ids(params, self._info))
         if params.logprobs is not None:
             sequence.logprobs = LogprobRecord(
                 params.logprobs, self._text(ids, params, skips=params.skip_special_tokens)

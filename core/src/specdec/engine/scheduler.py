@@ -6,8 +6,8 @@ from collections import Counter
 from time import perf_counter
 
 from specdec.engine.containment import Contained
-from specdec.engine.expected.row_costs import RowCosts
 from specdec.engine.kv_manager import KVManager
+from specdec.engine.row_costs import RowCosts
 from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from specdec.engine.expected.expected import ExpectedTokens
+from specdec.engine.expected_tokens import ExpectedTokens
 from specdec.engine.metrics import DraftCounts
 from specdec.engine.speculation.shown import Shown, separate
 from specdec.interfaces.batch import TokenIds

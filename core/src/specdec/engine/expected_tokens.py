@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from specdec.engine.expected.prediction import MOST_DRAFTED, Prediction, PredictionCursor
+from specdec.engine.prediction import MOST_DRAFTED, Prediction, PredictionCursor
 from specdec.interfaces.grammar import GrammarState
 
 if TYPE_CHECKING:
@@ -82,17 +82,3 @@ class ExpectedTokens:
             allowed -= set(self._end_ids)
             most = min(most, self._params.min_tokens - num_output)
         return list(allowed) * most if len(allowed) == 1 else []
-
-
-def expected_tokens(
-    params: SamplingParams,
-    grammar: GrammarState | None,
-    prediction: Prediction | None,
-    end_ids: Collection[int],
-) -> ExpectedTokens | None:
-    """Return what a sample expects; None if nothing of it can be known ahead."""
-    if params.speculative is False or (
-        grammar is None and prediction is None and not params.allowed_token_ids
-    ):
-        return None
-    return ExpectedTokens(params, grammar, prediction, end_ids)
