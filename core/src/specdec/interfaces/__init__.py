@@ -10,7 +10,7 @@ all these interfaces.
 
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
-from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
+from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
@@ -36,7 +36,6 @@ from specdec.interfaces.score_batch import LogitsRules, ScoreBatch, ScoredSequen
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
-from specdec.interfaces.top_k import TargetTopK
 from specdec.interfaces.unread import UnreadIds
 
 __all__ = [

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draws import Draws
-from specdec.interfaces.top_k import TargetTopK
 from specdec.sampling_params import SamplingParams
 
 TokenIds = npt.NDArray[np.int32]
@@ -126,3 +125,22 @@ class DeviceProposeBatch:
     def batch_size(self) -> int:
         """Number of rows B."""
         return len(self.request_ids)
+
+
+@dataclass(frozen=True)
+class TargetTopK:
+    """What the target holds for most probable after each of N tokens that the last step verified, rejected ones too.
+
+    They are before any sampling parameter, and packed row after row. Arrays are read-only and valid during the call.
+    """
+
+    rows: Sequence[int]
+    """`[N]`: row of the batch."""
+    nodes: Sequence[int]
+    """`[N]`: node of the row's last draft; -1 for the last token that was committed before it."""
+    token_ids: TokenIds
+    """`[N]` int32: the tokens themselves."""
+    top_ids: TokenIds
+    """`[N, K]` int32: ids after each token, most probable first."""
+    logprobs: npt.NDArray[np.float32]
+    """`[N, K]`: their log probabilities."""

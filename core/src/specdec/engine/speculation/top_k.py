@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from specdec.interfaces.batch import TargetTopK
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.scorer import Scores
-from specdec.interfaces.top_k import TargetTopK
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
