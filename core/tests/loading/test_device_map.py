@@ -13,7 +13,7 @@ from accelerate import dispatch_model
 from specdec import LLM, ConfigError, SamplingParams
 from specdec.interfaces import KVCache, PackedBatch, Segment
 from specdec.runner.sdpa import SdpaAttention
-from specdec.runner.spread import SpreadAttention, near, offloaded, places
+from specdec.runner.spread import near, offloaded, places
 
 PIECES = {
     "model.embed_tokens": "cpu",
@@ -96,7 +96,7 @@ def test_each_layer_is_cached_where_it_is() -> None:
     cache.gather(torch.tensor([1]), torch.tensor([0]))
 
 
-def test_attention_on_one_of_several_devices_is_torchs() -> None:
+def test_attention_runs_where_its_layer_is() -> None:
     generator = torch.Generator().manual_seed(0)
 
     def normal(rows: int, heads: int) -> torch.Tensor:
@@ -107,8 +107,11 @@ def test_attention_on_one_of_several_devices_is_torchs() -> None:
     slots = torch.tensor([0, 1, 2, 3, 16, 17, 18])
     batch = PackedBatch(slots, slots, segments, slots, None)
     query, key, value = normal(7, 4), normal(7, 2), normal(7, 2)
-    found = []
-    for backend in (SdpaAttention, SpreadAttention):
-        cache = KVCache(32, torch.device("cpu"))
-        found.append(backend(cache, 32).attend(0, batch, query, key, value, scaling=0.5))
-    assert torch.equal(*found)
+    cache = KVCache(32, torch.device("cpu"))
+    attention = SdpaAttention(cache, 32)
+    for layer, device in enumerate(("cpu", "meta", "cpu")):
+        there = (each.to(device) for each in (query, key, value))
+        found = attention.attend(layer, batch, *there, scaling=0.5)
+        assert found.device.type == cache.keys[layer].device.type == device
+    alone = SdpaAttention(KVCache(32, torch.device("cpu")), 32)
+    assert torch.equal(found, alone.attend(0, batch, query, key, value, scaling=0.5))

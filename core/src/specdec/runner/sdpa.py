@@ -1,4 +1,4 @@
-"""The reference attention: torch's scaled dot product attention on contiguous views of the cache."""
+"""The reference attention: torch's scaled dot product attention on contiguous views of the cache, on each layer's device."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from specdec.runner.masks import MaskMaker
 
 
 class SdpaAttention:
-    """Attention over a packed batch on any torch device. One instance serves one model; see `specdec.interfaces.Attention`."""
+    """Attention over a packed batch on any torch devices. One instance serves one model; see `specdec.interfaces.Attention`."""
 
     def __init__(self, cache: KVCache, max_context: int) -> None:
         self.cache = cache
         self._max_context = max_context
-        self._masks: MaskMaker | None = None
+        self._masks: dict[torch.device, MaskMaker] = {}
 
     def attend(
         self,
@@ -38,7 +38,7 @@ class SdpaAttention:
             start = only.first_slot + only.num_cached
             self.cache.write(layer, key, value, slice(start, start + only.num_rows))
             return self._segment(layer, only, query, scaling, window, softcap, sinks)
-        self.cache.write(layer, key, value, batch.slots)
+        self.cache.write(layer, key, value, batch.slots.to(key.device))
         out = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
         for segment in segments:
             end = segment.row + segment.num_rows
@@ -68,9 +68,11 @@ class SdpaAttention:
         is_causal = num_rows > 1 and is_fresh and (window is None or num_rows <= window)
         mask = None
         if is_tree or (num_rows > 1 and (not is_causal or softcap is not None or sinks is not None)):
-            if self._masks is None:
-                self._masks = MaskMaker(self._max_context, query.dtype, query.device)
-            mask = self._masks.make(segment, first_key, window)
+            masks = self._masks.get(query.device)
+            if masks is None:
+                masks = MaskMaker(self._max_context, query.dtype, query.device)
+                self._masks[query.device] = masks
+            mask = masks.make(segment, first_key, window)
         if softcap is not None or sinks is not None:
             out = capped_attention(queries, keys, values, mask, scaling, softcap, sinks)
         else:

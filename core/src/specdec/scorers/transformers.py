@@ -24,10 +24,10 @@ from specdec.loading.checkpoint import SafetensorsReader
 from specdec.loading.draft import alias, load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits import p_logits
-from specdec.runner import ModuleRunner, input_embedding, output_head
+from specdec.runner import ModuleRunner, SdpaAttention, input_embedding, output_head
 from specdec.runner.attention_choice import TORCH, check_name, choose_attention
 from specdec.runner.runner import added
-from specdec.runner.spread import SpreadAttention, near, offloaded, places
+from specdec.runner.spread import near, offloaded, places
 from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots, step_bytes
 from specdec.scorers.packing import pack
@@ -133,7 +133,7 @@ class TransformersScorer(Scorer):
         options, target = self.options, self.target
         if places(target.model):
             check_spread(options, target)
-            return SpreadAttention
+            return SdpaAttention
         needs = AttentionNeeds(
             target.device, target.model.dtype, is_invariant, options.attention_backend != "auto"
         )
