@@ -14,7 +14,7 @@ from specdec.interfaces.attention import AttentionFactory
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
 from specdec.interfaces.draws import NoiseKeys
 from specdec.interfaces.form import Form
-from specdec.interfaces.forward import ForwardOutput, PackedBatch
+from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Wanted
@@ -25,8 +25,10 @@ from specdec.runner.layer_states import layer_states
 from specdec.runner.layers import decoder_layers
 from specdec.runner.linears import speed_up_linears
 from specdec.runner.own_forward import own_forwards
-from specdec.runner.probe_pass import PROBE_ROWS, probe_pass
 from specdec.runner.sdpa import SdpaAttention
+
+_PROBE_ROWS = 16
+"""Most rows of the pass that a module is probed with."""
 
 
 class ModuleRunner:
@@ -61,7 +63,7 @@ class ModuleRunner:
         self.is_invariant, self.is_draft = is_invariant, is_draft
         self.dtype = next(p.dtype for p in module.parameters() if p.is_floating_point())
         self._make_attention: AttentionFactory = make_attention or SdpaAttention
-        self.cache = KVCache(PROBE_ROWS, device)
+        self.cache = KVCache(_PROBE_ROWS, device)
         self.attention = self._make_attention(self.cache, max_context)
         self.wanted = Wanted(final=isinstance(module, DraftHead))
         self.windows: dict[int, int | None] = {}
@@ -176,16 +178,26 @@ class ModuleRunner:
         features = torch.randn(num_rows, self.module.feature_size, generator=generator)
         return features.to(self.device, self.dtype)
 
-    def probe_pass(self) -> PackedBatch:
-        """Return a pass for probing the module."""
+    def _probe_pass(self) -> PackedBatch:
+        """Return a pass of one request, with all logits, for probing the module.
+
+        The ids are spread evenly over the vocabulary: the first ones are often special tokens, which trained models treat
+        differently from all others, with much more rounding in 16 bits. The second half of the rows is at the last
+        positions, because some models scale their queries beyond a length.
+        """
         config = self.module.config.get_text_config()  # type: ignore[union-attr, operator]  # models and heads have one
-        trained = getattr(config, "max_position_embeddings", None) or self.max_context
-        return probe_pass(config.vocab_size, min(self.max_context, trained), self.device)
+        longest = min(self.max_context, getattr(config, "max_position_embeddings", None) or self.max_context)
+        num_rows = min(_PROBE_ROWS, longest)
+        rows = torch.arange(num_rows, device=self.device)
+        ids = (2 * rows + 1) * config.vocab_size // (2 * num_rows)
+        positions = torch.where(rows < num_rows // 2, rows, rows + longest - num_rows)
+        segments = [Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=0)]
+        return PackedBatch(ids, positions, segments, slots=None, logits_rows=None, longest=longest)
 
     @in_inference_mode
     def _make_forms(self, *, is_fused: bool) -> None:
         """Probe every stage, then choose its forms, and run each, so that no request compiles anything."""
-        batch = self.probe_pass()
+        batch = self._probe_pass()
         features = self.probe_features(len(batch.token_ids))
         for own in self._own:
             self.windows |= own.probe(batch, features)
