@@ -127,18 +127,23 @@ def _usable(
     if valid > cap:
         valid, flaw = cap, f"{valid} nodes, and max_nodes is {cap}"
     if is_normal is None:
-        for node in range(valid):
-            if not 0 <= row[node] < vocab_size:
-                valid, flaw = node, _outside(row, node, vocab_size)
-                break
+        fit = next((node for node in range(valid) if not 0 <= row[node] < vocab_size), valid)
+        if fit < valid:
+            valid, flaw = fit, _outside(row, fit, vocab_size)
     if parents is not None:
-        fit = _valid_tree_length(parents, valid) if takes_trees else _chain_length(parents, valid)
+        if takes_trees:
+            fit = next((node for node in range(valid) if not -1 <= parents[node] < node), valid)
+        else:
+            fit = next((node for node in range(valid) if parents[node] != node - 1), valid)
         if fit < valid:
             remedy = "does not precede it" if takes_trees else "makes a tree: declare Capability.TREE"
             valid, flaw = fit, f"node {fit} has parent {parents[fit]}, which {remedy}"
-    if is_normal is not None and (fit := _normal_length(is_normal, parents, valid)) < valid:
-        place = fit if parents is None else parents[fit] + 1
-        valid, flaw = fit, f"node_probs[{place}], which node {fit} is drawn from, is no distribution"
+    if is_normal is not None:
+        places = range(valid) if parents is None else [parent + 1 for parent in parents[:valid]]
+        fit = next((node for node, place in enumerate(places) if not is_normal[place]), valid)
+        if fit < valid:
+            flaw = f"node_probs[{places[fit]}], which node {fit} is drawn from, is no distribution"
+            valid = fit
     return valid, flaw
 
 
@@ -209,27 +214,3 @@ def select_rows(draft: CheckedDraft, indices: Sequence[int]) -> CheckedDraft:
         proposers=None if draft.proposers is None else tuple(draft.proposers[i] for i in indices),
         unread=unread,
     )
-
-
-def _valid_tree_length(parents: Sequence[int], limit: int) -> int:
-    """Return the number of nodes before the first one whose parent does not precede it."""
-    for node in range(limit):
-        if not -1 <= parents[node] < node:
-            return node
-    return limit
-
-
-def _chain_length(parents: Sequence[int], limit: int) -> int:
-    """Return the number of nodes before the first one that is not its predecessor's child."""
-    for node in range(limit):
-        if parents[node] != node - 1:
-            return node
-    return limit
-
-
-def _normal_length(is_normal: Sequence[bool], parents: Sequence[int] | None, limit: int) -> int:
-    """Return the number of nodes before the first one whose parent's row of q is not a distribution."""
-    for node in range(limit):
-        if not is_normal[node if parents is None else parents[node] + 1]:
-            return node
-    return limit
