@@ -194,19 +194,21 @@ def _judge(
     Nothing is kept if work for this sample fails here or failed earlier in the step.
     """
     num_drafted, first = len(draft.rows[row]), scores.row_of(row, -1)
-    nodes = list(verdict.accepted_nodes[row])
-    dead_rows = _dead_rows(sequence, sound and sound[first : first + num_drafted + 1])
-    choosable, dead_row = _choosable(dead_rows, nodes, list(verdict.token_ids[row]))
+    nodes, token_ids = list(verdict.accepted_nodes[row]), list(verdict.token_ids[row])
+    dead = _dead_end(sequence, nodes, sound and sound[first : first + num_drafted + 1])
+    if dead is not None:
+        token_ids = token_ids[: dead[0]]
     nothing = Outcome(row, num_drafted, [], [])
     if sequence.is_finished:
         return nothing
     with Contained(sequence, "processing its tokens"):
-        emitted = sequence.stop_checker.accept(sequence, choosable)
+        emitted = sequence.stop_checker.accept(sequence, token_ids)
         outcome = Outcome(row, num_drafted, nodes[: len(emitted)], emitted)
         if sequence.logprobs is not None and emitted:
             _record(sequence.logprobs, scores, outcome, (listed or {}).get(row))
-        if dead_row is not None and sequence.finish_reason is None:
-            fail(sequence, dead_rows[dead_row])
+        if dead is not None and sequence.finish_reason is None:
+            _, dead_row, reason = dead
+            fail(sequence, reason)
             _log_cause(sequence, dead_row)
         return outcome
     return nothing
@@ -242,23 +244,17 @@ def _record_prompt(sequence: Sequence, missing: range, scores: Scores, first: in
     sequence.prompt_logprobs.add(scores.prompt_logits[first : first + len(missing)], tokens)
 
 
-def _dead_rows(sequence: Sequence, sound: Ids[bool] | None) -> Mapping[int, str]:
-    """Return the rows of one draft from which no token could be chosen, with the reasons."""
+def _dead_end(sequence: Sequence, nodes: list[int], sound: Ids[bool] | None) -> tuple[int, int, str] | None:
+    """Return the first place on an accepted path after which no token could be chosen, its row of the draft, and the reason."""
     by_rules = {} if sequence.rules is None else sequence.rules.dead_rows
-    if sound is None or all(sound):
-        return by_rules
-    return {row: NOT_NUMBERS for row, is_sound in enumerate(sound) if not is_sound} | by_rules
-
-
-def _choosable(
-    dead_rows: Mapping[int, str], nodes: list[int], emitted: list[int]
-) -> tuple[list[int], int | None]:
-    """Return the tokens up to the first row from which no token could be chosen, and that row."""
-    if dead_rows:
-        for place, node in enumerate((-1, *nodes)):
-            if node + 1 in dead_rows:
-                return emitted[:place], node + 1
-    return emitted, None
+    if not by_rules and (sound is None or all(sound)):
+        return None
+    for place, node in enumerate((-1, *nodes)):
+        row = node + 1
+        reason = by_rules.get(row, NOT_NUMBERS if sound is not None and not sound[row] else None)
+        if reason is not None:
+            return place, row, reason
+    return None
 
 
 def _log_cause(sequence: Sequence, row: int) -> None:
