@@ -19,7 +19,7 @@ from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, process
 from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.results import ChainDraft, ChainVerdict, PathVerdict
 from specdec_kernels.triton.rms_norm import NormOutput, rms_norm
-from specdec_kernels.triton.rope_kv_write import rope_kv_write
+from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
 from specdec_kernels.triton.silu_mul import Activation, silu_mul
 from specdec_kernels.triton.strict_verify import strict_verify
 
@@ -30,6 +30,7 @@ __all__ = [
     "ChainDraft",
     "ChainVerdict",
     "Cuts",
+    "HeadNorms",
     "NoiseKeys",
     "NormOutput",
     "PathVerdict",
