@@ -13,7 +13,7 @@ LINE_EVERY_S = 8.0
 logger = logging.getLogger("specdec.compiled")
 
 
-class _Active(event.Listener):  # type: ignore[misc]  # numba is not annotated
+class _Active(event.Listener):
     """Counts the compilations that go on."""
 
     count = 0
@@ -26,7 +26,8 @@ class _Active(event.Listener):  # type: ignore[misc]  # numba is not annotated
 
 
 _active = _Active()
-event.register("numba:compile", _active)
+_register: Any = event.register  # numba is not annotated
+_register("numba:compile", _active)
 _thread: Thread | None = None
 
 
