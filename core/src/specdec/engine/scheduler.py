@@ -84,7 +84,7 @@ class Scheduler:
         if speculation is not None:
             speculation.begin(self.running, len(self.running))
         shared_depth = 0 if speculation is None else speculation.shared_depth
-        budget, least_chance = self._token_budget, self.row_costs.least_chance(len(self.running))
+        budget, num_running = self._token_budget, len(self.running)
         chunks: dict[Sequence, tuple[int, int]] = {}
         own: dict[Sequence, list[int]] = {}
         order = (
@@ -105,7 +105,7 @@ class Scheduler:
             if speculation is not None:
                 nodes = speculation.limit(sequence, None if is_decoding else 0)
             if is_decoding and sequence.expected is not None:
-                own[sequence] = _expected(sequence, nodes, least_chance)
+                own[sequence] = _expected(sequence, nodes, self.row_costs.least_chance(num_running))
                 nodes = len(own[sequence]) or nodes
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             if chunk > 0:
