@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 import transformers as hf
-from speccheck.engines import greedy, make_llm, tokens_of
+from speccheck.engines import greedy, make_llm, scripted, tokens_of
 from speccheck.identity import references
 from speccheck.models import _BASE, make, prompts
 
 from specdec import ModelError
+from specdec.interfaces.pass_cache import PassCache
 
 LONG = {"max_position_embeddings": 128}
 SCALED = {
@@ -39,15 +41,26 @@ def test_queries_scaled_by_position(is_eager) -> None:
     assert tokens_of(make_llm(model, max_model_len=128, enforce_eager=is_eager), many, greedy(16)) == expected
 
 
-def test_positions_from_the_length_of_the_cache() -> None:
-    with pytest.raises(ModelError, match="pass max_model_len=16 or less"):
-        make_llm(llama4(), max_model_len=128)
-
-
-def test_and_below_the_length_at_which_they_matter() -> None:
-    model, many = llama4(floor_scale=64), prompts([20, 3], seed=2)
+@pytest.mark.parametrize("is_eager", [True, False])
+def test_positions_from_the_length_of_the_cache(is_eager) -> None:
+    """Queries of layers without rotation are scaled by it; requests of one pass have different lengths, trees depths."""
+    model, many = llama4(), prompts([50, 3, 30], seed=2)
     expected = references(model, many, 16)
-    assert tokens_of(make_llm(model, max_model_len=60), many, greedy(16)) == expected
+    texts = [[*prompt, *answer] for prompt, answer in zip(many, expected, strict=True)]
+    for speculation in (None, scripted(k=8, texts=texts, wrong=0.2, shape="tree", adaptive=False)):
+        llm = make_llm(
+            model, speculation, max_model_len=128, max_num_batched_tokens=19, enforce_eager=is_eager
+        )
+        assert tokens_of(llm, many, greedy(16)) == expected
+
+
+def test_positions_that_no_length_of_rows_gives(monkeypatch) -> None:
+    def lengths(cache: PassCache, layer_idx: int = 0) -> int:
+        return 0 if isinstance(cache.length, torch.Tensor) else cache.length
+
+    monkeypatch.setattr(PassCache, "get_seq_length", lengths)
+    with pytest.raises(ModelError, match="takes positions from the length of the cache"):
+        make_llm(llama4(), max_model_len=128)
 
 
 def test_attention_called_twice_in_a_layer() -> None:

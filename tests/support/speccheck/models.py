@@ -243,7 +243,9 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         interleave_moe_layer_step=2,
         attention_chunk_size=2 * MAX_LEN,
         no_rope_layers=[1, 0],
-        attn_temperature_tuning=False,
+        attn_temperature_tuning=True,
+        attn_scale=4.0,
+        floor_scale=16,
     ),
     "dots1": lambda: hf.Dots1Config(
         **_BASE | {"head_dim": 8},

@@ -16,10 +16,10 @@ class PassCache(Cache):
     """Gives attention the keys and values of the pass alone, which our attention keeps.
 
     Args:
-        length: the number of tokens that it says it holds.
+        length: the number of tokens that it says it holds; for each row `[T]` its position less its number.
     """
 
-    def __init__(self, length: int = 0) -> None:
+    def __init__(self, length: int | torch.Tensor = 0) -> None:
         self.length = length
         self._attending: int | None = None
         """The layer whose keys and values were given last, until it attends."""
@@ -47,7 +47,7 @@ class PassCache(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the number of tokens that it says it holds."""
-        return self.length
+        return cast("int", self.length)
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Return sizes for a mask, which our attention does not read."""

@@ -108,6 +108,8 @@ class ModelForward(OwnForward):
         self._cache_argument = cache_argument(model)
         self._length = 0
         """Number of tokens that the model is told its cache holds."""
+        self._counts_rows = False
+        """Whether the model takes a row's position from its number and the cache's length, which is then told for each row."""
         model.set_attn_implementation(ATTENTION_NAME)
 
     def missing(self, found: dict[int, int | None]) -> str | None:
@@ -138,30 +140,27 @@ class ModelForward(OwnForward):
     def check_positions(self, batch: PackedBatch) -> None:
         """Compare a pass over the last positions with one that also has a cache of their length, as in `generate`.
 
+        Where they differ, the model is told a length for each row: the requests of a pass have no common one.
+
         Raises:
-            ModelError: if they differ: the requests of a pass have no common length.
+            ModelError: if they differ then, too.
         """
-        num_rows = len(batch.token_ids)
-
-        def reads_length(length: int) -> bool:
-            start = length - num_rows
-            late = replace(batch, positions=torch.arange(start, length, device=self._runner.device))
-            plain, again = (self.forward(late, None).logits for _ in range(2))
-            self._length = start
-            try:
-                cached = self.forward(late, None).logits
-            finally:
-                self._length = 0
-            return distance(cached, plain) > max(_NOISE, 10 * distance(again, plain))
-
-        length = longest = int(batch.positions[-1]) + 1
-        while length > num_rows and reads_length(length):
-            length //= 2
-        if length < longest:
-            raise ModelError(
-                f"{type(self.module).__name__} takes positions from the length of the cache, and the requests of a pass have "
-                f"different ones; pass max_model_len={length} or less, where this changes nothing"
-            )
+        num_rows, length = len(batch.token_ids), int(batch.positions[-1]) + 1
+        late = replace(batch, positions=torch.arange(length - num_rows, length, device=self._runner.device))
+        plain, again = (self.forward(late, None).logits for _ in range(2))
+        self._length = length - num_rows
+        try:
+            cached = self.forward(late, None).logits
+        finally:
+            self._length = 0
+        least = max(_NOISE, 10 * distance(again, plain))
+        if distance(cached, plain) > least:
+            self._counts_rows = self._runner.states is None
+            if distance(cached, self.forward(late, None).logits) > least:
+                raise ModelError(
+                    f"{type(self.module).__name__} takes positions from the length of the cache, and the requests of a pass "
+                    "have different ones; specdec cannot serve this model"
+                )
 
     def run(
         self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
@@ -170,11 +169,12 @@ class ModelForward(OwnForward):
         states, length = self._runner.states, self._length
         if states is not None:
             context.cache = states.cache(batch, length)
-        elif length:
+        elif length or self._counts_rows:
             # Imports transformers, which takes seconds, and plugins are listed without it.
             from specdec.interfaces.pass_cache import PassCache
 
-            context.cache = PassCache(length)
+            rows = torch.arange(len(batch.positions), device=batch.positions.device)
+            context.cache = PassCache(batch.positions - rows if self._counts_rows else length)
         return self._call(batch, context)
 
     def _call(self, batch: PackedBatch, context: AttentionContext) -> ForwardOutput:
