@@ -18,6 +18,7 @@ from speccheck.multimodal import REFUSED, SERVED, whole
 from speccheck.states import check_states
 
 from specdec import LLM, ModelError, SamplingParams
+from specdec.runner import keeps_states
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}
 RUNS: dict[str, dict[str, Any]] = {
@@ -87,7 +88,9 @@ def test_says_what_the_multimodal_class_says(name: str, run: str, saved: Any) ->
     arguments = RUNS[run]
     if run == "hostile":
         texts = [prompt + text for prompt, text in zip(many, expected, strict=True)]
-        speculation = scripted(k=6, texts=texts, wrong=0.3, shape="mixed", malformed_every=5, fails_every=7)
+        is_chain = keeps_states(model.config)
+        shaped = {"is_chain": is_chain, "shape": "chain" if is_chain else "mixed"}
+        speculation = scripted(k=6, texts=texts, wrong=0.3, malformed_every=5, fails_every=7, **shaped)
         arguments = {"speculative_config": speculation}
     llm = load(path, **arguments)
     assert_identical(model, many, expected, tokens_of(llm, many, greedy(24)))
