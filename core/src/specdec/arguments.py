@@ -116,7 +116,7 @@ class SpeculativeOptions(TypedDict, total=False):
     """Type of the draft's weights; `auto` for the target's."""
     group_size: int
     """Inputs that share a scale of int4: a power of two. Smaller groups are more exact and take more memory."""
-    head_weights: Literal["auto", "int8", "int4"] | None
+    head_weights: Literal["auto", "int8", "int4", "own"] | None
     """Weights of the output projection; by default as `weights`."""
     mask_token_id: int | None
     """The mask token, where the head's `config.json` names none."""
@@ -148,6 +148,9 @@ class SpeculativeOptions(TypedDict, total=False):
     per token and length."""
     proposers: Sequence[SpeculativeOptions]
     """Not to be given: `composite` takes a list of your own."""
+    skip_layers: NonNegativeInt | Sequence[NonNegativeInt]
+    """Layers that the draft leaves out: their numbers from 0, or how many. Then it is those without which the target's
+    distributions over a short text change least, each tried alone when the target is loaded."""
     suffix_decoding_cache_path: str | Path | None
     """A file of responses: read at the start if it exists, written when the proposer ends. `specdec suffix warm` makes
     one. `zoo`: the responses that specdec-zoo has for the target, which are only read."""
@@ -180,6 +183,7 @@ class SpeculativeOptions(TypedDict, total=False):
     """Draft the likeliest nodes as a tree instead of the likeliest path."""
     vllm_defaults: bool
     """Where neither length is given take vLLM's, which is 5 for both."""
-    weights: Literal["auto", "int8", "int4"]
+    weights: Literal["auto", "int8", "int4", "own"]
     """Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs. auto:
-    int4 where the target's weights had 4 bits before they were widened, as those of many GGUF files, else int8."""
+    int4 where the target's weights had 4 bits before they were widened, as those of many GGUF files, else int8. own:
+    the target's own, with skip_layers."""
