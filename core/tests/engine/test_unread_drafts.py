@@ -86,10 +86,10 @@ def test_nothing_is_the_plugins_afterwards() -> None:
         {"num_nodes": (3, -1, 2)},
         {"num_nodes": [3, 1, 2]},
         {"parents": torch.tensor([[-1, 0, 0]] * 3)},
-        {"confidence": torch.rand(3, 3)},
+        {"confidence": torch.ones(3, 3)},
         {"node_probs": torch.full((3, 4, VOCAB), 1 / VOCAB), "sampling": DraftSampling.IID},
     ],
-    ids=str,
+    ids=lambda wrong: "-".join(wrong),
 )
 def test_what_it_cannot_be_is_refused(wrong) -> None:
     with pytest.raises(DraftError, match="num_nodes"):

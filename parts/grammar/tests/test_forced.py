@@ -9,7 +9,7 @@ import torch
 from speccheck.engines import engine_of, make_llm
 from speccheck.grammars import state_of
 from speccheck.models import prompts, tiny
-from specdec.engine.expected.row_costs import RowCosts
+from specdec.engine.row_costs import RowCosts
 
 from specdec import LLM, SamplingParams
 from specdec_grammar.vocabulary import Vocabulary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from specdec.engine.expected.row_costs import RowCosts
+from specdec.engine.row_costs import RowCosts
 from transformers import AutoTokenizer
 
 import specdec_zoo
