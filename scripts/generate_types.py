@@ -34,7 +34,7 @@ from typing import Any, Literal, TypedDict
 
 '''
 WIDTH = 116
-TAKEN_FOR = {"Path": "str | Path", "MemberConfig": "SpeculativeOptions"}
+TAKEN_FOR = {"NonNegativeInt": "int", "Path": "str | Path", "MemberConfig": "SpeculativeOptions"}
 """What may be given for a field of such a type."""
 
 

@@ -148,7 +148,7 @@ class SpeculativeOptions(TypedDict, total=False):
     per token and length."""
     proposers: Sequence[SpeculativeOptions]
     """Not to be given: `composite` takes a list of your own."""
-    skip_layers: NonNegativeInt | Sequence[NonNegativeInt]
+    skip_layers: int | Sequence[int]
     """Layers that the draft leaves out: their numbers from 0, or how many. Then it is those without which the target's
     distributions over a short text change least, each tried alone when the target is loaded."""
     suffix_decoding_cache_path: str | Path | None

@@ -9,9 +9,9 @@ import torch
 from speccheck.engines import engine_of, make_llm
 from speccheck.grammars import state_of
 from speccheck.models import prompts, tiny
-from specdec.engine.row_costs import RowCosts
 
 from specdec import LLM, SamplingParams
+from specdec.engine.row_costs import RowCosts
 from specdec_grammar.vocabulary import Vocabulary
 
 SCHEMA: dict[str, Any] = {

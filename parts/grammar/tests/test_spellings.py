@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from specdec.engine.row_costs import RowCosts
 from transformers import AutoTokenizer
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
+from specdec.engine.row_costs import RowCosts
 from specdec.structured_outputs import StructuredOutputsParams
 from specdec_grammar import spellings as module
 from specdec_grammar.compiler import LlguidanceGrammars
