@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from specdec import LLM, SamplingParams
-from specdec.cli import progress_bar
 from specdec.cli.main import run
 from specdec.config import notices
 
@@ -69,7 +68,7 @@ def run_in_terminal(arguments: list[str], **environment: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", terminal)
         patch.setattr(sys, "stderr", terminal)
-        patch.setattr(progress_bar, "loading", lambda model: nullcontext())  # tested in test_progress.py
+        patch.setattr("specdec.cli.loading", lambda model: nullcontext())  # tested in test_progress.py
         patch.delenv("NO_COLOR", raising=False)
         for name, value in {"TERM": "xterm", **environment}.items():
             patch.setenv(name, value)
