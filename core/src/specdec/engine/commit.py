@@ -97,7 +97,9 @@ class Committer:
             if nodes and nodes[-1] != len(nodes) - 1:  # the accepted rows of a chain are contiguous already
                 first = sequence.first_slot + sequence.num_computed + chunk
                 moves.append((first + np.array(nodes), np.arange(first, first + len(nodes))))
-            self._keep_states(sequence, chunk, scores, scores.first_rows[index], outcome)
+            if delivery is not None and delivery.needs_hidden:
+                rows = [scores.first_rows[index] + row for row in _choosers(chunk, outcome)]
+                delivery.keep_hidden(sequence, _states(scores), rows)
             sequence.num_computed += chunk + len(nodes)
             if outcome is not None and outcome.emitted:
                 self._append(sequence, draft, scores, outcome)
@@ -116,21 +118,6 @@ class Committer:
             "request %s gets no further drafts: with drafted tokens in the pass the logits are not numbers; the step runs "
             "again without them, and output is not affected", sequence.request_id,
         )  # fmt: skip
-
-    def _keep_states(
-        self, sequence: Sequence, chunk: int, scores: Scores, first_row: int, outcome: Outcome | None
-    ) -> None:
-        """Keep the hidden states of rows that predicted a committed token, for proposers that need them."""
-        if self._delivery is None or not self._delivery.needs_hidden:
-            return
-        # Leave out rows whose token was not kept: a stop cut the draft after them, or no token could be
-        # chosen.
-        num_choosers, nodes = chunk, []
-        if outcome is not None:
-            num_choosers = chunk if outcome.emitted else chunk - 1
-            nodes = outcome.nodes[: max(0, len(outcome.emitted) - 1)]
-        rows = [*range(num_choosers), *(chunk + node for node in nodes)]
-        self._delivery.keep_hidden(sequence, _states(scores), [first_row + row for row in rows])
 
     def _append(self, sequence: Sequence, draft: CheckedDraft, scores: Scores, outcome: Outcome) -> None:
         """Append the emitted tokens, and record their draft step if requested."""
@@ -155,6 +142,16 @@ class Committer:
             parents = list(draft.parents[row])
         proposer = draft.proposers[row] if token_ids and draft.proposers else None
         return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
+
+
+def _choosers(chunk: int, outcome: Outcome | None) -> list[int]:
+    """Return the rows of a sequence that predicted a committed token: a stop may cut the draft after others, or no token could
+    be chosen."""
+    if outcome is None:
+        return list(range(chunk))
+    num_choosers = chunk if outcome.emitted else chunk - 1
+    nodes = outcome.nodes[: max(0, len(outcome.emitted) - 1)]
+    return [*range(num_choosers), *(chunk + node for node in nodes)]
 
 
 def _states(scores: Scores) -> tuple[torch.Tensor, ...]:

@@ -144,14 +144,15 @@ class Engine:
         draft = self._propose(scheduled)
         times.append(perf_counter() - ONCE.seconds)
         batch = _verify_batch(scheduled, draft)
-        along = self._sampler.ahead(draft, batch, self._scorer.cache.device)
-        draft = replace(draft, along=along)
+        device = self._scorer.cache.device
+        if device.type != "cpu":  # which shares the host's memory: nothing is sent
+            draft = replace(draft, along=self._sampler.ahead(draft, batch, device))
         scores = sound_rows(self._scorer.score(scheduled, draft))
         times.append(perf_counter() - ONCE.seconds)
         verdict = self._sampler.verify(scores, draft, batch)
         verdict = check_verdict(verdict, batch.num_nodes, scores, self._sampler.name)
-        if self._speculation is not None:
-            self._speculation.guard.judge(draft)
+        if self._speculation is not None and draft.unread is not None:
+            self._speculation.guard.judge(draft.unread)
         times.append(perf_counter() - ONCE.seconds)
         outcomes = self._committer.commit(scheduled, draft, scores, verdict)
         outputs = self._show(scheduled)

@@ -93,7 +93,8 @@ class PackedBatch:
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
         batch.drafted, batch.along = drafted, along
         if device.type == "cpu":  # which shares the host's memory
-            batch.token_ids = _with_drafted(torch.from_numpy(rows.token_ids), drafted)
+            ids = torch.from_numpy(rows.token_ids)
+            batch.token_ids = ids if drafted is None else _with_drafted(ids, drafted)
             batch.positions = torch.from_numpy(rows.positions)
             batch.slots = None if len(segments) == 1 else torch.from_numpy(rows.slots)
             batch.logits_rows = None if rows.logits_rows is None else torch.from_numpy(rows.logits_rows)
@@ -114,7 +115,8 @@ class PackedBatch:
         if self.along is not None:
             arrays.append(self.along.packed)
         tensors = iter(sent_together(arrays, self.device))
-        self.token_ids, self.positions = _with_drafted(next(tensors), self.drafted), next(tensors)
+        ids, self.positions = next(tensors), next(tensors)
+        self.token_ids = ids if self.drafted is None else _with_drafted(ids, self.drafted)
         self.slots = None if is_single else next(tensors)
         self.logits_rows = None if rows.logits_rows is None else next(tensors)
         if self.along is not None:
@@ -123,10 +125,8 @@ class PackedBatch:
         return found
 
 
-def _with_drafted(token_ids: torch.Tensor, drafted: UnreadIds | None) -> torch.Tensor:
+def _with_drafted(token_ids: torch.Tensor, drafted: UnreadIds) -> torch.Tensor:
     """Return ids `[T]` with those on the device in place of the numbers that stand for them."""
-    if drafted is None:
-        return token_ids
     ids = drafted.scored(token_ids.device)
     return torch.where(token_ids < 0, ids[(-1 - token_ids).clamp_min(0)], token_ids)
 

@@ -22,6 +22,7 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
+from specdec.interfaces.unread import UnreadIds
 from specdec.registry.undisturbed import Result, undisturbed
 
 logger = logging.getLogger("specdec")
@@ -130,10 +131,10 @@ class ProposerGuard:
         )
         return replace(draft, proposers=draft.proposers or (self.name,) * len(draft.rows))
 
-    def judge(self, draft: CheckedDraft) -> None:
+    def judge(self, ids: UnreadIds) -> None:
         """Count what was wrong with ids that were first read with the verdict on them."""
-        if draft.unread is not None and draft.unread.num_outside:
-            self._note_flaw(draft.unread.num_outside, "an id outside the vocabulary")
+        if ids.num_outside:
+            self._note_flaw(ids.num_outside, "an id outside the vocabulary")
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused.

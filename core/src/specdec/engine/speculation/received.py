@@ -57,7 +57,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
         if width_of_map is not None and width_of_map != probs.shape[2]:
             raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
         probs = copied(probs[:, : most + 1])
-    num_nodes = _lengths(offered.num_nodes, size, width)
+    num_nodes = None if offered.num_nodes is None else _lengths(offered.num_nodes, size, width)
     if num_nodes is not None and not (parents is None and confidence is None and not has_q):
         raise DraftError(
             "Draft.num_nodes is given for a draft that is not of chains of point masses without confidence"
@@ -144,14 +144,12 @@ def _check_float(name: str, tensor: torch.Tensor) -> None:
         raise DraftError(f"Draft.{name} is {tensor.dtype}, not floating point of 16, 32 or 64 bits")
 
 
-def _lengths(num_nodes: object, size: int, width: int) -> tuple[int, ...] | None:
+def _lengths(num_nodes: object, size: int, width: int) -> tuple[int, ...]:
     """Return the lengths of `size` rows of at most `width` nodes as exact `int`s.
 
     Raises:
         DraftError: if they are none.
     """
-    if num_nodes is None:
-        return None
     lengths = tuple(map(as_int, num_nodes)) if isinstance(num_nodes, tuple) else ()
     if len(lengths) != size or not all(0 <= length <= width for length in lengths):
         raise DraftError(
