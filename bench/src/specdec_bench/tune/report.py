@@ -83,7 +83,7 @@ class TuneReport:
             value, low, high = entry.speedup
             print(f"  {value:.2f}x  {low:.2f}-{high:.2f}  {entry.candidate.name}")
         if len(others) > MOST_TRIED:
-            print(f"  and {len(others) - MOST_TRIED} slower ones, which the page lists")
+            print(f"  and {len(others) - MOST_TRIED} more, slower, which the page lists")
         if self.choice.left_out:
             print("\nnot tried, or not to the end:")
         reasons: dict[str, list[str]] = {}
