@@ -148,7 +148,14 @@ def test_ids_outside_the_vocabulary_cost_only_themselves(subject) -> None:
     assert tokens_of(llm, subject.prompts, params) == expected
     metrics = engine_of(llm).metrics
     assert metrics.num_accepted_tokens > 0
-    assert metrics.proposer_nodes_cut > 0
+    assert (before := metrics.proposer_nodes_cut) > 0
+    forced = params.model_copy(update={"allowed_token_ids": [3], "max_tokens": 60})
+    beside = [
+        params.model_copy(update={"max_tokens": 4}),
+        forced,
+    ]  # a forced token in every step with a draft
+    tokens_of(llm, subject.prompts[:2], beside)
+    assert engine_of(llm).metrics.proposer_nodes_cut > before
     strict = drafting(make_llm(subject.model, scripted(k=3, texts=texts), strict_drafts=True), spoil)
     with pytest.raises(DraftError, match="an id outside the vocabulary"):
         strict.generate(subject.prompts, params)

@@ -11,9 +11,9 @@ from speccheck.grammars import state_of
 from speccheck.models import prompts, tiny
 
 from specdec import LLM, SamplingParams
-from specdec.engine.row_costs import RowCosts
 from specdec_grammar.vocabulary import Vocabulary
 
+pytestmark = pytest.mark.usefixtures("rows_that_cost_nothing")
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"first_name": {"enum": ["Ada", "Bob"]}, "is_member": {"type": "boolean"}},
@@ -40,12 +40,6 @@ def test_the_only_allowed_ids_are_forced_and_the_state_stays() -> None:
 def test_a_text_with_several_spellings_is_not_the_only_one() -> None:
     """`ab` may be one id or two, so that nothing is forced where no tokenizer says which is usual."""
     assert state_of({"regex": "abc"}, WORDS).forced(8) == []
-
-
-@pytest.fixture(autouse=True)
-def rows_that_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every likely token be drafted, whatever the machine is doing meanwhile."""
-    monkeypatch.setattr(RowCosts, "least_chance", lambda costs, num_sequences: 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from transformers import AutoTokenizer
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
-from specdec.engine.row_costs import RowCosts
 from specdec.structured_outputs import StructuredOutputsParams
 from specdec_grammar import spellings as module
 from specdec_grammar.compiler import LlguidanceGrammars
 from specdec_grammar.spellings import Spellings
 from specdec_grammar.state import MatcherState
 
+pytestmark = pytest.mark.usefixtures("rows_that_cost_nothing")
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -67,12 +67,6 @@ def test_old_places_make_room(monkeypatch) -> None:
     for place in (b"1", b"2", b"1", b"3"):
         made.learn(place, QUOTE)
     assert list(made._counts) == [b"1", b"3"]
-
-
-@pytest.fixture(autouse=True)
-def rows_that_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every likely token be drafted, whatever the machine is doing meanwhile."""
-    monkeypatch.setattr(RowCosts, "least_chance", lambda costs, num_sequences: 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scorer
+from specdec.interfaces.unread import UnreadIds
 from specdec.outputs import RequestOutput
 from specdec.registry.undisturbed import undisturbed
 
@@ -141,7 +142,7 @@ class Engine:
         times = [perf_counter() - ONCE.seconds]
         scheduled = self._scheduler.schedule()
         times.append(perf_counter() - ONCE.seconds)
-        draft = self._propose(scheduled)
+        draft, unread = self._propose(scheduled)
         times.append(perf_counter() - ONCE.seconds)
         batch = _verify_batch(scheduled, draft)
         device = self._scorer.cache.device
@@ -151,8 +152,8 @@ class Engine:
         times.append(perf_counter() - ONCE.seconds)
         verdict = self._sampler.verify(scores, draft, batch)
         verdict = check_verdict(verdict, batch.num_nodes, scores, self._sampler.name)
-        if self._speculation is not None and draft.unread is not None:
-            self._speculation.guard.judge(draft.unread)
+        if self._speculation is not None and unread is not None:
+            self._speculation.guard.judge(unread)
         times.append(perf_counter() - ONCE.seconds)
         outcomes = self._committer.commit(scheduled, draft, scores, verdict)
         outputs = self._show(scheduled)
@@ -160,8 +161,11 @@ class Engine:
         self._observe(scheduled, draft, outcomes, times)
         return outputs
 
-    def _propose(self, scheduled: SchedulerOutput) -> CheckedDraft:
-        """Deliver new tokens to the proposer; return its draft, or the expected tokens, for the sequences that sample."""
+    def _propose(self, scheduled: SchedulerOutput) -> tuple[CheckedDraft, UnreadIds | None]:
+        """Deliver new tokens to the proposer; return its draft, or the expected tokens, for the sequences that sample.
+
+        And the proposer's ids that the host has not read yet, which expected tokens or a grammar may take from the draft.
+        """
         self.metrics.num_preemptions += len(scheduled.preempted)
         speculation = self._speculation
         if speculation is None:
@@ -177,10 +181,10 @@ class Engine:
             )
             draft = select_rows(proposed, scheduled.decoding)
         self._finish_ended()
-        decoding = [scheduled.sequences[index] for index in scheduled.decoding]
+        unread, decoding = draft.unread, [scheduled.sequences[index] for index in scheduled.decoding]
         if scheduled.expected:
             draft = with_expected(draft, scheduled)
-        return constrain(draft, decoding)
+        return constrain(draft, decoding), unread
 
     def _finish_ended(self) -> None:
         """Finish ended sequences in the proposer, whose last tokens it had its chance to get."""
