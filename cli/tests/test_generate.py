@@ -50,6 +50,13 @@ def test_text_is_that_of_llm(command: list[str], expected: Any, capfd: pytest.Ca
     assert err == ""
 
 
+def test_a_model_given_as_the_prompt_gets_a_hint(
+    command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "zoo"]) == 0
+    assert capfd.readouterr().err == "specdec: hint: 'zoo' is the prompt; the model is --model zoo\n"
+
+
 def test_highlight_is_quiet_in_a_pipe(
     command: list[str], expected: Any, knowing: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

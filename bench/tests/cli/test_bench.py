@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from specdec.cli import default_configs
 from specdec.cli.main import run
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
@@ -70,7 +71,8 @@ def test_json_on_the_standard_output_is_all_there_is(
 ) -> None:
     assert run(["bench", "--model", tiny_model, "--dataset", dataset, *SHORT, "--json", "-"]) == 0
     out, err = capfd.readouterr()
-    assert [row["name"] for row in json.loads(out)["rows"]] == ["baseline"]
+    methods = [row["method"] for row in json.loads(out)["rows"]]
+    assert methods == [None, default_configs()[0]["method"]]  # no configuration is given
     assert err == ""
 
 

@@ -154,7 +154,7 @@ def test_wrong_files_are_one_line(
     [
         (["--suite", "mmlu"], "--suite: there is no suite 'mmlu'; there are spec_bench, humaneval"),
         (["--suite", "spec_bench"], "--suite spec_bench needs a file with its questions"),
-        (["--suite", "humaneval", "x.jsonl"], "--suite humaneval brings its own tasks"),
+        (["--suite", "humaneval", __file__], "--suite humaneval brings its own tasks"),
     ],
 )
 def test_suites_that_cannot_be_had(

@@ -78,10 +78,12 @@ def generate(
     text = _read_prompt(text, prompt, prompt_file)
 
     from specdec.cli import hush_libraries
-    from specdec.config import check_first, check_name
+    from specdec.config import PACKAGED, ZOO, check_first, check_name
 
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
+    if text in (ZOO, *PACKAGED):
+        hint(f"{text!r} is the prompt; the model is --model {text}")
 
     from specdec.cli import loading
 

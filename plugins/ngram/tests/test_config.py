@@ -3,11 +3,17 @@
 import pytest
 from pydantic import ValidationError
 
+from specdec.config import parse_speculative_config
 from specdec_plugin_ngram import NgramConfig
 
 
 def make(**keys):
     return NgramConfig(num_speculative_tokens=3, **keys)
+
+
+@pytest.mark.parametrize("method", ["ngram", "ngram_gpu"])
+def test_k_has_a_default(method):
+    assert parse_speculative_config({"method": method}).config.num_speculative_tokens == 5
 
 
 @pytest.mark.parametrize(

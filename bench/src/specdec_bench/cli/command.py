@@ -9,7 +9,7 @@ import typer
 
 from specdec import ConfigError
 from specdec.cli import progress, warn
-from specdec_bench.cli.paths import check_folders
+from specdec_bench.cli.paths import check_file, check_folders
 
 ZOO_PROMPTS = 16
 """Default number of zoo prompts."""
@@ -27,7 +27,10 @@ def bench(
     ] = "zoo",
     speculative_config: Annotated[
         list[str] | None,
-        typer.Option(metavar="JSON|FILE", help="A configuration to measure; give any number of them."),
+        typer.Option(
+            metavar="JSON|FILE",
+            help="A configuration to measure; give any number of them. Default: auto, or a method that needs no model.",
+        ),
     ] = None,
     suite: Annotated[
         str | None,
@@ -95,6 +98,8 @@ def bench(
 
     if file is not None and dataset is not None:
         raise ConfigError(f"FILE {str(file)!r} and --dataset {str(dataset)!r}: give one of them")
+    file = file or dataset
+    check_file(file)
     for config in speculative_config or []:
         check_first(config)
     from specdec_bench.cli.show import show
@@ -114,9 +119,9 @@ def bench(
     )
     task: PromptsTask | SuiteTask
     if suite is None:
-        task = prompts_task(options, file or dataset, num_prompts, ZOO_PROMPTS)
+        task = prompts_task(options, file, num_prompts, ZOO_PROMPTS)
     else:
-        task = suite_task(options, suite, file or dataset, num_prompts)
+        task = suite_task(options, suite, file, num_prompts)
     wanted = rounds or (ROUNDS if suite is None else 1)
     ended_by: KeyboardInterrupt | Exception | None = None
     with progress("bench", wanted * task.num_parts) as steps:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec import EngineOptions
-from specdec.cli import hush_libraries
+from specdec.cli import default_configs, hush_libraries
 from specdec.loading import LoadedTarget
 from specdec_bench import Comparison, Contender, Workload, contenders_of
 from specdec_bench.cli.report import Report
@@ -187,12 +187,14 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
 
 
 def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
-    """Return the name of the target, the target, and the contenders."""
+    """Return the name of the target, the target, and the contenders: one that needs no choice if no configuration is given."""
     from specdec.config import target_facts
     from specdec.loading import load_target
 
     name, configs, found = located(options)
-    contenders = contenders_of(configs, target_facts(found.model, dtype=options.dtype))
+    contenders = contenders_of(
+        configs or default_configs()[:1], target_facts(found.model, dtype=options.dtype)
+    )
     return name, load_target(found), contenders
 
 

@@ -11,7 +11,7 @@ import typer
 from specdec import ConfigError, hookimpl
 from specdec.cli import print_json, warn
 from specdec_bench.cli.command import INTERRUPTED
-from specdec_bench.cli.paths import check_folders
+from specdec_bench.cli.paths import check_file, check_folders
 from specdec_bench.notices import notices_once
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def tune(
     """
     html = html or output.with_suffix(".html")
     check_folders({"--output": output, "--html": html, "--json": json})
+    check_file(prompts)
     if html == output:
         raise ConfigError(f"--html and --output are both {str(output)!r}: give two files")
     from specdec.config import check_first

@@ -76,7 +76,8 @@ class TuneReport:
         print_summary(self.rows)
         print(fill(self._facts(), WIDTH))
         print_rounding(self.rows, self.environment)
-        others = [entry for entry in self.choice.tried if entry.stage != self.choice.stage.number]
+        earlier = [entry for entry in self.choice.tried if entry.stage != self.choice.stage.number]
+        others = sorted(earlier, key=lambda entry: entry.speedup, reverse=True)
         if others:
             print("\nin earlier stages, on fewer prompts:")
         for entry in others[:MOST_TRIED]:

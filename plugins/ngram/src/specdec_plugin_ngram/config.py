@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from specdec.interfaces import ProposerConfig
+from specdec.interfaces import ProposerConfig, Resolve
+
+_DEFAULT_TOKENS = 5
 
 DEFAULT_LENGTHS = (2, 4)
 """Default lookup lengths: on chats and on code, two tokens match in nearly every text and about half of the drafted tokens
@@ -42,6 +45,11 @@ class NgramConfig(ProposerConfig):
         description="`recent` copies from the most recent earlier occurrence, and goes on periodically where the "
         "text ends before the draft does; `first` copies from the earliest one and stops with the text, as vLLM does.",
     )
+
+    @classmethod
+    def complete(cls, keys: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
+        """Set the default of `num_speculative_tokens`."""
+        return {"num_speculative_tokens": _DEFAULT_TOKENS, **keys}
 
     @model_validator(mode="after")
     def _resolve_lengths(self) -> NgramConfig:
