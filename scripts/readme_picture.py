@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.text import Text
 
 WIDTH = 100
-CONFIG = '{"method": "ngram", "num_speculative_tokens": 5}'
+CONFIG = '{"method": "auto"}'
 QUESTION = (
     "Write this Python code again, with an indent of 4 where it writes JSON:\n\n"
     "```python\nimport json\n\ndef load(path):\n    with open(path) as file:\n        return json.load(file)\n\n"
     'def save(path, data):\n    with open(path, "w") as file:\n        json.dump(data, file)\n```'
 )
-OPTIONS = ("--model", "smollm2", "--chat", "--highlight", "--temperature", "0", "--max-tokens", "128")
+OPTIONS = ("--model", "smollm2", "--chat", "--highlight", "--temperature", "0")
 _ERASE_LINE = "\x1b[2K"
 _MOVES = re.compile(r"\x1b\[(?!\d*(?:;\d+)*m)[0-9;?]*[A-Za-z]")
 """Movements of the cursor; colours stay."""
