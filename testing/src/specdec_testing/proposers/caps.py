@@ -86,8 +86,9 @@ class CapTests(ProposerSuite):
 
         To fix: look back no further than the start of the text; an empty draft is fine.
         """
+        feed = self._feed()
         for text in self._texts[:NUM_TEXTS]:
-            row = self._single(self._feed(), text[:1], self._k)
+            row = self._single(feed, text[:1], self._k)
             _check_size(row, self._k)
 
     def test_the_end_of_the_context_window(self) -> None:

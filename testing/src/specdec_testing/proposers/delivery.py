@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from specdec.interfaces import FinishReason
 from specdec_testing.proposers.suite import ProposerSuite
 from specdec_testing.support.call_sequence import call_sequence
 from specdec_testing.support.feed import Ask, Feed
@@ -22,17 +23,14 @@ class DeliveryTests(ProposerSuite):
         To fix: process `counts[row]` tokens from `new_token_ids` in every call, in order; any number is possible.
         """
         self._require_repeatable()
+        feed = self._feed()
         for index in range(NUM_TEXTS):
             for length in (55, 60):
                 text = self._texts[index][:length]
-                expected = self._single(self._feed(), text, self._k)
+                expected = self._single(feed, text, self._k)
                 for pieces in ((1,) * length, (7, 23, 1, length - 31), (39, 5, 5, length - 50, 1)):
-                    feed = self._feed()
-                    feed.add("pieces", text, 40)
-                    rows = [feed.call({"pieces": Ask(count, self._k)})["pieces"] for count in pieces]
-                    _compare(
-                        rows[-1], expected, f"tokens that came in pieces of {pieces[0]} to {max(pieces)}"
-                    )
+                    row = self._last(feed, text, [Ask(count, self._k) for count in pieces])
+                    _compare(row, expected, f"tokens that came in pieces of {pieces[0]} to {max(pieces)}")
 
     def test_tokens_are_taken_in_while_no_draft_is_wanted(self) -> None:
         """Tokens delivered while `max_nodes` is 0 are processed like all others.
@@ -40,20 +38,11 @@ class DeliveryTests(ProposerSuite):
         To fix: process the new tokens of every row before looking at `max_nodes`; they are not delivered again.
         """
         self._require_repeatable()
+        feed = self._feed()
         for text in self._texts[:NUM_TEXTS]:
-            feed = self._feed()
-            feed.add("drafted", text, 40)
-            for count in (39, *[1] * 16):
-                drafted = feed.call({"drafted": Ask(count, self._k)})["drafted"]
-            feed = self._feed()
-            feed.add("off", text, 40)
-            for count in (39, *[1] * 15):
-                feed.call({"off": Ask(count, 0)})
-            _compare(
-                feed.call({"off": Ask(1, self._k)})["off"],
-                drafted,
-                "15 tokens that came while max_nodes was 0",
-            )
+            drafted = self._last(feed, text, [Ask(39, self._k), *[Ask(1, self._k)] * 16])
+            row = self._last(feed, text, [Ask(39, 0), *[Ask(1, 0)] * 15, Ask(1, self._k)])
+            _compare(row, drafted, "15 tokens that came while max_nodes was 0")
 
     def test_a_start_below_what_is_held_means_forget_from_there(self) -> None:
         """After a re-delivery from any earlier position, as after preemption or an error, only the new tokens count from there.
@@ -61,6 +50,7 @@ class DeliveryTests(ProposerSuite):
         To fix: drop everything held from `starts[row]` on before processing the new tokens, in every data structure.
         """
         self._require_repeatable()
+        feed = self._feed()
         for old, other in pairwise(self._texts[:NUM_TEXTS]):
             for start in (0, 1, 23, 40, 50, 54):
                 for new in (
@@ -68,11 +58,8 @@ class DeliveryTests(ProposerSuite):
                     [*old[:start], *other[start:60]],
                     [*old[:start], *other[start : start + 3]],
                 ):
-                    expected = self._single(self._feed(), new, self._k)
-                    feed = self._told(old[:56])
-                    feed.requests["again"].text = new
-                    feed.call({"again": Ask(len(new) - start - 1, 0, start=start)})
-                    row = feed.call({"again": Ask(1, self._k)})["again"]
+                    expected = self._single(feed, new, self._k)
+                    row = self._again(feed, old[:56], new, start)
                     what = f"{len(new) - start} tokens from position {start} on, when 56 had been delivered"
                     _compare(row, expected, what)
 
@@ -103,13 +90,16 @@ class DeliveryTests(ProposerSuite):
             if rows != self._alone(index):
                 broken("drafts change when the engine uses the memory of earlier batches for something else")
 
-    def _told(self, text: Sequence[int]) -> Feed:
-        """Return a feed in which a text has been delivered for a request, with drafts requested in between."""
-        feed = self._feed()
-        feed.add("again", text, 40)
-        for count in (40, 5, 1, 1, len(text) - 47):
-            feed.call({"again": Ask(count, self._k)})
-        return feed
+    def _again(self, feed: Feed, old: Sequence[int], new: list[int], start: int) -> Row:
+        """Return the draft after a text of which all from a position on is delivered again, with drafts in between."""
+        name = self._new(feed, old)
+        for count in (40, 5, 1, 1, len(old) - 47):
+            feed.call({name: Ask(count, self._k)})
+        feed.requests[name].text = new
+        feed.call({name: Ask(len(new) - start - 1, 0, start=start)})
+        row = feed.call({name: Ask(1, self._k)})[name]
+        feed.finish([name], FinishReason.ABORT)
+        return row
 
 
 def _compare(row: Row, expected: Row, what: str) -> None:

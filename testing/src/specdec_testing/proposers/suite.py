@@ -114,12 +114,24 @@ class ProposerSuite(Conformance):
         drafted = play(feed, dict.fromkeys(names, call_sequence(self._k)))
         return any(row is not None and row.tokens for rows in drafted.values() for row in rows)
 
-    def _single(self, feed: Feed, text: Sequence[int], cap: int, *, name: str = "single") -> Row:
+    def _single(self, feed: Feed, text: Sequence[int], cap: int) -> Row:
         """Return the draft after a whole text for a new request, whose last token is delivered in a separate call."""
+        before = [Ask(len(text) - 1, 0)] if len(text) > 1 else []
+        return self._last(feed, text, [*before, Ask(1, cap)])
+
+    def _last(self, feed: Feed, text: Sequence[int], asks: Sequence[Ask]) -> Row:
+        """Return the last draft for a new request, which is then aborted."""
+        name = self._new(feed, text)
+        for ask in asks:
+            row = feed.call({name: ask})[name]
+        feed.finish([name], FinishReason.ABORT)
+        return row
+
+    def _new(self, feed: Feed, text: Sequence[int]) -> str:
+        """Add a request under an id that the feed has not seen; return the id."""
+        name = f"request-of-call-{len(feed.seconds)}"
         feed.add(name, text, NUM_PROMPT_TOKENS)
-        if len(text) > 1:
-            feed.call({name: Ask(len(text) - 1, 0)})
-        return feed.call({name: Ask(1, cap)})[name]
+        return name
 
     def _alone(self, index: int) -> list[Row | None]:
         """Return the drafts for text `index` without other requests, in each call of its call sequence."""
