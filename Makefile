@@ -97,7 +97,7 @@ docs: install ## write the generated parts of README.md and docs/, and the types
 
 wheels: install ## build all wheels into dist/, and try them, and what specdec new writes, in fresh environments
 	$(BIN)/python scripts/wheels.py dist
-	$(BIN)/python -m pytest -m wheels tests/test_wheels.py testing/tests/scaffold/test_installed.py
+	WHEELS=dist $(BIN)/python -m pytest $(WORKERS) --dist loadgroup -m wheels --durations 25 tests/test_wheels.py testing/tests/scaffold/test_installed.py
 
 bench: install ## measure the methods against plain decoding on the zoo
 	$(BIN)/specdec bench --model zoo --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'

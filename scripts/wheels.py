@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packages import packages
@@ -37,8 +39,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python scripts/wheels.py OUT", file=sys.stderr)
         return 2
-    for package in packages():
-        print(build(package.folder, Path(arguments[0])))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for wheel in pool.map(lambda package: build(package.folder, Path(arguments[0])), packages()):
+            print(wheel)
     return 0
 
 

@@ -12,9 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import wheels
 from packages import Package, packages
-from speccheck.environment import Environment
+from speccheck.environment import Environment, wheel_of
 
 from specdec_zoo import path as zoo_path
 
@@ -31,7 +30,7 @@ def named(package: Package) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheel of every package, by the package's name."""
     out = tmp_path_factory.mktemp("wheels")
-    return {package.name: wheels.build(package.folder, out) for package in packages()}
+    return {package.name: wheel_of(package, out) for package in packages()}
 
 
 @pytest.mark.parametrize("package", packages(), ids=named)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import wheels
 from packages import packages
-from speccheck.environment import Environment
+from speccheck.environment import Environment, wheel_of
 
 
 def made(folder: Path, *names: str) -> Environment:
     """Return an environment with some of our packages, from wheels."""
-    built = [wheels.build(p.folder, folder / "wheels") for p in packages() if p.name in names]
+    built = [wheel_of(p, folder / "wheels") for p in packages() if p.name in names]
     environment = Environment(folder)
     environment.install(*built)
     return environment

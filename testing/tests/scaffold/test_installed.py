@@ -18,6 +18,7 @@ from speccheck.environment import Environment
 
 pytestmark = [
     pytest.mark.wheels,
+    pytest.mark.xdist_group("installed"),  # one environment for all of them
     pytest.mark.timeout(1200),  # the first import of what was just installed compiles everything
 ]
 
