@@ -17,7 +17,7 @@ SITE = Path(sysconfig.get_path("purelib"))
 
 
 def wheel_of(package: Package, folder: Path) -> Path:
-    """Return a package's wheel: from the folder `WHEELS`, which `make wheels` has filled just before, else built into `folder`."""
+    """Return a package's wheel: from the folder `WHEELS`, which `make wheels` has just filled, else built into `folder`."""
     if (built := os.environ.get("WHEELS")) is None:
         return wheels.build(package.folder, folder)
     stem = f"{package.name.replace('-', '_')}-{package.version}-"

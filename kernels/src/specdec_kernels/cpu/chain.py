@@ -84,11 +84,12 @@ class CompiledChain:
             [max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in work.temperatures], np.float32
         )
         target_ids = _NO_TOKENS if rules.target_ids is None else rules.target_ids
+        stack.bind(cache, self._rotary.cpu_tables(length))
         count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
             target_ids, temperatures, np.array(work.cuts, np.float32).reshape(-1, 3), keys.seeds, keys.samples, keys.positions,
             _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.tables,
-            stack.bind(cache, self._rotary.cpu_tables(length)), cache.num_slots, segments, out, confidences, draft_probs,
+            cache.num_slots, segments, out, confidences, draft_probs,
         )  # fmt: skip
         return Chains(
             torch.from_numpy(out[:, :count]),

@@ -12,12 +12,14 @@ from specdec_kernels.cpu.compiled.members import index_by_members
 from specdec_kernels.cpu.ends import Ends, floats_of
 from specdec_kernels.cpu.linear import Product
 from specdec_kernels.cpu.loops.attention import NO_WINDOW
+from specdec_kernels.cpu.loops.cached import attender
 from specdec_kernels.cpu.loops.forward import run_pass
-from specdec_kernels.cpu.loops.frame import Column, Factor, Likes, Number, Part, Tables
+from specdec_kernels.cpu.loops.frame import Column, Factor, Number, Part, Tables
 from specdec_kernels.cpu.loops.product import Weights, widened
 from specdec_kernels.cpu.loops.quantized import Packed
 from specdec_kernels.cpu.loops.segments import SegmentArrays
-from specdec_kernels.cpu.stored import Stored, stored_rows
+from specdec_kernels.cpu.loops.weigh import weigher
+from specdec_kernels.cpu.stored import stored_rows
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.parts import Activation, LayerParts, Norm
 
@@ -63,7 +65,6 @@ class CompiledStack:
             self._kept.append(array)
             return _address(array)
 
-        likes = Likes(ends.embedding, np.empty((0, 0), np.float32) if is_mixed else inner[0], ends.head)
         table, factors = np.zeros((len(layers), len(Column)), np.int64), np.zeros((len(layers), len(Factor)))
         for index, layer in enumerate(layers):
             parts = layer.parts
@@ -126,6 +127,9 @@ class CompiledStack:
                 and all(linear.is_rounded for layer in layers for linear in layer.linears),
             ),
             (Part.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
+            (Part.IS_HALF_EMBEDDING, ends.embedding.dtype == np.uint16),
+            (Part.WEIGH_LAYERS, weigher(np.empty(0, np.float32) if is_mixed else inner[0])),
+            (Part.WEIGH_HEAD, weigher(ends.head)),
         ):
             frame[part] = value
         numbers = np.zeros(len(Number))
@@ -134,10 +138,9 @@ class CompiledStack:
         numbers[Number.EMBED_SCALE] = ends.embed_scale
         numbers[Number.LOGITS_SCALE] = ends.logits_scale
         numbers[Number.LOGITS_SOFTCAP] = ends.logits_softcap or 0.0
-        self.tables = Tables(table, factors, frame, numbers, likes)
+        self.tables = Tables(table, factors, frame, numbers)
         self._cache: KVCache | None = None
         self._rotary: Rotary = []
-        self._stored: Stored = np.empty((0, 0, 0), np.float32)
         self._nowhere = np.full(len(layers) + 1, -1)
         self._no_features = np.empty((0, 0), np.float32)
 
@@ -185,26 +188,27 @@ class CompiledStack:
         if kept:
             places = places.copy()
             places[kept] = np.arange(len(kept))
+        self.bind(cache, rotary)
         run_pass(
-            tokens, self._no_features if features is None else features, self.tables, self.bind(cache, rotary),
-            cache.num_slots, positions, slots, segments.table, segments.visible, places, aux, logits_rows, states, logits,
+            tokens, self._no_features if features is None else features, self.tables, cache.num_slots, positions, slots,
+            segments.table, segments.visible, places, aux, logits_rows, states, logits,
         )  # fmt: skip
         return logits, states, aux if len(kept) == len(aux_ids) else aux[[kept.index(k) for k in aux_ids]]
 
-    def bind(self, cache: KVCache, rotary: Rotary) -> Stored:
-        """Point the tables at a cache and at rotary factors; returns an array of the cache's dtype."""
+    def bind(self, cache: KVCache, rotary: Rotary) -> None:
+        """Point the tables at a cache and at rotary factors."""
         if cache is not self._cache:
             for row, layer in zip(self.tables.layers, self.layers, strict=True):
                 keys, values = stored_rows(cache, layer.parts.index)
                 row[Column.KEYS], row[Column.VALUES] = keys.ctypes.data, values.ctypes.data
-            self._cache, self._stored = cache, stored_rows(cache, self.layers[0].parts.index)[0]
+            self.tables.frame[Part.ATTEND] = attender(keys)
+            self._cache = cache
         if rotary is not self._rotary:
             for row, factors in zip(self.tables.layers, rotary, strict=True):
                 if factors is not None:
                     row[Column.COS], row[Column.SIN] = (each.ctypes.data for each in factors)
                     self.tables.frame[Part.NUM_POSITIONS] = len(factors[0])
             self._rotary = rotary  # kept alive
-        return self._stored
 
 
 def _norms(layers: Sequence[FusedLayer[Product]], ends: Ends) -> Iterator[Norm]:

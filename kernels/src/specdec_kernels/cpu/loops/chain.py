@@ -11,7 +11,6 @@ from specdec_kernels.cpu.loops.forward import run_pass
 from specdec_kernels.cpu.loops.frame import Part, Tables
 from specdec_kernels.cpu.loops.stack import Floats, Ints
 from specdec_kernels.cpu.rows.noise import race
-from specdec_kernels.cpu.stored import Stored
 
 _COLDEST = np.float32(1e-30)
 """Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
@@ -36,7 +35,6 @@ def run_chain(
     is_coupled: bool,
     threshold: np.float32,
     tables: Tables,
-    stored_like: Stored,
     num_slots: int,
     segments: Ints,
     out: Ints,
@@ -62,8 +60,7 @@ def run_chain(
         words: `[K]` counter word of each draw; see `specdec.noise`.
         is_coupled: whether each draw uses the noise of its own position (`strict`), or all draws that of the first.
         threshold: the loop ends once every row has chosen a token with a probability below this; 0 for never.
-        tables: see `run_pass`, like the next two.
-        stored_like: ditto.
+        tables: see `run_pass`, like the next one.
         num_slots: ditto.
         segments: `[5, B]` as in `SegmentArrays.table`: of the new tokens, or of one row each; advanced.
         out: `[B, K]` the target's ids, written.
@@ -85,7 +82,7 @@ def run_chain(
     all_rows = np.arange(num_rows)
     if tokens.shape[0]:
         _take_in(
-            tokens, features, taken_logits, taken_states, tables, stored_like, num_slots, segments, no_tree, nowhere,
+            tokens, features, taken_logits, taken_states, tables, num_slots, segments, no_tree, nowhere,
         )  # fmt: skip
         logits[:] = taken_logits
         states[:] = taken_states
@@ -107,7 +104,7 @@ def run_chain(
             return step + 1
         slots[:] = segments[2] + segments[3]
         run_pass(
-            out[:, step].copy(), states, tables, stored_like, num_slots, segments[3].copy(), slots, segments, no_tree,
+            out[:, step].copy(), states, tables, num_slots, segments[3].copy(), slots, segments, no_tree,
             nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
         segments[3] += 1
@@ -121,7 +118,6 @@ def _take_in(
     logits: Floats,
     states: Floats,
     tables: Tables,
-    stored_like: Stored,
     num_slots: int,
     segments: Ints,
     no_tree: npt.NDArray[np.bool_],
@@ -139,7 +135,7 @@ def _take_in(
     no_aux = np.empty((0, num_tokens, states.shape[1]), np.float32)
     last = segments[0] + segments[1] - 1
     run_pass(
-        tokens, features, tables, stored_like, num_slots, positions, slots, segments, no_tree, nowhere, no_aux, last,
+        tokens, features, tables, num_slots, positions, slots, segments, no_tree, nowhere, no_aux, last,
         every, logits,
     )  # fmt: skip
     for request in range(segments.shape[1]):

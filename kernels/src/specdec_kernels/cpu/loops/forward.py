@@ -10,9 +10,9 @@ from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.loops.elementwise import finish_logits, norm
 from specdec_kernels.cpu.loops.frame import Number, Part, Tables
 from specdec_kernels.cpu.loops.pointer import array_at
+from specdec_kernels.cpu.loops.product import Weights
 from specdec_kernels.cpu.loops.stack import Floats, Ints, add_bias, run_layers
 from specdec_kernels.cpu.loops.weigh import weigh
-from specdec_kernels.cpu.stored import Stored
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -20,7 +20,6 @@ def run_pass(
     tokens: Ints,
     features: Floats,
     tables: Tables,
-    stored_like: Stored,
     num_slots: int,
     positions: Ints,
     slots: Ints,
@@ -37,8 +36,7 @@ def run_pass(
     Args:
         tokens: `[T]`.
         features: `[T, H]` for heads, else empty.
-        tables: see `run_layers`, like the next eight.
-        stored_like: ditto.
+        tables: see `run_layers`, like the next seven.
         num_slots: ditto.
         positions: ditto.
         slots: ditto.
@@ -50,37 +48,45 @@ def run_pass(
         states: `[T, H]` the final norm's output, or its input (`Part.IS_NORMED_STATE`); written.
         logits: `[R, V]`, written.
     """
-    frame, numbers, likes = tables.frame, tables.numbers, tables.likes
+    frame, numbers = tables.frame, tables.numbers
+    group, is_rounded = frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0
     num_rows, hidden = tokens.shape[0], frame[Part.HIDDEN]
-    embed_scale = np.float32(numbers[Number.EMBED_SCALE])
     x = np.empty((num_rows, hidden), np.float32)
     normed = np.empty((num_rows, hidden), np.float32)
-    embedding = array_at(frame[Part.EMBEDDING], (frame[Part.NUM_IDS], hidden), likes.embedding)
-    for row in range(num_rows):
-        token = tokens[row]
-        for d in range(hidden):
-            x[row, d] = widen(embedding[token, d]) * embed_scale
+    shape, embed_scale = (frame[Part.NUM_IDS], hidden), np.float32(numbers[Number.EMBED_SCALE])
+    if frame[Part.IS_HALF_EMBEDDING]:
+        _look_up(tokens, array_at(frame[Part.EMBEDDING], shape, np.empty((0, 0), np.uint16)), embed_scale, x)
+    else:
+        _look_up(tokens, array_at(frame[Part.EMBEDDING], shape, x), embed_scale, x)
     if frame[Part.TAKES_FEATURES]:
         entry = _join(x, features, tables, normed)
     else:
         _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, normed)
         entry = normed
     run_layers(
-        x, entry, tables, stored_like, num_slots, positions, slots, segments, visible, aux_places, aux, normed,
+        x, entry, tables, num_slots, positions, slots, segments, visible, aux_places, aux, normed,
     )  # fmt: skip
     states[:] = normed if frame[Part.IS_NORMED_STATE] else x
     if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
-        weigh(normed, frame[Part.HEAD], likes.head, frame, logits)
+        weigh(frame[Part.WEIGH_HEAD], (normed, frame[Part.HEAD], group, is_rounded, logits))
     else:
-        weigh(normed[logits_rows], frame[Part.HEAD], likes.head, frame, logits)
+        weigh(frame[Part.WEIGH_HEAD], (normed[logits_rows], frame[Part.HEAD], group, is_rounded, logits))
     add_bias(logits, frame[Part.HEAD_BIAS])
     finish_logits(logits, numbers[Number.LOGITS_SCALE], numbers[Number.LOGITS_SOFTCAP])
 
 
 @njit(inline="always")
+def _look_up(tokens: Ints, embedding: Weights, factor: np.float32, x: Floats) -> None:
+    """Write the embeddings of tokens, times a factor, to `x [T, H]`."""
+    for row in range(tokens.shape[0]):
+        for d in range(x.shape[1]):
+            x[row, d] = widen(embedding[tokens[row], d]) * factor
+
+
+@njit(inline="always")
 def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats:
     """Return the first layer's input `[T, W]` of a head; turns `x [T, H]`, the embeddings, into the residual stream."""
-    frame, numbers, likes = tables.frame, tables.numbers, tables.likes
+    frame, numbers = tables.frame, tables.numbers
     num_rows, hidden = x.shape
     pair = np.empty((num_rows, 2 * hidden), np.float32)
     embedded = pair[:, hidden:] if frame[Part.IS_FEATURE_FIRST] else pair[:, :hidden]
@@ -90,7 +96,9 @@ def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats
     if not frame[Part.JOIN]:
         x[:] = feature if frame[Part.IS_NORMED_RESIDUAL] else features
         return pair
-    weigh(pair, frame[Part.JOIN], likes.layers, frame, x)
+    weigh(
+        frame[Part.WEIGH_LAYERS], (pair, frame[Part.JOIN], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0, x)
+    )
     add_bias(x, frame[Part.JOIN_BIAS])
     _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, normed)
     return normed

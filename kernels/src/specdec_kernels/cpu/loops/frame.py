@@ -1,4 +1,4 @@
-"""A model as arrays: the sizes, flags, factors and addresses that compiled passes need, and the types of weights."""
+"""A model as arrays: the sizes, flags, factors and addresses that compiled passes need."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ class Part(IntEnum):
     """Weights of 4 bits that share a scale; 0 if there are none."""
     NUM_POSITIONS = 17
     """Positions that the tables of rotary factors cover."""
+    IS_HALF_EMBEDDING = 18
+    """The embedding holds the bits of bfloat16 rather than float32."""
+    WEIGH_LAYERS = 19
+    """Address of the function that multiplies with the weights of the layers, and of `JOIN`; see `weigh`."""
+    WEIGH_HEAD = 20
+    """The same for the head."""
+    ATTEND = 21
+    """Address of the function that reads and writes the cache; see `store_and_attend`."""
 
 
 class Number(IntEnum):
@@ -113,15 +121,6 @@ class Factor(IntEnum):
     """Factor on the layer's output."""
 
 
-class Likes(NamedTuple):
-    """Any arrays of the types that weights are stored in."""
-
-    embedding: npt.NDArray[np.generic]
-    layers: npt.NDArray[np.generic]
-    """The weights of the layers, and `Part.JOIN`."""
-    head: npt.NDArray[np.generic]
-
-
 class Tables(NamedTuple):
     """A model as compiled passes read it."""
 
@@ -133,4 +132,3 @@ class Tables(NamedTuple):
     """`[len(Part)]`."""
     numbers: npt.NDArray[np.float64]
     """`[len(Number)]`."""
-    likes: Likes

@@ -6,20 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_kernels.cpu.loops.attention import attend, scratch_size
-from specdec_kernels.cpu.loops.elementwise import (
-    activate,
-    add_norm,
-    norm,
-    norm_heads,
-    rotate_and_store,
-    scale,
-)
+from specdec_kernels.cpu.loops.attention import scratch_size
+from specdec_kernels.cpu.loops.cached import store_and_attend
+from specdec_kernels.cpu.loops.elementwise import activate, add_norm, norm, norm_heads, scale
 from specdec_kernels.cpu.loops.frame import Column, Factor, Number, Part, Tables
 from specdec_kernels.cpu.loops.memory import floats
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.weigh import weigh
-from specdec_kernels.cpu.stored import Stored
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -32,7 +25,6 @@ def run_layers(
     x: Floats,
     entry: Floats,
     tables: Tables,
-    stored_like: Stored,
     num_slots: int,
     positions: Ints,
     slots: Ints,
@@ -48,7 +40,6 @@ def run_layers(
         x: `[T, H]` residual stream, overwritten.
         entry: `[T, W]` the first layer's attention input; W is H, or 2 H for heads without a join; may be `normed`.
         tables: the model.
-        stored_like: any array of the cache's type.
         num_slots: slots of the cache.
         positions: `[T]`.
         slots: `[T]`.
@@ -60,7 +51,8 @@ def run_layers(
         normed: `[T, H]`, written.
     """
     num_rows, hidden = x.shape
-    table, frame, likes = tables.layers, tables.frame, tables.likes
+    table, frame = tables.layers, tables.frame
+    weigher, group, is_rounded = frame[Part.WEIGH_LAYERS], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0
     epsilon, head_epsilon = tables.numbers[Number.EPSILON], tables.numbers[Number.HEAD_EPSILON]
     most_joined, most_attended, most_activated, most_scores = _largest(table, segments, hidden)
     all_queries = np.empty(num_rows * most_attended, np.float32)
@@ -83,33 +75,31 @@ def run_layers(
         gate_up = joined[: num_rows * 2 * intermediate].reshape(num_rows, 2 * intermediate)
         activated = all_activated[: num_rows * intermediate].reshape(num_rows, intermediate)
         if i == 0:
-            weigh(entry, row[Column.QKV], likes.layers, frame, heads)
+            weigh(weigher, (entry, row[Column.QKV], group, is_rounded, heads))
         else:
-            weigh(normed, row[Column.QKV], likes.layers, frame, heads)
+            weigh(weigher, (normed, row[Column.QKV], group, is_rounded, heads))
         add_bias(heads, row[Column.QKV_BIAS])
         if row[Column.JOINT_NORMS]:
             weights = array_at(row[Column.JOINT_NORMS], ((num_heads + num_kv_heads) * dim,), x)
             norm_heads(heads, num_heads * dim, weights, head_epsilon)
-        keys = array_at(row[Column.KEYS], (num_slots, num_kv_heads, dim), stored_like)
-        values = array_at(row[Column.VALUES], (num_slots, num_kv_heads, dim), stored_like)
         rotary_shape = frame[Part.NUM_POSITIONS], row[Column.ROTARY_WIDTH]
-        rotate_and_store(
+        store_and_attend(frame[Part.ATTEND], (
             heads.reshape(num_rows, num_joined, dim), array_at(row[Column.COS], rotary_shape, x),
             array_at(row[Column.SIN], rotary_shape, x), row[Column.IS_INTERLEAVED] != 0, positions, slots,
-            array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), x), head_epsilon, keys, values, query,
-        )  # fmt: skip
-        attend(
-            query, keys, values, segments, visible, row[Column.WINDOW], np.float32(factors[Factor.SCALING]),
-            np.float32(factors[Factor.SOFTCAP]), scratch, attended,
-        )  # fmt: skip
-        weigh(attended.reshape(num_rows, num_heads * dim), row[Column.OUT], likes.layers, frame, delta)
+            array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), x), head_epsilon,
+            row[Column.KEYS], row[Column.VALUES], num_slots, num_kv_heads, segments, visible, row[Column.WINDOW],
+            np.float32(factors[Factor.SCALING]), np.float32(factors[Factor.SOFTCAP]), scratch, query, attended,
+        ))  # fmt: skip
+        weigh(
+            weigher, (attended.reshape(num_rows, num_heads * dim), row[Column.OUT], group, is_rounded, delta)
+        )
         add_bias(delta, row[Column.OUT_BIAS])
         _finish(delta, row[Column.ATTENDED_NORM], epsilon, factors[Factor.RESIDUAL_SCALE])
         _add(x, delta, row[Column.MLP_NORM], epsilon, normed)
-        weigh(normed, row[Column.GATE_UP], likes.layers, frame, gate_up)
+        weigh(weigher, (normed, row[Column.GATE_UP], group, is_rounded, gate_up))
         add_bias(gate_up, row[Column.GATE_UP_BIAS])
         activate(gate_up, row[Column.IS_GELU] != 0, activated)
-        weigh(activated, row[Column.DOWN], likes.layers, frame, delta)
+        weigh(weigher, (activated, row[Column.DOWN], group, is_rounded, delta))
         add_bias(delta, row[Column.DOWN_BIAS])
         _finish(delta, row[Column.MLP_OUT_NORM], epsilon, factors[Factor.RESIDUAL_SCALE])
         if factors[Factor.OUTPUT_SCALE] != 1.0:

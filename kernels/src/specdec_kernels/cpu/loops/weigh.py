@@ -1,36 +1,59 @@
-"""Products with the weights at an address, whatever they are stored in."""
+"""Products with the weights at an address: a function for each type that weights are stored in, all called alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from numba import types
-from numba.extending import overload
 
-from specdec_kernels.cpu.loops.frame import Part
+from specdec_kernels.cpu.compiled.calls import Signature, address_of, by_address
+from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.pointer import array_at
-from specdec_kernels.cpu.loops.product import multiply
+from specdec_kernels.cpu.loops.product import multiply, product
 from specdec_kernels.cpu.loops.quantized import product_quantized
 
-
-def weigh(x: Any, address: int, like: Any, frame: Any, out: Any) -> None:
-    """Write `x [T, K]` times the weights `[N, K]` at an address, stored like `like`, to `out [T, N]`."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(weigh, strict=False)
-def _overload_weigh(x: Any, address: Any, like: Any, frame: Any, out: Any) -> Callable[..., None]:
-    return {types.int8: _bytes, types.uint8: _halves}.get(like.dtype, _numbers)
+Floats = npt.NDArray[np.float32]
+_MATRIX = types.float32[:, ::1]
+_SIGNATURE: Signature = (_MATRIX, types.int64, types.int64, types.boolean, _MATRIX)
+weigh = by_address(_SIGNATURE)
+"""Calls the function at an address with `x [T, K]`, the address of weights `[N, K]`, how many of 4 bits share a scale, whether
+`x` is rounded to bfloat16 first (for such weights), and `out [T, N]`, to which `x` times the weights is written."""
 
 
-def _bytes(x: Any, address: int, like: Any, frame: Any, out: Any) -> None:
-    product_quantized(x, array_at(address, (out.shape[1], x.shape[1]), like), x.shape[1], out)
+def weigher(weights: npt.NDArray[np.generic]) -> int:
+    """Return the address of the function for weights of this type."""
+    return address_of(_WEIGHERS[weights.dtype], _SIGNATURE)
 
 
-def _halves(x: Any, address: int, like: Any, frame: Any, out: Any) -> None:
-    product_quantized(x, array_at(address, (out.shape[1], x.shape[1] // 2), like), frame[Part.GROUP], out)
+@njit(nogil=True, cache=True, error_model="numpy")
+def _weigh_float32(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
+    product(x, array_at(address, (out.shape[1], x.shape[1]), x), out)
 
 
-def _numbers(x: Any, address: int, like: Any, frame: Any, out: Any) -> None:
-    multiply(x, array_at(address, (out.shape[1], x.shape[1]), like), out, frame[Part.IS_ROUNDED] != 0)
+@njit(nogil=True, cache=True, error_model="numpy")
+def _weigh_bfloat16(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
+    weights = array_at(address, (out.shape[1], x.shape[1]), np.empty((0, 0), np.uint16))
+    multiply(x, weights, out, is_rounded)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _weigh_bytes(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
+    weights = array_at(address, (out.shape[1], x.shape[1]), np.empty((0, 0), np.int8))
+    product_quantized(x, weights, x.shape[1], out)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _weigh_halves(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
+    weights = array_at(address, (out.shape[1], x.shape[1] // 2), np.empty((0, 0), np.uint8))
+    product_quantized(x, weights, group, out)
+
+
+_WEIGHERS: Mapping[np.dtype[Any], Any] = {
+    np.dtype(np.float32): _weigh_float32,
+    np.dtype(np.uint16): _weigh_bfloat16,
+    np.dtype(np.int8): _weigh_bytes,
+    np.dtype(np.uint8): _weigh_halves,
+}
