@@ -1,4 +1,4 @@
-"""Heads that speculators, nvidia-modelopt and SpecForge made and saved: every drafted logit is the exporter's own.
+"""Heads that speculators, ModelOpt, SpecForge and z-lab made and saved: every drafted logit is the exporter's own.
 
 `scripts/exporter_heads` writes them. The exporter's modules run over whole texts; ours in chunks, after partial acceptance,
 and after delivery from the start and from inside.
@@ -58,14 +58,42 @@ def test_another_reading_is_told_apart(case: str) -> None:
 
 def test_there_are_heads_of_every_exporter_and_method() -> None:
     assert len(HEADS) >= 32
-    assert {name.split("/")[0] for name in HEADS} == {"modelopt", "specforge", "speculators"}
+    assert {name.split("/")[0] for name in HEADS} == {"modelopt", "specforge", "speculators", "zlab"}
     assert {head["method"] for head in HEADS.values()} == {"dflash", "eagle3", "medusa", "mtp"}
     sizes = [file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()]
     assert sum(sizes) < 240_000
     assert max(sizes) < 20_000
 
 
-def test_the_table_of_heads_names_all_of_them() -> None:
+def table_of_heads() -> list[list[str]]:
+    """The rows of the table of published heads: family, ids, whether they draft, proof."""
     text = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8").split("## Published heads")[1]
-    named = re.findall(r"`((?:modelopt|specforge|speculators)/\w+)`", text.split("\n## ")[0])
-    assert set(named) == set(HEADS)
+    lines = [line for line in text.split("\n## ")[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+MOST_DOWNLOADED = (
+    "nvidia/gpt-oss-120b-Eagle3-v3",
+    "lmsys/EAGLE3-gpt-oss-120b-bf16",
+    "incoai/GLM-5.3-Flash-DFlash2",
+    "AngelSlim/Qwen3-1.7B_eagle3",
+    "zhuyksir/EAGLE3-gpt-oss-20b-bf16",
+    "nvidia/gpt-oss-120b-Eagle3-short-context",
+    "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+    "z-lab/Qwen3-8B-DFlash-b16",
+    "RedHatAI/Qwen3-8B-speculator.peagle",
+    "ibm-ai-platform/*",
+)
+"""First by downloads of 30 days in October 2026 as far as they were counted; then one of each kind that is left."""
+
+
+def test_the_table_of_heads_names_all_of_them() -> None:
+    rows = table_of_heads()
+    assert len(rows) >= 45
+    assert set(re.findall(r"`((?:modelopt|specforge|speculators|zlab)/\w+)`", str(rows))) == set(HEADS)
+    for family, ids, drafts, proof in rows:
+        assert proof == "names" or proof == "reading" or "exporter" in proof, (family, ids)
+        assert proof != "reading" or not drafts.startswith("yes"), (family, ids)
+    for head in MOST_DOWNLOADED:
+        [proof] = [proof for _, ids, _, proof in rows if f"`{head}`" in ids]
+        assert proof != "reading"

@@ -1,6 +1,7 @@
 """Tiny heads as their exporters write them, with the logits that the exporters compute: the fixtures in `tests/exporters`.
 
-speculators 0.9.0, nvidia-modelopt 0.47.0 and SpecForge at a6b6b023, in a folder outside the repository:
+speculators 0.9.0, nvidia-modelopt 0.47.0, SpecForge at a6b6b023 and z-lab's dflash at 44947fb, in a folder outside
+the repository:
 
     export EXPORTERS=$HOME/exporters
     pip download --no-deps --dest $EXPORTERS/wheels speculators==0.9.0 nvidia-modelopt==0.47.0
@@ -10,8 +11,10 @@ speculators 0.9.0, nvidia-modelopt 0.47.0 and SpecForge at a6b6b023, in a folder
         pulp pydantic-settings python-dotenv scipy
     git clone https://github.com/sgl-project/SpecForge $EXPORTERS/specforge
     git -C $EXPORTERS/specforge checkout a6b6b023
+    git clone https://github.com/z-lab/dflash $EXPORTERS/zlab
+    git -C $EXPORTERS/zlab checkout 44947fb
 
 Then, with the environment of `make install`:
 
-    PYTHONPATH=scripts python -m exporter_heads [speculators] [modelopt] [specforge]
+    PYTHONPATH=scripts python -m exporter_heads [speculators] [modelopt] [specforge] [zlab]
 """

@@ -15,7 +15,7 @@ from exporter_heads.inputs import Inputs, target, write_inputs
 from exporter_heads.writing import write_all
 
 FOLDER = ROOT / "tests/exporters"
-EXPORTERS = ("speculators", "modelopt", "specforge")
+EXPORTERS = ("speculators", "modelopt", "specforge", "zlab")
 
 
 def main() -> None:

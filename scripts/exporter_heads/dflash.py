@@ -14,11 +14,11 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
-from exporter_heads.inputs import DRAFT_IDS, LAYER, MASK_ID, NUM_LAYERS, VOCAB, drawn
+from exporter_heads.inputs import DRAFT_IDS, LAYER, MASK_ID, NUM_LAYERS, VOCAB, drawn, layer_keys
 from exporter_heads.references import ExportedBlock
 from exporter_heads.writing import Head
 
-_BLOCK_SIZE = 4
+BLOCK_SIZE = 4
 _INPUTS = (2, 4, 6)
 """The layers whose inputs most heads read."""
 _WINDOW = {"use_sliding_window": True, "sliding_window": 5}
@@ -118,10 +118,10 @@ def of_speculators(common: Any) -> Iterator[Head]:
     """Yield its heads; `common` is what its format says of every head."""
     made = import_module("speculators.models.dflash")
     for name, (layer, keys) in _OF_SPECULATORS.items():
-        layers = Qwen3Config(**LAYER | {"num_hidden_layers": 1} | layer)
+        layers = Qwen3Config(**layer_keys() | {"num_hidden_layers": 1} | layer)
         layers._attn_implementation = "eager"
         torch.manual_seed(1)
-        keys = {"draft_vocab_size": VOCAB, "block_size": _BLOCK_SIZE, "mask_token_id": MASK_ID} | keys
+        keys = {"draft_vocab_size": VOCAB, "block_size": BLOCK_SIZE, "mask_token_id": MASK_ID} | keys
         model = made.DFlashDraftModel(
             made.DFlashSpeculatorConfig(
                 transformer_layer_config=layers,
@@ -138,7 +138,7 @@ def of_speculators(common: Any) -> Iterator[Head]:
         kept = ("verifier", "embed_tokens") + (() if model.use_draft_vocab else ("lm_head",))
         drawn(model, 7, without=kept)
         model = model.float().eval()
-        yield Head(f"speculators/{name}", "dflash", _OfSpeculators(model), partial(_save, model))
+        yield Head(f"speculators/{name}", "dflash", _OfSpeculators(model), partial(save, model))
 
 
 def of_modelopt(target: Path) -> Iterator[Head]:
@@ -147,7 +147,7 @@ def of_modelopt(target: Path) -> Iterator[Head]:
     for name, keys in _OF_MODELOPT.items():
         settings = copy.deepcopy(import_module("modelopt.torch.speculative.config").DFLASH_DEFAULT_CFG)
         sizes = {key: LAYER[key] for key in ("num_attention_heads", "num_key_value_heads", "head_dim")}
-        keys = keys | {"dflash_mask_token_id": MASK_ID, "dflash_block_size": _BLOCK_SIZE}
+        keys = keys | {"dflash_mask_token_id": MASK_ID, "dflash_block_size": BLOCK_SIZE}
         keys["dflash_architecture_config"] = {
             **sizes, "intermediate_size": LAYER["intermediate_size"], **keys["dflash_architecture_config"]
         }  # fmt: skip
@@ -155,7 +155,7 @@ def of_modelopt(target: Path) -> Iterator[Head]:
         speculative.convert(model, [(settings["algorithm"], settings["config"] | keys)])
         drawn(model.dflash_module, 7)
         model.dflash_module.rotary_emb = Qwen3RotaryEmbedding(model.dflash_config)
-        yield Head(f"modelopt/{name}", "dflash", _OfModelOpt(model.eval()), partial(_save, model))
+        yield Head(f"modelopt/{name}", "dflash", _OfModelOpt(model.eval()), partial(save, model))
 
 
 def of_specforge(target: Path) -> Iterator[Head]:
@@ -163,20 +163,20 @@ def of_specforge(target: Path) -> Iterator[Head]:
     kind = import_module("specforge.modeling.draft.dflash").DFlashDraftModel
     own: dict[str, Any] = {
         "architectures": [kind.__name__],
-        "block_size": _BLOCK_SIZE,
+        "block_size": BLOCK_SIZE,
         "num_target_layers": NUM_LAYERS,
         "dflash_config": {"mask_token_id": MASK_ID, "target_layer_ids": [layer - 1 for layer in _INPUTS]},
     }
-    config = Qwen3Config(**LAYER | _MIXED | {"rope_theta": 10000.0} | own)
+    config = Qwen3Config(**layer_keys() | _MIXED | {"rope_theta": 10000.0} | own)
     config._attn_implementation = "sdpa"
     torch.manual_seed(1)
     model = kind(config).float().eval()
     drawn(model, 7)
     read = _OfSpecForge(model, LlamaForCausalLM.from_pretrained(target, dtype=torch.float32).eval())
-    yield Head("specforge/dflash_window", "dflash", read, partial(_save, model))
+    yield Head("specforge/dflash_window", "dflash", read, partial(save, model))
 
 
-def _save(model: Any, folder: Path) -> None:
+def save(model: Any, folder: Path) -> None:
     """Write a head as its exporter does."""
     if hasattr(model, "dflash_module"):
         del model.dflash_module.rotary_emb

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,11 @@ LAYER: dict[str, Any] = {
 """Keys of the target's layers, and of most heads'."""
 
 
+def layer_keys(**others: Any) -> dict[str, Any]:
+    """Return `LAYER` with other keys: a copy, since configurations write defaults of their family into its parts."""
+    return copy.deepcopy(LAYER) | others
+
+
 def drawn(model: torch.nn.Module, seed: int, *, without: tuple[str, ...] = ()) -> None:
     """Draw all weights of a model, rounded to bfloat16, large enough that every part counts.
 
@@ -58,7 +64,7 @@ def drawn(model: torch.nn.Module, seed: int, *, without: tuple[str, ...] = ()) -
 def target(folder: Path) -> LlamaForCausalLM:
     """Return the target, after writing it to a folder, where exporters look for it."""
     torch.manual_seed(0)
-    model: LlamaForCausalLM = LlamaForCausalLM(LlamaConfig(**LAYER, num_hidden_layers=NUM_LAYERS)).eval()
+    model: LlamaForCausalLM = LlamaForCausalLM(LlamaConfig(**layer_keys(num_hidden_layers=NUM_LAYERS))).eval()
     drawn(model, 3)
     model.save_pretrained(folder)
     return model

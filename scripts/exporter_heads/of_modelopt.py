@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from exporter_heads import dflash, stubs
-from exporter_heads.inputs import DRAFT_IDS, LAYER, Inputs, Row, drawn
+from exporter_heads.inputs import DRAFT_IDS, LAYER, Inputs, Row, drawn, layer_keys
 from exporter_heads.references import Exported, ExportedChain
 from exporter_heads.writing import Head
 
@@ -126,7 +126,7 @@ def _eagle3(name: str, target: Path, architecture: dict[str, Any], *, is_extende
 def _medusa() -> Head:
     """Make Medusa heads, which are saved with their target: one of two layers here."""
     torch.manual_seed(1)
-    model: Any = LlamaForCausalLM(LlamaConfig(**LAYER, num_hidden_layers=2)).float().eval()
+    model: Any = LlamaForCausalLM(LlamaConfig(**layer_keys(num_hidden_layers=2))).float().eval()
     config = {"medusa_num_heads": 3, "medusa_num_layers": 1}
     import_module("modelopt.torch.speculative").convert(model, [("medusa", config)])
     drawn(model, 7)

@@ -17,7 +17,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from transformers import LlamaConfig
 
 from exporter_heads import dflash, stubs
-from exporter_heads.inputs import DRAFT_IDS, LAYER, MASK_ID, VOCAB, drawn
+from exporter_heads.inputs import DRAFT_IDS, MASK_ID, VOCAB, drawn, layer_keys
 from exporter_heads.references import ExportedChain
 from exporter_heads.writing import Head
 
@@ -80,7 +80,9 @@ def _head(name: str, kind: Any, layers: tuple[int, ...], overrides: dict[str, An
         "pad_token_id": 0,
         "rope_theta": 10000.0,
     }
-    model = kind(LlamaConfig(**LAYER | known | {"architectures": [kind.__name__]} | keys)).float().eval()
+    model = (
+        kind(LlamaConfig(**layer_keys() | known | {"architectures": [kind.__name__]} | keys)).float().eval()
+    )
     drawn(model, 7)
     ids = torch.tensor(DRAFT_IDS)
     model.d2t.copy_(ids - torch.arange(len(ids)))

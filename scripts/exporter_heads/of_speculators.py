@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import LlamaConfig, PretrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
 from exporter_heads import dflash, stubs
-from exporter_heads.inputs import DRAFT_IDS, LAYER, MASK_ID, NUM_LAYERS, VOCAB, drawn
+from exporter_heads.inputs import DRAFT_IDS, MASK_ID, NUM_LAYERS, VOCAB, drawn, layer_keys
 from exporter_heads.references import ExportedChain
 from exporter_heads.writing import Head
 
@@ -32,7 +32,6 @@ _EAGLE3: dict[str, dict[str, Any]] = {
     "qwen3_3_1_two_layers": {
         "kind": "qwen3", "num_layers": 2, "norm_before_residual": True, "fc_norm": True, "norm_output": True,
     },
-    "qwen3_window": {"kind": "qwen3", "layer": _QWEN_WINDOW},
     "qwen3_window_not_used": {"kind": "qwen3", "layer": _QWEN_WINDOW | {"use_sliding_window": False}},
     "qwen3_one_window": {
         "kind": "qwen3", "num_layers": 2,
@@ -121,12 +120,12 @@ def heads(target: Path) -> Iterator[Head]:
     for name, keys in _P_EAGLE.items():
         yield _eagle3(name, target, **keys)
     yield from dflash.of_speculators(_common("dflash", target))
-    yield _mtp("mtp_qwen3", target, Qwen3Config(**LAYER, num_hidden_layers=NUM_LAYERS))
+    yield _mtp("mtp_qwen3", target, Qwen3Config(**layer_keys(num_hidden_layers=NUM_LAYERS)))
     kinds = ["linear_attention"] * (NUM_LAYERS - 1) + ["full_attention"]
     yield _mtp(
         "mtp_qwen3_5",
         target,
-        Qwen3_5TextConfig(**LAYER | {"layer_types": kinds}, num_hidden_layers=NUM_LAYERS),
+        Qwen3_5TextConfig(**layer_keys(layer_types=kinds, num_hidden_layers=NUM_LAYERS)),
     )
 
 
@@ -143,7 +142,7 @@ def _eagle3(
     **habits: bool,
 ) -> Head:
     layers = {"llama": LlamaConfig, "qwen3": Qwen3Config}[kind](
-        **LAYER | {"num_hidden_layers": num_layers} | (layer or {})
+        **layer_keys() | {"num_hidden_layers": num_layers} | (layer or {})
     )
     layers._attn_implementation = "eager"
     if mask_token_id is None:
