@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -11,7 +11,9 @@ from torch import nn
 from specdec import ConfigError
 from specdec.cli import progress
 from specdec.runner import output_head
+from specdec_kernels import QuantizedLinear
 from specdec_plugin_self_draft.config import SelfDraftConfig
+from specdec_plugin_self_draft.kept import kept_file, read, write
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
 from specdec_plugin_self_draft.skipping import least_needed, leave_out
 
@@ -50,19 +52,34 @@ def quantize(model: PreTrainedModel, config: SelfDraftConfig) -> PreTrainedModel
     weights = _settled(config.weights, layers, config.group_size)
     head_weights = _settled(config.head_weights or config.weights, [head], config.group_size)
     wanted = {name: head_weights if linear is head else weights for name, linear in found.items()}
-    with progress("rounding weights for drafts", len(found)) as steps:
-        for name, own in wanted.items():
-            linear = found[name]
-            steps.advance()
-            if own == "own":
-                continue
-            if own == "int4" and linear.in_features % config.group_size:
-                raise ConfigError(
-                    f"speculative_config: 'group_size': {config.group_size} does not divide the {linear.in_features} inputs of "
-                    f"{name}: take one that does, or 'weights': 'int8'"
-                )
-            model.set_submodule(name, quantized(linear, 8 if own == "int8" else 4, config.group_size))
+    bits = {name: 8 if own == "int8" else 4 for name, own in wanted.items() if own != "own"}
+    found = {name: found[name] for name in bits}
+    for name, linear in found.items():
+        if bits[name] == 4 and linear.in_features % config.group_size:
+            raise ConfigError(
+                f"speculative_config: 'group_size': {config.group_size} does not divide the {linear.in_features} inputs of "
+                f"{name}: take one that does, or 'weights': 'int8'"
+            )
+    for name, rounded in _rounded(found, bits, config.group_size).items():
+        model.set_submodule(name, rounded)
     return model
+
+
+def _rounded(
+    linears: Mapping[str, nn.Linear], bits: Mapping[str, int], group_size: int
+) -> dict[str, QuantizedLinear]:
+    """Return the maps with rounded weights, from disk if they were rounded before."""
+    file = kept_file(linears, bits, group_size)
+    rounded = {} if file is None else read(file, linears)
+    if rounded:
+        return rounded
+    with progress("rounding weights for drafts", len(linears)) as steps:
+        for name, linear in linears.items():
+            rounded[name] = quantized(linear, bits[name], group_size)
+            steps.advance()
+    if file is not None:
+        write(file, rounded)
+    return rounded
 
 
 def _settled(weights: str, linears: Sequence[nn.Module], group_size: int) -> str:
