@@ -96,6 +96,10 @@ def test_weights_that_transformers_widens_give_its_text(tmp_path: Path, case: st
             {"quant_method": "compressed-tensors", "format": "pack-quantized"},
             "compressed-tensors.*pip install",
         ),
+        (
+            {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}},
+            "No module named 'torchao'",
+        ),
         ({"quant_method": "of tomorrow"}, "knows no weights of quant_method 'of tomorrow'"),
     ],
 )

@@ -134,6 +134,27 @@ def test_recurrent_layers_go_on_from_a_cached_prefix(recurrent):
         assert after.metrics.accepted_per_position == before.metrics.accepted_per_position
 
 
+def test_recurrent_layers_are_preempted_and_aborted_in_the_middle_of_drafts(recurrent):
+    """The cache holds little more than one request; then requests end early, and leave nothing behind."""
+    config = {"num_speculative_tokens": 3, "adaptive": False, "draft_sample_method": "greedy"}
+    small = {"block_size": 4, "max_model_len": 32, "num_gpu_blocks_override": 11}
+    llm = make_llm(recurrent.folder, config, **small)
+    expected = plain(str(recurrent.folder), 0.0)
+    assert tokens(ask(llm, 0.0)) == expected
+    metrics = llm._built.engine.metrics
+    assert metrics.num_preemptions > 0
+    for count in (2, 3, 4):
+        drafted = metrics.num_draft_tokens
+        stream = llm.stream(
+            {"prompt_token_ids": [3, 1, 4, 1, 5]}, SamplingParams(temperature=0.0, max_tokens=20)
+        )
+        for _ in range(count):
+            next(stream)
+        stream.close()
+        assert metrics.num_draft_tokens > drafted
+        assert tokens(ask(llm, 0.0)) == expected
+
+
 @pytest.mark.parametrize("way", ["tree", "static tree"])
 def test_recurrent_layers_take_chains_only(recurrent, way):
     with pytest.raises(ConfigError, match="configure the method for chains"):
