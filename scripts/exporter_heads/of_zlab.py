@@ -42,12 +42,12 @@ def heads(target: Path) -> Iterator[Head]:
     """Yield the head; `target` is the folder of its target. Its layers are those that the package spreads by itself."""
     stubs.use("zlab")
     kind = import_module("dflash.model").DFlashDraftModel
-    config = Qwen3Config(
-        **layer_keys(num_hidden_layers=2),
-        block_size=dflash.BLOCK_SIZE,
-        num_target_layers=NUM_LAYERS,
-        dflash_config={"mask_token_id": MASK_ID},
-    )
+    own: dict[str, Any] = {
+        "block_size": dflash.BLOCK_SIZE,
+        "num_target_layers": NUM_LAYERS,
+        "dflash_config": {"mask_token_id": MASK_ID},
+    }
+    config = Qwen3Config(**layer_keys(num_hidden_layers=2), **own)
     config._attn_implementation = "sdpa"
     torch.manual_seed(1)
     model = kind(config).float().eval()
