@@ -160,6 +160,7 @@ def serve(
     from specdec_server.http import Http
 
     http = Http(host, port, log_level, root_path, ssl_keyfile, ssl_certfile)
+    http.bound().close()  # an address in use is known before torch is imported
     options: dict[str, Any] = {
         "model": model,
         "file": file,
