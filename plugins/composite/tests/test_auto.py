@@ -47,6 +47,6 @@ def test_heads_of_another_size_are_left_out_with_the_reason(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "specdec"):
         hosted = open_proposer({"method": "auto"}, target, host="a test")
     [said] = [record.message for record in caplog.records if "'auto' drafts with" in record.message]
-    assert "'auto' drafts with suffix (copies, at no cost); left out: self: " in said
+    assert "'auto' drafts with suffix (copies text); left out: self: " in said
     hosted.start("a", [5, 6, 7, 8, 5])
     assert hosted.propose(["a"]).rows

@@ -115,7 +115,7 @@ class AutoProposer(CompositeProposer):
         if not taken:
             raise ConfigError(f"speculative_config: 'auto' finds no method that fits: {self._reasons}")
         what = ", ".join(
-            f"{member.name} ({'runs a model, so it drafts where that pays' if member.runs_model else 'copies, at no cost'})"
+            f"{member.name} ({'runs a model, where that pays' if member.runs_model else 'copies text'})"
             for member in taken
         )
         left_out = f"; left out: {self._reasons}" if self._left_out else ""
