@@ -69,16 +69,16 @@ def _rounded(
     linears: Mapping[str, nn.Linear], bits: Mapping[str, int], group_size: int
 ) -> dict[str, QuantizedLinear]:
     """Return the maps with rounded weights, from disk if they were rounded before."""
-    file = kept_file(linears, bits, group_size)
-    rounded = {} if file is None else read(file, linears)
-    if rounded:
-        return rounded
     with progress("rounding weights for drafts", len(linears)) as steps:
+        file = kept_file(linears, bits, group_size)
+        rounded = {} if file is None else read(file, linears)
+        if rounded:
+            return rounded
         for name, linear in linears.items():
             rounded[name] = quantized(linear, bits[name], group_size)
             steps.advance()
-    if file is not None:
-        write(file, rounded)
+        if file is not None:
+            write(file, rounded)
     return rounded
 
 
