@@ -107,6 +107,9 @@ class SpeculativeOptions(TypedDict, total=False):
     with `strict`, false with others and in other engines."""
     on_proposer_error: Literal["fallback", "raise"]
     """After an error in a proposer go on without drafts, or raise it."""
+    attention_window: int | None
+    """Newest rows of the cache that a draft attends to, beside the first 4; all where left out. For long contexts, on
+    models with a compiled form on the CPU."""
     aux_layer_ids: Sequence[int] | None
     """The target's layers whose inputs the head reads, where its `config.json` tells others or none; k is the input of
     layer k, which is the output of layer k - 1."""
@@ -186,4 +189,4 @@ class SpeculativeOptions(TypedDict, total=False):
     weights: Literal["auto", "int8", "int4", "own"]
     """Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs. auto:
     int4 where the target's weights had 4 bits before they were widened, as those of many GGUF files, else int8. own:
-    the target's own, with skip_layers."""
+    the target's own, with skip_layers or attention_window."""

@@ -1,7 +1,8 @@
 """specdec-kernels: backends that run models, attention and verification faster than core does with torch.
 
 `cpu`: compiled loops. `layers`: fused torch layers. `cuda`: graphs, paged attention and device verification, made of the
-operations in `triton`. `QuantizedLinear` is a module with weights of 8 or 4 bits, which `cpu` reads as they are stored.
+operations in `triton`. `QuantizedLinear` is a module with weights of 8 or 4 bits, which `cpu` reads as they are stored;
+`AttendedRows` lets a proposer's layers attend to a part of the cache.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
+    from specdec_kernels.attended_rows import AttendedRows
     from specdec_kernels.quantized_linear import QuantizedLinear
 
-__all__ = ["QuantizedLinear"]
+__all__ = ["AttendedRows", "QuantizedLinear"]
 
-__getattr__ = lazily(__name__, {"quantized_linear": "QuantizedLinear"})
+__getattr__ = lazily(__name__, {"attended_rows": "AttendedRows", "quantized_linear": "QuantizedLinear"})

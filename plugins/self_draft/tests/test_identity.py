@@ -64,6 +64,7 @@ def test_texts_are_those_of_plain_decoding(run) -> None:
         {"tree_top_k": 2},
         {"skip_layers": [2, 5]},
         {"skip_layers": 2, "weights": "own"},
+        {"attention_window": 64},
     ],
 )
 def test_every_form_gives_the_same_text(keys) -> None:
@@ -74,6 +75,17 @@ def test_every_form_gives_the_same_text(keys) -> None:
         assert tokens(llm, PROMPTS, given) == tokens(plain, PROMPTS, given)
     metrics = llm._built.engine.metrics
     assert metrics.num_accepted_tokens > 0.2 * metrics.num_draft_tokens > 0
+
+
+def test_a_draft_that_attends_to_the_newest_rows_errs_only_where_others_count() -> None:
+    plain, accepted = LLM("zoo", dtype="float32"), []
+    for window in (64, 512):
+        llm = made(dtype="float32", weights="own", attention_window=window)
+        assert tokens(llm, PROMPTS, params(0.8)) == tokens(plain, PROMPTS, params(0.8))
+        metrics = llm._built.engine.metrics
+        accepted.append(metrics.num_accepted_tokens / metrics.num_draft_tokens)
+    assert 0.5 < accepted[0] < 1.0  # contexts have 40 to 128 tokens
+    assert accepted[1] == 1.0
 
 
 def test_drafts_of_the_compiled_loop_and_of_torch_are_the_same() -> None:

@@ -67,7 +67,7 @@ def test_layers_that_are_not_there_are_named() -> None:
 
 
 def test_a_draft_as_dear_as_the_target_is_refused() -> None:
-    with pytest.raises(ValueError, match="'own' without skip_layers"):
+    with pytest.raises(ValueError, match="'own' without skip_layers or attention_window"):
         SelfDraftConfig(num_speculative_tokens=2, weights="own")
     assert SelfDraftConfig(num_speculative_tokens=2, weights="own", skip_layers=[1]).skip_layers == (1,)
     assert (

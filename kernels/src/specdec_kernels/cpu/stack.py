@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.interfaces import KVCache
+from specdec_kernels.attended_rows import AttendedRows
 from specdec_kernels.cpu.compiled.members import index_by_members
 from specdec_kernels.cpu.ends import Ends, floats_of
 from specdec_kernels.cpu.linear import Product
@@ -78,6 +79,7 @@ class CompiledStack:
                 table[index, column + 4] = _address(linear.bias_array)
             is_last = index + 1 == len(layers)
             head_norms = _head_norms(parts)
+            attended = parts.attended or AttendedRows(0, NO_WINDOW)
             for column, value in (
                 (Column.ATTENDED_NORM, kept(floats_of(parts.attended_norm))),
                 (Column.MLP_NORM, kept(floats_of(parts.mlp_norm))),
@@ -88,7 +90,8 @@ class CompiledStack:
                 ),
                 (Column.JOINT_NORMS if parts.is_joint_norm else Column.HEAD_NORMS, kept(head_norms)),
                 (Column.NUM_HEAD_NORMS, 0 if head_norms is None or parts.is_joint_norm else len(head_norms)),
-                (Column.WINDOW, NO_WINDOW if parts.window is None else parts.window),
+                (Column.WINDOW, min(parts.window or NO_WINDOW, attended.newest)),
+                (Column.NUM_FIRST, attended.first),
                 (Column.NUM_HEADS, parts.num_heads),
                 (Column.NUM_KV_HEADS, parts.num_kv_heads),
                 (Column.HEAD_DIM, parts.head_dim),

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from specdec_kernels.attended_rows import AttendedRows
+
 
 class Activation(Enum):
     """Of the gate of a feed-forward layer."""
@@ -71,6 +73,8 @@ class LayerParts:
     """Values are the keys before their norm."""
     softcap: float | None = None
     """Attention scores are `softcap * tanh(score / softcap)`."""
+    attended: AttendedRows | None = None
+    """Rows of the cache that a proposer's layer attends to; None for all."""
     residual_scale: float = 1.0
     """Factor on what is added to the residual stream."""
     output_scale: float = 1.0

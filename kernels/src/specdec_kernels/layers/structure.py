@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from specdec.interfaces import Declined
+from specdec_kernels.attended_rows import ATTENDED_ROWS
 from specdec_kernels.layers.behaviour import activation_of, is_interleaved, norm_of
 from specdec_kernels.layers.parts import LayerParts, ModelParts, Norm, Rotation
 
@@ -173,6 +174,7 @@ def _layer_parts(
         **_head_norms(head_norms, dim, num_heads),
         are_keys_values=are_keys_values,
         softcap=getattr(attention, "attn_logit_softcapping", None),
+        attended=getattr(attention, ATTENDED_ROWS, None),
         residual_scale=float(getattr(layer, "residual_multiplier", 1.0)),
         output_scale=float(getattr(layer, "layer_scalar", 1.0)),
     )

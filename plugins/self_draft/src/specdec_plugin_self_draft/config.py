@@ -24,7 +24,7 @@ class SelfDraftConfig(DraftingConfig):
         default="auto",
         description="Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs. "
         "auto: int4 where the target's weights had 4 bits before they were widened, as those of many GGUF files, else int8. "
-        "own: the target's own, with skip_layers.",
+        "own: the target's own, with skip_layers or attention_window.",
     )
     head_weights: Literal["auto", "int8", "int4", "own"] | None = Field(
         default=None, description="Weights of the output projection; by default as `weights`."
@@ -39,6 +39,13 @@ class SelfDraftConfig(DraftingConfig):
         default=0,
         description="Layers that the draft leaves out: their numbers from 0, or how many. Then it is those without which the "
         "target's distributions over a short text change least, each tried alone when the target is loaded.",
+    )
+
+    attention_window: int | None = Field(
+        default=None,
+        ge=64,
+        description="Newest rows of the cache that a draft attends to, beside the first 4; all where left out. For long "
+        "contexts, on models with a compiled form on the CPU.",
     )
 
     @classmethod
@@ -60,9 +67,10 @@ class SelfDraftConfig(DraftingConfig):
 
     @model_validator(mode="after")
     def _is_cheaper(self) -> Self:
-        if {self.weights, self.head_weights or "own"} == {"own"} and not self.skip_layers:
+        is_whole = not self.skip_layers and self.attention_window is None
+        if is_whole and {self.weights, self.head_weights or "own"} == {"own"}:
             raise ValueError(
-                "weights 'own' without skip_layers make drafts as dear as the target: set one of them"
+                "weights 'own' without skip_layers or attention_window make drafts as dear as the target: set one of them"
             )
         return self
 

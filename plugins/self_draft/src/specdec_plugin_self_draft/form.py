@@ -10,8 +10,8 @@ from torch import nn
 
 from specdec import ConfigError
 from specdec.cli import progress
-from specdec.runner import output_head
-from specdec_kernels import QuantizedLinear
+from specdec.runner import decoder_layers, output_head
+from specdec_kernels import AttendedRows, QuantizedLinear
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.kept import kept_file, read, write
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger("specdec")
+
+_FIRST_ROWS = 4
+"""Rows at the beginning that take in the attention that no other row deserves (StreamingLLM, arXiv 2309.17453)."""
 
 
 def cheaper(
@@ -37,6 +40,8 @@ def cheaper(
             skipped = least_needed(model, skipped, tokenizer)
             logger.info("self: drafts leave out the layers %s", ", ".join(map(str, skipped)))
         leave_out(model, skipped)
+    if config.attention_window is not None:
+        AttendedRows(_FIRST_ROWS, config.attention_window).set_in(decoder_layers(model))
     return quantize(model, config)
 
 
@@ -69,6 +74,8 @@ def _rounded(
     linears: Mapping[str, nn.Linear], bits: Mapping[str, int], group_size: int
 ) -> dict[str, QuantizedLinear]:
     """Return the maps with rounded weights, from disk if they were rounded before."""
+    if not linears:
+        return {}
     with progress("rounding weights for drafts", len(linears)) as steps:
         file = kept_file(linears, bits, group_size)
         rounded = {} if file is None else read(file, linears)

@@ -43,6 +43,7 @@ def attend(
     segments: Ints,
     visible: npt.NDArray[np.bool_],
     window: int,
+    num_first: int,
     scaling: np.float32,
     softcap: np.float32,
     scratch: Floats,
@@ -60,6 +61,7 @@ def attend(
         segments: `[5, S]`, see `SegmentArrays`.
         visible: see `SegmentArrays`.
         window: number of positions that a row sees, itself included, or `NO_WINDOW`.
+        num_first: number of positions at the beginning, at most `CHUNK`, that it sees beside these.
         scaling: factor on the scores.
         softcap: scores are `softcap * tanh(score / softcap)`; 0 if they are not.
         scratch: see `scratch_size`.
@@ -68,7 +70,9 @@ def attend(
     num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
     group = query.shape[1] // num_kv_heads
     if _is_together(segments, query.shape[1], num_kv_heads):
-        _attend_together(query, keys, values, segments, visible, window, scaling, softcap, scratch, out)
+        _attend_together(
+            query, keys, values, segments, visible, window, num_first, scaling, softcap, scratch, out
+        )
         return
     is_by_heads = _is_by_heads(segments)
     for unit in prange(num_segments * num_kv_heads):
@@ -76,19 +80,30 @@ def attend(
             segment, head = unit % num_segments, unit // num_segments
         else:
             segment, head = unit // num_kv_heads, unit % num_kv_heads
-        first, length = _keys_of(segments[:, segment], window)
+        length = _keys_of(segments[:, segment], window, num_first)[2]
         num_queries = segments[1, segment] * group
-        queries = _queries(query, keys, segments[:, segment], head, scaling)
         width = (length + CHUNK - 1) // CHUNK * CHUNK
         scores = floats(num_queries * width).reshape(num_queries, width)
-        score_keys(queries, keys, values, segments[2, segment] + first, head, length, scores)
-        _blend(scores, values, segments[:, segment], visible, window, softcap, head, (0, num_queries), out)
+        queries = _queries(query, keys, segments[:, segment], head, scaling)
+        _score(queries, keys, values, segments[:, segment], window, num_first, head, 0, length, scores)
+        _blend(
+            scores,
+            values,
+            segments[:, segment],
+            visible,
+            window,
+            num_first,
+            softcap,
+            head,
+            (0, num_queries),
+            out,
+        )
 
 
 @njit(parallel=True, nogil=True, error_model="numpy")
 def _attend_together(
     query: Floats, keys: Stored, values: Stored, segments: Ints, visible: npt.NDArray[np.bool_], window: int,
-    scaling: np.float32, softcap: np.float32, scratch: Floats, out: Floats,
+    num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats, out: Floats,
 ) -> None:  # fmt: skip
     """Attend with several threads per head: each thread first takes a part of the keys, then a part of the rows."""
     num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
@@ -100,25 +115,24 @@ def _attend_together(
     for unit in prange(num_segments * num_kv_heads * num_parts):
         part, rest = unit % num_parts, unit // num_parts
         head, segment = rest % num_kv_heads, rest // num_kv_heads
-        first, length = _keys_of(segments[:, segment], window)
+        length = _keys_of(segments[:, segment], window, num_first)[2]
         num_chunks = (length + CHUNK - 1) // CHUNK
         start = part * num_chunks // num_parts * CHUNK
         end = min(length, (part + 1) * num_chunks // num_parts * CHUNK)
         if start < end:
             queries = _queries(query, keys, segments[:, segment], head, scaling)
-            score_keys(
-                queries, keys, values, segments[2, segment] + first + start, head, end - start,
-                scores[segment, head, : queries.shape[0], start:],
-            )  # fmt: skip
+            own = scores[segment, head, : queries.shape[0]]
+            _score(queries, keys, values, segments[:, segment], window, num_first, head, start, end, own)
     for unit in prange(num_segments * num_kv_heads * num_parts):
         part, rest = unit % num_parts, unit // num_parts
         head, segment = rest % num_kv_heads, rest // num_kv_heads
-        num_queries, length = segments[1, segment] * group, _keys_of(segments[:, segment], window)[1]
+        num_queries = segments[1, segment] * group
+        length = _keys_of(segments[:, segment], window, num_first)[2]
         rows = part * num_queries // num_parts, (part + 1) * num_queries // num_parts
         if rows[0] < rows[1]:
             used = (length + CHUNK - 1) // CHUNK * CHUNK
             own = scores[segment, head, rows[0] : rows[1], :used]
-            _blend(own, values, segments[:, segment], visible, window, softcap, head, rows, out)
+            _blend(own, values, segments[:, segment], visible, window, num_first, softcap, head, rows, out)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -151,11 +165,31 @@ def _largest(segments: Ints) -> tuple[int, int]:
 
 
 @njit(inline="always")
-def _keys_of(segment: Ints, window: int) -> tuple[int, int]:
-    """Return the first position of a segment that is read, a multiple of `CHUNK`, and the number of keys from there on."""
+def _keys_of(segment: Ints, window: int, num_first: int) -> tuple[int, int, int]:
+    """Return which positions of a segment are read, and how many keys these are.
+
+    They are those from the first number on, a multiple of `CHUNK`, and before them as many as the second says from position 0
+    on: `CHUNK` or none.
+    """
     common = segment[3] - max(segment[4], 0)
     first = max(0, common - window + 1) // CHUNK * CHUNK
-    return first, segment[3] + segment[1] - first
+    ahead = CHUNK if num_first and first else 0
+    return first, ahead, segment[3] + segment[1] - first + ahead
+
+
+@njit(nogil=True, error_model="numpy")
+def _score(
+    queries: Any, keys: Stored, values: Stored, segment: Ints, window: int, num_first: int, head: int, start: int, end: int,
+    scores: Floats,
+) -> None:  # fmt: skip
+    """Write the scores of a segment's keys `start` to `end`, of those that `_keys_of` counts, to `scores [n, W]`."""
+    first, ahead, _ = _keys_of(segment, window, num_first)
+    if start < ahead:
+        score_keys(queries, keys, values, segment[2], head, ahead, scores)
+        start = ahead
+    if start < end:
+        slot = segment[2] + first + start - ahead
+        score_keys(queries, keys, values, slot, head, end - start, scores[:, start:])
 
 
 @njit(nogil=True, error_model="numpy")
@@ -171,7 +205,7 @@ def _queries(query: Floats, keys: Stored, segment: Ints, head: int, scaling: np.
 
 @njit(nogil=True, error_model="numpy")
 def _blend(
-    scores: Floats, values: Stored, segment: Ints, visible: npt.NDArray[np.bool_], window: int,
+    scores: Floats, values: Stored, segment: Ints, visible: npt.NDArray[np.bool_], window: int, num_first: int,
     softcap: np.float32, head: int, rows: tuple[int, int], out: Floats,
 ) -> None:  # fmt: skip
     """Write the attention output of some of a segment's queries of one key-value head.
@@ -183,8 +217,9 @@ def _blend(
     """
     group = out.shape[1] // values.shape[1]
     row, count, before, branched = segment[0], segment[1], segment[3], segment[4]
-    first, length = _keys_of(segment, window)
-    common = before - max(branched, 0) - first
+    first, ahead, length = _keys_of(segment, window, num_first)
+    skipped = first - ahead
+    common = before - max(branched, 0) - skipped
     masses = np.empty(rows[1] - rows[0], np.float32)
     for r in range(rows[1] - rows[0]):
         local = (rows[0] + r) // group
@@ -193,12 +228,16 @@ def _blend(
         if branched >= 0:
             seen, own = visible[row + local], scores[r, common:]
             num_own = close_up(own, seen, branched + count)
-            masses[r] = weigh(scores[r], common + num_own, window)
+            masses[r] = weigh(scores[r], common + num_own, window, num_first)
             spread(own, seen, branched + count, num_own)
         else:
-            masses[r] = weigh(scores[r], before - first + local + 1, window)
+            masses[r] = weigh(scores[r], before - skipped + local + 1, window, num_first)
     sums = floats((rows[1] - rows[0]) * values.shape[2]).reshape(rows[1] - rows[0], values.shape[2])
-    row_blends(scores, values, segment[2] + first, head, length, sums)
+    row_blends(scores[:, ahead:], values, segment[2] + first, head, length - ahead, sums)
+    if ahead:
+        firsts = floats(sums.size).reshape(sums.shape)
+        row_blends(scores, values, segment[2], head, ahead, firsts)
+        sums += firsts
     for r in range(rows[1] - rows[0]):
         place = rows[0] + r
         for d in range(values.shape[2]):
@@ -235,7 +274,7 @@ def compiled_attention(
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
     attend(
         query.contiguous().numpy(), keys, values, segments.table, segments.visible,
-        NO_WINDOW if window is None else window, np.float32(scaling), np.float32(softcap or 0.0),
+        NO_WINDOW if window is None else window, 0, np.float32(scaling), np.float32(softcap or 0.0),
         floats(scratch_size(segments.table, query.shape[1], keys.shape[1])), out,
     )  # fmt: skip
     return torch.from_numpy(out)

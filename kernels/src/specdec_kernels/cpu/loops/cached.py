@@ -30,7 +30,7 @@ _SIGNATURE: Signature = (
         types.float64,
     ),
     *(types.int64, types.int64, types.int64, types.int64),
-    *(types.int64[:, ::1], types.boolean[:, ::1], types.int64, types.float32, types.float32),
+    *(types.int64[:, ::1], types.boolean[:, ::1], types.int64, types.int64, types.float32, types.float32),
     *(_FLOATS[0], _FLOATS[2], _FLOATS[2]),
 )
 store_and_attend = by_address(_SIGNATURE)
@@ -47,12 +47,12 @@ def attender(stored: Stored) -> int:
 def _attend_float32(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
     epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, segments: Ints,
-    visible: npt.NDArray[np.bool_], window: int, scaling: np.float32, softcap: np.float32, scratch: Floats, query: Floats,
-    out: Floats,
+    visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
+    query: Floats, out: Floats,
 ) -> None:  # fmt: skip
     _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, keys, values, num_slots, num_kv_heads,
-        np.empty((0, 0, 0), np.float32), segments, visible, window, scaling, softcap, scratch, query, out,
+        np.empty((0, 0, 0), np.float32), segments, visible, window, num_first, scaling, softcap, scratch, query, out,
     )  # fmt: skip
 
 
@@ -60,12 +60,12 @@ def _attend_float32(
 def _attend_bfloat16(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
     epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, segments: Ints,
-    visible: npt.NDArray[np.bool_], window: int, scaling: np.float32, softcap: np.float32, scratch: Floats, query: Floats,
-    out: Floats,
+    visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
+    query: Floats, out: Floats,
 ) -> None:  # fmt: skip
     _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, keys, values, num_slots, num_kv_heads,
-        np.empty((0, 0, 0), np.uint16), segments, visible, window, scaling, softcap, scratch, query, out,
+        np.empty((0, 0, 0), np.uint16), segments, visible, window, num_first, scaling, softcap, scratch, query, out,
     )  # fmt: skip
 
 
@@ -73,12 +73,12 @@ def _attend_bfloat16(
 def _attend(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
     epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, like: Any, segments: Ints,
-    visible: npt.NDArray[np.bool_], window: int, scaling: np.float32, softcap: np.float32, scratch: Floats, query: Floats,
-    out: Floats,
+    visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
+    query: Floats, out: Floats,
 ) -> None:  # fmt: skip
     shape = num_slots, num_kv_heads, query.shape[2]
     all_keys, all_values = array_at(keys, shape, like), array_at(values, shape, like)
     rotate_and_store(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, all_keys, all_values, query
     )
-    attend(query, all_keys, all_values, segments, visible, window, scaling, softcap, scratch, out)
+    attend(query, all_keys, all_values, segments, visible, window, num_first, scaling, softcap, scratch, out)

@@ -106,6 +106,8 @@ class Column(IntEnum):
     """There are no projected values: keys before their norm are the values."""
     IS_GELU = 27
     """The activation is GELU by tanh rather than SiLU."""
+    NUM_FIRST = 28
+    """First positions that are seen beside the window."""
 
 
 class Factor(IntEnum):

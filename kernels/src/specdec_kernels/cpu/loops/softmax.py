@@ -37,16 +37,17 @@ _HIDDEN = np.float32(-1e30)
 
 
 @njit(nogil=True, error_model="numpy")
-def weigh(score: Floats, num_seen: int, window: int) -> np.float32:
+def weigh(score: Floats, num_seen: int, window: int, num_first: int) -> np.float32:
     """Turn the scores of a row into unnormalized weights, in place, and return their sum.
 
     Args:
         score: `[W]`, W a multiple of `CHUNK`, contiguous; entry j belongs to position `first + j`, `first` a multiple too.
         num_seen: number of entries up to and including the row's own position; later entries are ignored and become 0.
         window: number of positions that the row sees, itself included.
+        num_first: number of entries at the beginning that it sees beside these.
     """
     width = score.shape[0]
-    for j in range(0, num_seen - window):
+    for j in range(num_first, num_seen - window):
         score[j] = _HIDDEN
     for j in range(num_seen, width):
         score[j] = _HIDDEN

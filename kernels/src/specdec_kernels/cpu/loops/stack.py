@@ -88,7 +88,8 @@ def run_layers(
             array_at(row[Column.SIN], rotary_shape, x), row[Column.IS_INTERLEAVED] != 0, positions, slots,
             array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), x), head_epsilon,
             row[Column.KEYS], row[Column.VALUES], num_slots, num_kv_heads, segments, visible, row[Column.WINDOW],
-            np.float32(factors[Factor.SCALING]), np.float32(factors[Factor.SOFTCAP]), scratch, query, attended,
+            row[Column.NUM_FIRST], np.float32(factors[Factor.SCALING]), np.float32(factors[Factor.SOFTCAP]), scratch,
+            query, attended,
         ))  # fmt: skip
         weigh(
             weigher, (attended.reshape(num_rows, num_heads * dim), row[Column.OUT], group, is_rounded, delta)
