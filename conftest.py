@@ -36,6 +36,23 @@ SKIPPED = {
     ),
 }
 """Markers, whether their tests cannot run here, and why."""
+LONGEST = (
+    "tests/test_docs.py",
+    "plugins/self_draft/tests/test_conformance.py",
+    "core/tests/engine/test_hostile_proposers.py",
+    "train/tests/heads/test_own_answers.py",
+    "train/tests/heads/test_command.py",
+    "zoo/tests/",
+    "plugins/composite/tests/test_conformance.py",
+    "parts/gguf/tests/test_models.py",
+    "server/tests/test_load.py",
+    "server/tests/test_command.py",
+    "server/tests/test_data_parallel_command.py",
+    "benchmarks/tests/test_device_methods.py",
+    "bench/tests/cli/test_tune.py",
+    "tests/test_examples.py",
+)
+"""They begin first, so that at the end no process waits for another one's."""
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +81,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for item in items:
                 if item.get_closest_marker(marker) is not None:
                     item.add_marker(pytest.mark.skip(reason=reason))
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))

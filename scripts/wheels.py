@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,17 +19,25 @@ LEFTOVERS = shutil.ignore_patterns("build", "dist", "*.egg-info", "__pycache__",
 def build(project: Path, out: Path) -> Path:
     """Build the wheel of a project's folder into `out` and return its path.
 
-    It is built from a copy, since an old `build` folder would restore deleted files.
+    It is built from a copy, since an old `build` folder would restore deleted files, and by its backend alone, as pip does it,
+    which would start four processes.
 
     Raises:
-        subprocess.CalledProcessError: if the build fails; pip's output is shown.
+        subprocess.CalledProcessError: if the build fails; the output is shown.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / project.name
         shutil.copytree(project, copy, ignore=LEFTOVERS)
         wheels = Path(folder) / "wheels"
-        options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(wheels)]
-        subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(copy)], check=True)
+        wheels.mkdir()
+        backend = tomllib.loads((copy / "pyproject.toml").read_text(encoding="utf-8"))["build-system"][
+            "build-backend"
+        ]
+        code = f"import sys; from {backend} import build_wheel; build_wheel(sys.argv[1])"
+        done = subprocess.run([sys.executable, "-c", code, wheels], cwd=copy, capture_output=True, text=True)
+        if done.returncode:
+            print(done.stdout, done.stderr, file=sys.stderr)
+        done.check_returncode()
         (wheel,) = wheels.iterdir()
         out.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy(wheel, out))
