@@ -13,6 +13,7 @@ from specdec.cli.main import run
 from specdec.cli.plugins import _print
 from specdec.folders import compiled_folder
 from specdec.registry import Group
+from specdec.registry.probe import answer_of
 from specdec.registry.probe_many import probe_each, probe_many
 
 ECHO = """
@@ -66,8 +67,9 @@ def test_the_list_is_metadata(capsys: pytest.CaptureFixture[str]) -> None:
 def test_check_imports_each_and_shows_errors(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Core's own always may load; of the others only these two.
-    monkeypatch.setenv("SPECDEC_PLUGINS", "echo,broken")
+    infos = [registry.find(Group.PROPOSERS, name) for name in ("echo", "broken")]
+    infos += [registry.find(Group.SAMPLERS, name) for name in ("strict", "typical")]
+    monkeypatch.setattr(registry, "installed", lambda: infos)  # a process for each: seconds
     assert run(["plugins", "--check", "--json"]) == 1
     found = rows(capsys)
     assert (found["echo"]["error"], found["echo"]["capabilities"]) == (None, ["tree"])
@@ -75,9 +77,16 @@ def test_check_imports_each_and_shows_errors(
         "method 'broken' of broken 1.0 cannot be loaded: ModuleNotFoundError: No module named 'no_such_library' "
         "(module broken_plugin)"
     )
-    assert found["strict"]["error"] is None
-    lossless = {name for name, row in found.items() if row["is_lossless"]}
-    lossy = {name for name, row in found.items() if row["is_lossless"] is False}
+    assert found["strict"]["error"] is found["typical"]["error"] is None
+    assert {name: row["is_lossless"] for name, row in found.items()} == {
+        "echo": None, "broken": None, "strict": True, "typical": False,
+    }  # fmt: skip
+
+
+def test_samplers_say_whether_they_are_lossless() -> None:
+    names = [info.name for info in registry.installed() if info.group is Group.SAMPLERS]
+    lossless = {name for name in names if answer_of(Group.SAMPLERS, name)["is_lossless"] is True}
+    lossy = {name for name in names if answer_of(Group.SAMPLERS, name)["is_lossless"] is False}
     assert lossless == {"strict", "gumbel", "probabilistic", "standard", "block"}
     assert lossy == {"typical", "synthetic"}
 
@@ -135,9 +144,9 @@ def test_in_one_process_a_crash_or_a_hang_is_only_the_plugins_own(
         site.install(name, {"observers": {name: f"{name}_plugin"}}, {f"{name}_plugin": source})
     monkeypatch.setenv("PYTHONPATH", str(site.path))
     infos = [registry.find(Group.OBSERVERS, name) for name in sources]
-    errors = [result.error or "" for result in probe_many([*infos, infos[0]], timeout_s=8)]
+    errors = [result.error or "" for result in probe_many([*infos, infos[0]], timeout_s=4)]
     assert errors[1] == "observer 'b' of b 1.0 ended its process (exit code 9): no message"
-    assert errors[2] == "observer 'c' of c 1.0 did not load within 8 s"
+    assert errors[2] == "observer 'c' of c 1.0 did not load within 4 s"
     assert "No module named 'no_such_library'" in errors[3]
     assert errors[0] == errors[4] == ""
 
