@@ -76,18 +76,20 @@ def test_text_is_the_targets(name: str, prompts: list[str], plain: list[list[int
     assert first_stands(outputs) > 0.3
 
 
-@torch.no_grad()
-def in_common(llm: LLM, output: RequestOutput) -> tuple[torch.Tensor, torch.Tensor]:
-    """What first guesses have in common with the target's law, as training sees it: along a prompt, and along its output."""
+def objective_of(llm: LLM) -> RecurrentObjective:
     proposer = llm._built.engine.proposer
     reader = StateReader(load_artefact(specdec_zoo.path()), proposer.aux_layer_ids)
-    head = proposer._head
-    objective = RecurrentObjective(head, reader, num_steps=1, decay=1.0, regression=0.0)
+    return RecurrentObjective(proposer._head, reader, num_steps=1, decay=1.0, regression=0.0)
+
+
+@torch.no_grad()
+def in_common(objective: RecurrentObjective, output: RequestOutput) -> tuple[torch.Tensor, torch.Tensor]:
+    """What first guesses have in common with the target's law, as training sees it: along a prompt, and along its output."""
     num_prompt = len(output.prompt_token_ids)
     ids = torch.tensor([*output.prompt_token_ids, *output.outputs[0].token_ids])[None]
     guess = next(iter(objective.guesses(ids, is_whole=True)))
     law, wanted = torch.softmax(guess.logits, -1), torch.softmax(guess.wanted, -1)
-    named = head.target_ids
+    named = objective._head.target_ids
     shared = torch.minimum(law, wanted if named is None else wanted[:, named]).sum(-1)
     return shared[: num_prompt - 1], shared[num_prompt - 1 :]
 
@@ -99,7 +101,8 @@ def test_guesses_stand_as_often_as_recorded(name: str) -> None:
     texts = [prompt["prompt"] for prompt in specdec_zoo.prompts(32)]
     params = SamplingParams(max_tokens=64, temperature=1.0, seed=5, ignore_eos=True)
     outputs = llm.generate(texts, params, use_tqdm=False)
-    parts = [in_common(llm, output) for output in outputs]
+    objective = objective_of(llm)
+    parts = [in_common(objective, output) for output in outputs]
     recorded = facts(name)["heldout"]["acceptance"][0]["sampled"]
     assert torch.cat([prompt for prompt, _ in parts]).mean().item() == pytest.approx(recorded, abs=0.04)
     # A guess that stands takes the draft behind it along, so that a draft begins at a place once in 1 + chance.
