@@ -16,9 +16,9 @@ from packages import ROOT, packages
 
 CORE = ROOT / "core/src/specdec"
 LAYERS = (
-    {"arguments", "engine_options", "errors", "faces", "folders", "messages", "outputs", "sampling_params", "structured_outputs", "unicode"},  # noqa: E501  one layer, one line
+    {"arguments", "engine_options", "errors", "faces", "folders", "messages", "outputs", "prompts", "sampling_params", "structured_outputs", "unicode"},  # noqa: E501  one layer, one line
     {"interfaces"},
-    {"config", "hooks", "inputs", "logits", "noise", "registry", "runner", "samplers"},
+    {"config", "hooks", "logits", "noise", "registry", "runner", "samplers"},
     {"loading", "scorers"},
     {"engine"},
     {"async_llm", "llm", "reference"},

@@ -10,8 +10,8 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from specdec import ConfigError
-from specdec.inputs import conversation_prompt
 from specdec_bench.prompt_file import ChatPrompt, read_prompts
+from specdec_chat import conversation_prompt
 
 Prompt = str | list[int] | ChatPrompt
 """Text to continue, token ids, or a conversation for the chat template."""

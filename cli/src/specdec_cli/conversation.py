@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from specdec.engine import PerProposer
-from specdec.inputs import conversation_prompt
+from specdec_chat import conversation_prompt
 from specdec_cli.run_summary import summary
 from specdec_cli.show_stream import show_stream
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from specdec import LLM, RequestOutput, SamplingParams
-    from specdec.inputs import Prompt
+    from specdec.prompts import Prompt
 
 
 class Conversation:

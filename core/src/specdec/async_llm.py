@@ -26,11 +26,11 @@ from specdec.engine.process import check_process
 from specdec.engine.request import Request
 from specdec.engine.step_engine import StepEngine
 from specdec.errors import ConfigError, EngineError
-from specdec.inputs.chat_options import ChatOptions
-from specdec.inputs.prompts import Prompt
+from specdec.interfaces.chat import ChatOptions
 from specdec.interfaces.target import TargetInfo
 from specdec.llm import build
 from specdec.outputs import RequestOutput
+from specdec.prompts import Prompt
 from specdec.sampling_params import SamplingParams
 
 logger = logging.getLogger("specdec")

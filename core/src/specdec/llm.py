@@ -29,13 +29,12 @@ from specdec.engine.step_engine import StepEngine
 from specdec.engine.turns import Turns
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, EngineError
-from specdec.inputs.chat_options import ChatOptions
-from specdec.inputs.conversation import as_conversations
-from specdec.inputs.prompts import Prompt, as_prompts, numbered
+from specdec.interfaces.chat import ChatOptions
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler
 from specdec.loading.target import locate
 from specdec.outputs import RequestOutput
+from specdec.prompts import Prompt, as_conversations, as_prompts, numbered
 from specdec.sampling_params import SamplingParams
 
 Item = TypeVar("Item")

@@ -299,3 +299,12 @@ def test_a_call_that_is_cut_off_while_requests_end_leaves_nothing_behind(subject
     assert engine.kv_cache_usage == 0
     assert engine._owners == {}
     assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
+
+
+def test_prompts_of_one_call_run_by_priority(subject) -> None:
+    llm = make_llm(subject.model, max_num_seqs=1, scheduling_policy="priority")
+    prompts = subject.prompts[:3]
+    outputs = llm.generate(prompts, greedy(3), priority=[3, 1, 2])
+    starts = [output.metrics.queue_time for output in outputs]
+    assert starts[1] < starts[2] < starts[0]
+    assert [output.prompt_token_ids for output in outputs] == prompts

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from specdec.config import notice
-from specdec.inputs import conversation_prompt
 from specdec_bench.suites.question import Question
+from specdec_chat import conversation_prompt
 
 SEPARATOR = "\n\n"
 """Separates turns and answers if the model has no chat template."""

@@ -16,6 +16,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from specdec import registry
+from specdec.config.compat import call_arguments
 from specdec.config.request_args import with_checked_args
 from specdec.config.resolve import ResolvedSpeculation
 from specdec.engine.detokenizer import IncrementalDetokenizer
@@ -26,14 +27,13 @@ from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, ContextLengthError, PluginError
-from specdec.inputs.conversation import conversation_prompt
-from specdec.inputs.prompt_length import PromptLength
-from specdec.inputs.prompts import Prompt, text_and_ids
 from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.chat import ChatTemplates
 from specdec.interfaces.grammar import Grammars
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import end_ids, make_rules
+from specdec.prompts import Prompt, PromptLength, text_and_ids
 from specdec.sampling_params import SamplingParams
 
 SEED_BITS = 63
@@ -81,20 +81,26 @@ class Intake:
         """Return a unique request id."""
         return f"{self._prefix}-{next(self._numbers)}"
 
-    def conversation(
-        self, messages: Items[Mapping[str, Any]], template_arguments: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return a conversation as `prompt` (the text) and `prompt_token_ids`; see `conversation_prompt`.
+    @cached_property
+    def _chat_templates(self) -> ChatTemplates:
+        return registry.part("chat_templates", ChatTemplates)()
+
+    def conversation(self, messages: Items[Mapping[str, Any]], options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a conversation as a prompt; see `ChatTemplates.prompt`. vLLM's options without effect here are left out.
 
         Raises:
-            ConfigError: if there is no tokenizer or chat template, or the template rejects the messages.
+            ConfigError: as there, and if there is no tokenizer.
+            PluginError: if what applies chat templates is not installed.
             EngineError: in a forked process; see `check_process`.
         """
         check_process()
         if self._tokenizer is None:
             raise ConfigError("chat needs a tokenizer; pass tokenizer=")
+        vllm = call_arguments("chat")
+        options = {name: value for name, value in options.items() if not vllm.absorbs(name, value)}
+        check_length = None if self._length is None else self._length.check
         with self._turn:
-            return conversation_prompt(self._tokenizer, messages, template_arguments, length=self._length)
+            return self._chat_templates.prompt(self._tokenizer, messages, options, check_length)
 
     def prepare(
         self,

@@ -4,8 +4,8 @@ Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that 
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
 `head` and `row_operations` (also for backends). What core leaves to packages of
-their own is in `part`, `draft_depth`, `grammar`, `model_files` and `layer_states`. `SPECDEC_API` is the version of
-all these interfaces.
+their own is in `part`, `chat`, `draft_depth`, `grammar`, `model_files` and
+`layer_states`. `SPECDEC_API` is the version of all these interfaces.
 """
 
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
@@ -13,6 +13,7 @@ from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
+from specdec.interfaces.chat import ChatOptions, ChatTemplates
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
 from specdec.interfaces.draft_depth import DraftDepth, DraftedFor, MeasuredStep
 from specdec.interfaces.draft_slots import DraftSlots
@@ -53,6 +54,8 @@ __all__ = [
     "ChainRules",
     "ChainWork",
     "Chains",
+    "ChatOptions",
+    "ChatTemplates",
     "CheckedDraft",
     "CheckpointReader",
     "Declined",

@@ -7,7 +7,7 @@ from speccheck.engines import greedy, letter_tokenizer, make_llm
 from tokenizers.processors import TemplateProcessing
 
 from specdec import LLM, ConfigError
-from specdec.inputs.message_content import checked_message
+from specdec_chat.message_content import checked_message
 
 MESSAGES = [{"role": "user", "content": "abcd"}, {"role": "assistant", "content": "ka"}]
 
@@ -22,8 +22,8 @@ def tokenizer():
     return made
 
 
-def test_the_prompt_is_what_the_template_makes_of_it(subject, tokenizer) -> None:
-    llm = make_llm(subject.model, tokenizer=tokenizer)
+def test_the_prompt_is_what_the_template_makes_of_it(model, tokenizer) -> None:
+    llm = make_llm(model, tokenizer=tokenizer)
     assert tokenizer("abcd")["input_ids"][0] == 0
     wanted = tokenizer.apply_chat_template(MESSAGES, tokenize=True, return_dict=True)["input_ids"]
     one, other = llm.chat([MESSAGES, MESSAGES[:1]], greedy(2))
@@ -33,9 +33,9 @@ def test_the_prompt_is_what_the_template_makes_of_it(subject, tokenizer) -> None
     assert llm.chat(MESSAGES, greedy(2))[0].outputs[0].token_ids == one.outputs[0].token_ids
 
 
-def test_without_a_template_there_is_no_chat(subject) -> None:
+def test_without_a_template_there_is_no_chat(model) -> None:
     with pytest.raises(ConfigError, match="chat template"):
-        make_llm(subject.model, tokenizer=letter_tokenizer()).chat(MESSAGES)
+        make_llm(model, tokenizer=letter_tokenizer()).chat(MESSAGES)
 
 
 PLAIN = (
@@ -55,11 +55,11 @@ USER = [{"role": "user", "content": "abcd"}]
 
 
 @pytest.fixture(scope="module")
-def talking(subject) -> LLM:
+def talking(model) -> LLM:
     """Has a template that takes text."""
     made = letter_tokenizer()
     made.chat_template = PLAIN
-    return make_llm(subject.model, tokenizer=made)
+    return make_llm(model, tokenizer=made)
 
 
 def prompt_of(llm: LLM, messages, **options) -> str:
@@ -125,15 +125,6 @@ def test_calls_have_the_arguments_of_vllm(talking: LLM, call: str) -> None:
         ConfigError, match="'use_tqm'.*did you mean 'use_tqdm'" if call == "generate" else "'use_tqm'"
     ):
         getattr(talking, call)(prompts, greedy(1), use_tqm=True)
-
-
-def test_prompts_of_one_call_run_by_priority(subject) -> None:
-    llm = make_llm(subject.model, max_num_seqs=1, scheduling_policy="priority")
-    prompts = subject.prompts[:3]
-    outputs = llm.generate(prompts, greedy(3), priority=[3, 1, 2])
-    starts = [output.metrics.queue_time for output in outputs]
-    assert starts[1] < starts[2] < starts[0]
-    assert [output.prompt_token_ids for output in outputs] == prompts
 
 
 @pytest.mark.parametrize(

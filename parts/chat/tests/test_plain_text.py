@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from specdec import ConfigError
-from specdec.inputs.conversation import conversation_prompt
-from specdec.inputs.prompt_length import PromptLength
+from specdec.prompts import PromptLength
+from specdec_chat.conversation import conversation_prompt
 
 TEMPLATES = {
     "chatml": (
@@ -105,10 +105,10 @@ def test_characters_for_private_use_are_kept() -> None:
     assert tokenizer.decode(made["prompt_token_ids"]) == made["prompt"]
 
 
-def test_prompts_that_are_too_long_are_not_tokenized(subject) -> None:
+def test_prompts_that_are_too_long_are_not_tokenized(model) -> None:
     tokenizer = letter_tokenizer()
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    llm = make_llm(subject.model, tokenizer=tokenizer, max_model_len=50)
+    llm = make_llm(model, tokenizer=tokenizer, max_model_len=50)
     long = "a" * 801
     with pytest.raises(ConfigError, match=r"801 characters.*at most 800"):
         llm.generate(long, greedy(2))

@@ -2,60 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.errors import ConfigError
-from specdec.inputs.chat_options import template_arguments
-from specdec.inputs.message_content import as_parts, as_text, checked_message
-from specdec.inputs.plain_text import PlainText
-from specdec.inputs.prompt_length import PromptLength
+from specdec import ConfigError
+from specdec.interfaces import ChatTemplates
 from specdec.unicode import check_unicode
+from specdec_chat.message_content import as_parts, as_text, checked_message
+from specdec_chat.plain_text import PlainText
+from specdec_chat.template_arguments import template_arguments
 
 _PROBE = "abc"
 
 
-def as_conversations(messages: object) -> Sequence[Any]:
-    """Return the conversations of one list of messages, or of several.
+class TokenizerTemplates(ChatTemplates):
+    """Applies the chat templates of tokenizers."""
 
-    Raises:
-        ConfigError: if it is neither.
-    """
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise ConfigError(
-            f"messages must be a list of messages or of such lists, not {type(messages).__name__}: {messages!r}"
-        )
-    return [messages] if messages and isinstance(messages[0], Mapping) else messages
+    name: ClassVar[str] = "chat_templates"
+
+    def prompt(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        messages: Sequence[Mapping[str, Any]],
+        options: Mapping[str, Any],
+        check_length: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """See `ChatTemplates.prompt`."""
+        return conversation_prompt(tokenizer, messages, options, check_length)
 
 
 def conversation_prompt(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Mapping[str, Any]],
-    arguments: Mapping[str, Any],
-    *,
-    length: PromptLength | None = None,
+    options: Mapping[str, Any],
+    check_length: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Render a conversation with the tokenizer's chat template; returns text and token ids.
 
-    A special token that is spelled in a message, or in an argument, stays text.
+    A special token that is spelled in a message, or in an option, stays text.
 
     Args:
         tokenizer: the target's tokenizer.
         messages: each with `role` and `content`.
-        arguments: `ChatOptions` and variables of the template.
-        length: checks the number of characters; None for no limit.
+        options: `ChatOptions` and variables of the template.
+        check_length: called with the text before it is tokenized.
 
     Raises:
         ConfigError: if the tokenizer has no chat template, the template rejects the messages, or they are too
-            long; for content that is not text, and for arguments that would have no effect.
+            long; for content that is not text, and for options that would have no effect.
     """
-    if tokenizer.chat_template is None and not arguments.get("chat_template"):
+    if tokenizer.chat_template is None and not options.get("chat_template"):
         raise ConfigError(
             "chat needs a tokenizer with a chat template; use generate, or set tokenizer.chat_template"
         )
-    given, form = template_arguments(tokenizer, arguments)
+    given, form = template_arguments(tokenizer, options)
     if not isinstance(messages, list | tuple) or not messages:
         raise ConfigError(f"messages must be a list of at least one message, not {messages!r}")
     conversation: list[Any] = [
@@ -77,8 +79,8 @@ def conversation_prompt(
     except Exception as error:  # a template is a program and may raise anything
         raise ConfigError(f"the chat template rejects these messages: {error}") from None
     check_unicode(text, "the text that the chat template made")
-    if length is not None:
-        length.check(text)
+    if check_length is not None:
+        check_length(text)
     if first is not None:
         return {"prompt": plain.unmarked(text, first), "prompt_token_ids": plain.token_ids(text, first)}
     # The template has already written all special tokens, including those at the start.

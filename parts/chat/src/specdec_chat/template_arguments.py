@@ -1,11 +1,11 @@
-"""Options of a conversation's prompt, and the variables that a chat template reads."""
+"""The arguments of a chat template: options of a conversation's prompt, and variables that the template reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from inspect import signature
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any
 
 from jinja2 import Environment, TemplateError, nodes
 from jinja2.ext import Extension
@@ -13,30 +13,11 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from transformers import PreTrainedTokenizerBase
 
-from specdec.config.compat import call_arguments
-from specdec.errors import ConfigError
+from specdec import ConfigError
+from specdec.interfaces import ChatOptions
 from specdec.messages import did_you_mean
 
-ContentFormat = Literal["auto", "string", "openai"]
-
-
-class ChatOptions(TypedDict, total=False):
-    """Options of a conversation's prompt, with the names and meanings of vLLM's `LLM.chat`."""
-
-    chat_template: str | None
-    """A Jinja template, or the name of one of the tokenizer's; None for the tokenizer's own."""
-    chat_template_content_format: ContentFormat
-    """What the template reads content as: text (`string`) or a list of parts (`openai`); `auto` finds out."""
-    add_generation_prompt: bool | None
-    """Whether the prompt ends where a new message begins; None: unless `continue_final_message`."""
-    continue_final_message: bool
-    """Whether the last message is continued."""
-    tools: list[dict[str, Any]] | None
-    """Functions that the model may call, as JSON schemas."""
-    chat_template_kwargs: Mapping[str, Any] | None
-    """Variables of the template, such as `enable_thinking`."""
-
-
+_FORMATS = ("auto", "string", "openai")
 _RESERVED = frozenset(signature(PreTrainedTokenizerBase.apply_chat_template).parameters) - {"documents"}
 _GLOBALS = frozenset({"messages", "raise_exception", "strftime_now"})
 """Names that `transformers` gives to every template."""
@@ -44,7 +25,7 @@ _GLOBALS = frozenset({"messages", "raise_exception", "strftime_now"})
 
 def template_arguments(
     tokenizer: PreTrainedTokenizerBase, given: Mapping[str, Any]
-) -> tuple[dict[str, Any], ContentFormat]:
+) -> tuple[dict[str, Any], str]:
     """Return the arguments of `apply_chat_template` and the format of content.
 
     Args:
@@ -54,11 +35,9 @@ def template_arguments(
     Raises:
         ConfigError: for a wrong option, and for one or a variable that would have no effect.
     """
-    compat = call_arguments("chat")
-    options: Any = {"chat_template_content_format": "auto", "continue_final_message": False}
-    options |= {name: value for name, value in given.items() if not compat.absorbs(name, value)}
+    options: Any = {"chat_template_content_format": "auto", "continue_final_message": False, **given}
     form, variables = options.pop("chat_template_content_format"), options.pop("chat_template_kwargs", None)
-    if form not in get_args(ContentFormat):
+    if form not in _FORMATS:
         raise ConfigError(f"chat_template_content_format = {form!r} must be 'auto', 'string' or 'openai'")
     if not isinstance(variables, Mapping | None):
         raise ConfigError(

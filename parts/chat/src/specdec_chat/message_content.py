@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specdec.errors import ConfigError
-from specdec.inputs.plain_text import texts
+from specdec import ConfigError
 from specdec.unicode import check_unicode
+from specdec_chat.plain_text import texts
 
 _TEXT_TYPES = ("text", "input_text", "output_text")
 

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 
 _FIRST_MARK, _LAST_MARK = 0xF0000, 0x10FFFD
 """Code points for private use: no tokenizer knows them."""

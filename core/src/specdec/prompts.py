@@ -1,22 +1,28 @@
-"""Prompts in the forms that callers give."""
+"""Prompts and conversations in the forms that callers give."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from specdec.errors import ConfigError
+from specdec.errors import ConfigError, ContextLengthError
 from specdec.unicode import check_unicode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["Prompt"]
 
 Prompt = str | list[int] | Mapping[str, Any]
 """Text, token ids, or `{"prompt_token_ids": [...]}`. Arrays and tensors of ids work as well."""
 
 _KEYS = ("prompt", "prompt_token_ids")
+_MIN_CHARS_PER_TOKEN = 16
 
 
 def as_prompts(given: object) -> list[Prompt]:
@@ -57,6 +63,19 @@ def text_and_ids(prompt: object) -> tuple[str | None, list[int] | None]:
     return text, None if ids is None else _ids(ids)
 
 
+def as_conversations(messages: object) -> Sequence[Any]:
+    """Return the conversations of one list of messages, or of several.
+
+    Raises:
+        ConfigError: if it is neither.
+    """
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise ConfigError(
+            f"messages must be a list of messages or of such lists, not {type(messages).__name__}: {messages!r}"
+        )
+    return [messages] if messages and isinstance(messages[0], Mapping) else messages
+
+
 @contextmanager
 def numbered(what: str, index: int, count: int) -> Iterator[None]:
     """Begin the errors about one of several prompts or conversations with its index."""
@@ -66,6 +85,32 @@ def numbered(what: str, index: int, count: int) -> Iterator[None]:
         if count == 1:
             raise
         raise type(error)(f"{what}[{index}]: {error}") from None
+
+
+class PromptLength:
+    """Maximum number of characters of a prompt, which is refused before it is tokenized.
+
+    Args:
+        tokenizer: the target's tokenizer.
+        max_model_len: maximum number of tokens of prompt and output.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_model_len: int) -> None:
+        longest = max(map(len, tokenizer.get_vocab()), default=1)
+        self._max_model_len = max_model_len
+        self.most_chars = max(longest, _MIN_CHARS_PER_TOKEN) * max_model_len
+
+    def check(self, text: str) -> None:
+        """Check a text: a token has at most as many characters as the longest one of the vocabulary.
+
+        Raises:
+            ContextLengthError: if it cannot fit.
+        """
+        if len(text) > self.most_chars:
+            raise ContextLengthError(
+                f"the prompt has {len(text)} characters and max_model_len is {self._max_model_len} tokens, which hold at most "
+                f"{self.most_chars}: shorten it or set truncate_prompt_tokens"
+            )
 
 
 def _ids(given: object) -> list[int]:
