@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec.engine.row_costs import RowCosts
+from specdec_adaptive.row_costs import RowCosts
 
 
 @pytest.fixture

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.speculation.top_k import TopK
     from specdec.engine.speculation.undeclared import undeclared
-    from specdec.engine.step_costs import ByCount, StepCosts
 
 __all__ = [
     "SEED_BITS",
     "BuiltEngine",
-    "ByCount",
     "Counter",
     "Delivery",
     "DraftError",
@@ -51,7 +49,6 @@ __all__ = [
     "SchedulerOutput",
     "Sequence",
     "Speculation",
-    "StepCosts",
     "TensorParallel",
     "TopK",
     "Vector",
@@ -90,6 +87,5 @@ __getattr__ = lazily(
         "speculation.speculation": "Speculation",
         "speculation.top_k": "TopK",
         "speculation.undeclared": "undeclared",
-        "step_costs": "ByCount StepCosts",
     },
 )

@@ -317,12 +317,9 @@ class Engine:
         )
         self.last_step = stats
         self.metrics.count_step(stats)
-        if (
-            scheduled.all_sample
-            and not scheduled.num_prompt_tokens
-            and any(s.expected for s in scheduled.sequences)
-        ):
-            self._scheduler.row_costs.observe(len(drafted), sum(drafted), times[-1] - times[0])
+        expected = next((s.expected for s in scheduled.sequences if s.expected is not None), None)
+        if expected is not None and scheduled.all_sample and not scheduled.num_prompt_tokens:
+            expected.observe_step(len(drafted), sum(drafted), times[-1] - times[0])
         if self._speculation is not None:
             # On a GPU, the verdict waits for the pass.
             self._speculation.guard.observe_target(times[4] - times[2])

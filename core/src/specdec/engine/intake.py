@@ -20,8 +20,6 @@ from specdec.config.compat import call_arguments
 from specdec.config.request_args import with_checked_args
 from specdec.config.resolve import ResolvedSpeculation
 from specdec.engine.detokenizer import IncrementalDetokenizer
-from specdec.engine.expected_tokens import ExpectedTokens
-from specdec.engine.prediction import Prediction
 from specdec.engine.process import check_process
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
@@ -29,7 +27,8 @@ from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, ContextLengthError, PluginError
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.chat import ChatTemplates
-from specdec.interfaces.grammar import Grammars
+from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
+from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import end_ids, make_rules
@@ -77,13 +76,17 @@ class Intake:
         except PluginError as error:
             raise ConfigError(f"SamplingParams: {error}") from error
 
-    def next_id(self) -> str:
-        """Return a unique request id."""
-        return f"{self._prefix}-{next(self._numbers)}"
+    @cached_property
+    def _expectations(self) -> Expectations:
+        return registry.part("expected_tokens", Expectations)()
 
     @cached_property
     def _chat_templates(self) -> ChatTemplates:
         return registry.part("chat_templates", ChatTemplates)()
+
+    def next_id(self) -> str:
+        """Return a unique request id."""
+        return f"{self._prefix}-{next(self._numbers)}"
 
     def conversation(self, messages: Items[Mapping[str, Any]], options: Mapping[str, Any]) -> dict[str, Any]:
         """Return a conversation as a prompt; see `ChatTemplates.prompt`. vLLM's options without effect here are left out.
@@ -153,7 +156,7 @@ class Intake:
         ids: TokenIds,
         params: SamplingParams,
         seed: int,
-        prediction: Prediction | None,
+        prediction: list[int],
     ) -> Sequence:
         limit = self._info.max_model_len
         end = limit if params.max_tokens is None else min(limit, len(ids) + params.max_tokens)
@@ -165,9 +168,7 @@ class Intake:
             assert self._tokenizer is not None, "checked before"
             grammar = self._grammars.compile(wanted, self._info, self._tokenizer)
         sequence.rules = make_rules(params, self._info, self._tokenizer, grammar)
-        is_known = grammar is not None or prediction is not None or params.allowed_token_ids
-        if is_known and params.speculative is not False:
-            sequence.expected = ExpectedTokens(params, grammar, prediction, end_ids(params, self._info))
+        sequence.expected = self._expected(params, grammar, prediction)
         if params.logprobs is not None:
             sequence.logprobs = LogprobRecord(
                 params.logprobs, self._text(ids, params, skips=params.skip_special_tokens)
@@ -180,11 +181,11 @@ class Intake:
         sequence.stop_checker = StopChecker(params, self._info.eos_token_ids, text)
         return sequence
 
-    def _prediction(self, params: SamplingParams) -> Prediction | None:
-        """Return the output that the caller expects, if any."""
+    def _prediction(self, params: SamplingParams) -> list[int]:
+        """Return the output that the caller expects; empty for none."""
         ids = params.prediction
         if not ids:
-            return None
+            return []
         if isinstance(ids, str):
             if self._tokenizer is None:
                 raise ConfigError(
@@ -193,7 +194,25 @@ class Intake:
             most = None if self._length is None else self._length.most_chars
             with self._turn:
                 ids = list(self._tokenizer(ids[:most], add_special_tokens=False)["input_ids"])
-        return Prediction(ids[: self._info.max_model_len])
+        return ids[: self._info.max_model_len]
+
+    def _expected(
+        self, params: SamplingParams, grammar: GrammarState | None, prediction: list[int]
+    ) -> ExpectedTokens | None:
+        """Return what is expected in a sample; None if nothing is, or if what drafts it is not installed.
+
+        Raises:
+            ConfigError: if it is not, and the caller predicts the output.
+        """
+        if params.speculative is False or not (grammar or prediction or params.allowed_token_ids):
+            return None
+        try:
+            expectations = self._expectations
+        except PluginError as error:
+            if prediction:
+                raise ConfigError(f"SamplingParams: prediction: {error}") from error
+            return None
+        return expectations.of_sample(params, grammar, prediction, end_ids(params, self._info))
 
     def _text(
         self, prompt: TokenIds, params: SamplingParams, *, skips: bool

@@ -7,7 +7,6 @@ from time import perf_counter
 
 from specdec.engine.containment import Contained
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.row_costs import RowCosts
 from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
@@ -45,7 +44,6 @@ class Scheduler:
         self._max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
         self._token_budget = max_num_batched_tokens
         self._speculation = speculation
-        self.row_costs = RowCosts()
         self.waiting = WaitingQueue(has_priorities=has_priorities)
         self.running: list[Sequence] = []
         self._without_room: Sequence | None = (
@@ -105,7 +103,7 @@ class Scheduler:
             if speculation is not None:
                 nodes = speculation.limit(sequence, None if is_decoding else 0)
             if is_decoding and sequence.expected is not None:
-                own[sequence] = _expected(sequence, nodes, self.row_costs.least_chance(num_running))
+                own[sequence] = _expected(sequence, nodes, num_running)
                 nodes = len(own[sequence]) or nodes
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             if chunk > 0:
@@ -232,7 +230,7 @@ class Scheduler:
         return SchedulerOutput(sequences, chunk_list, nodes_list, decoding, preempted, expected)
 
 
-def _expected(sequence: Sequence, most_proposed: int, least_chance: float) -> list[int]:
+def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[int]:
     """Return the tokens that are drafted for a sequence without the proposer.
 
     None if the proposer, which may draft `most_proposed` nodes, is likely to get more accepted. Its mean begins with one
@@ -243,7 +241,7 @@ def _expected(sequence: Sequence, most_proposed: int, least_chance: float) -> li
         return drafted
     with Contained(sequence, "drafting the tokens that its rules force"):
         room = sequence.max_num_tokens - sequence.num_tokens - 1
-        drafted = expected.draft(sequence.num_output_tokens, room, least_chance)
+        drafted = expected.draft(sequence.num_output_tokens, room, num_running)
     num_drafts = 1 + sequence.drafts.num_drafts - expected.num_drafts
     num_accepted = most_proposed + sequence.drafts.num_accepted_tokens - expected.num_accepted
     return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []

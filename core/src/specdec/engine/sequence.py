@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from specdec.engine.expected_tokens import ExpectedTokens
 from specdec.engine.metrics import DraftCounts
 from specdec.engine.speculation.shown import Shown, separate
 from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.expected_tokens import ExpectedTokens
 from specdec.interfaces.finish import FinishReason
 from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import RequestRules

@@ -4,7 +4,7 @@ Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that 
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
 `head` and `row_operations` (also for backends). What core leaves to packages of
-their own is in `part`, `chat`, `draft_depth`, `grammar`, `model_files` and
+their own is in `part`, `chat`, `draft_depth`, `expected_tokens`, `grammar`, `model_files` and
 `layer_states`. `SPECDEC_API` is the version of all these interfaces.
 """
 
@@ -18,6 +18,7 @@ from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampl
 from specdec.interfaces.draft_depth import DraftDepth, DraftedFor, MeasuredStep
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.draws import Draws, NoiseKeys
+from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, HostRows, PackedBatch, Segment
@@ -68,6 +69,8 @@ __all__ = [
     "DraftedFor",
     "DrawnNodes",
     "Draws",
+    "Expectations",
+    "ExpectedTokens",
     "FinishReason",
     "Form",
     "ForwardOutput",

@@ -1,11 +1,14 @@
-"""Adaptive drafting: measures how much drafting pays off, and decides again while the engine runs.
+"""Drafting as far as it pays: measures what drafts cost and bring, and decides again while the engine runs.
 
 `BatchSizeCosts` has what a depth costs and brings, by acceptance at each position, `RequestAcceptance` how a request differs
-from that. `AdaptiveDepth` chooses the depth with the highest throughput, `Backoff` when to try again.
-Part `draft_depth` of specdec.
+from that. `AdaptiveDepth` chooses the depth with the highest throughput, `Backoff` when to try again: part `draft_depth` of
+specdec. `MeasuredExpectations` drafts tokens that rules force or callers predict, without a proposer: part `expected_tokens`.
+`StepCosts` measures steps for both, and for proposers that choose among others.
 """
 
 from specdec_adaptive.adaptive_depth import AdaptiveDepth
 from specdec_adaptive.backoff import Backoff
+from specdec_adaptive.expected_tokens import MeasuredExpectations
+from specdec_adaptive.step_costs import ByCount, StepCosts
 
-__all__ = ["AdaptiveDepth", "Backoff"]
+__all__ = ["AdaptiveDepth", "Backoff", "ByCount", "MeasuredExpectations", "StepCosts"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from specdec.engine import StepCosts
 from specdec.interfaces import DraftDepth, DraftedFor, MeasuredStep
 from specdec_adaptive.batch_size_costs import BatchSizeCosts
 from specdec_adaptive.request_acceptance import RequestAcceptance, Spread
+from specdec_adaptive.step_costs import StepCosts
 
 _FIRST_DEPTH = 4
 """Depth of the first drafts, whose cost is unknown."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from specdec.engine import StepCosts
 from specdec_adaptive.backoff import Backoff
 from specdec_adaptive.mean import Mean
 from specdec_adaptive.position_acceptance import PositionAcceptance
+from specdec_adaptive.step_costs import StepCosts
 
 _FIRST_STEPS, _PLAIN_STEPS = 4, 3
 """Number of steps with nodes, and without drafts, before the first decision."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.engine.step_costs import StepCosts
+from specdec_adaptive.step_costs import StepCosts
 
 _HIGHEST, _MARGIN = 0.9, 1.25
 """Chances are those of the tokens that were chosen most often, and so overestimated."""

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specdec.engine.row_costs import RowCosts
+from specdec_adaptive.row_costs import RowCosts
 
 
 def measured(num_sequences: int, plain_s: float, row_s: float) -> RowCosts:

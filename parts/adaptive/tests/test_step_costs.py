@@ -6,7 +6,7 @@ from itertools import cycle
 
 import pytest
 
-from specdec.engine.step_costs import _MOST_COUNTS, ByCount, StepCosts, _least, _place
+from specdec_adaptive.step_costs import _MOST_COUNTS, ByCount, StepCosts, _least, _place
 
 
 def test_places_of_counts_are_in_order() -> None:
