@@ -69,6 +69,7 @@ def packages() -> list[Package]:
         "core",
         "bench",
         "cli",
+        "doctor",
         "drafting",
         "kernels",
         "samplers",

@@ -21,6 +21,7 @@ FOLDERS = (
     "bench",
     "core",
     "cli",
+    "doctor",
     "drafting",
     "kernels",
     "parts",

@@ -115,6 +115,7 @@ def test_core_alone_generates_what_it_generates_with_backends(
     environment.install(built["specdec-core"])
     alone, loaded = environment.run(code).splitlines()
     assert loaded == "[]"
+    environment.install(built["specdec-doctor"])
     said = environment.specdec("doctor").stdout
     assert re.search(r"backends\n +none +models run with torch alone.*pip install specdec-kernels", said)
     environment.install(built["specdec-kernels"], built["specdec-samplers"])

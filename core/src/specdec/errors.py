@@ -6,6 +6,10 @@ import threading
 import traceback
 from pathlib import Path
 
+__all__ = [
+    "ConfigError", "ContextLengthError", "EngineError", "ModelError", "PluginError", "described", "is_interrupt", "line_of",
+]  # fmt: skip
+
 _OURS = Path(__file__).parent
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specdec import PluginError, registry
-from specdec.cli.main import run
 
 ENTRY_POINTS = b"[specdec.proposers]\nlost = lost_module\n"
 METADATA = b"Metadata-Version: 2.1\nName: lost\nVersion: 1.0\n"
@@ -44,7 +42,7 @@ def test_the_plugins_of_all_others_are_found(site: Any, kind: str) -> None:
     files, reason = BROKEN[kind]
     folder = install_broken(site, files)
     names = {info.name for info in registry.installed()}
-    assert {"parrot", "strict", "plugins"} <= names
+    assert {"parrot", "strict", "transformers"} <= names
     assert "lost" not in names
     (package,) = registry.broken()
     assert package.path == str(folder)
@@ -70,20 +68,3 @@ def test_an_engine_that_looks_for_observers_warns(site: Any, caplog: pytest.LogC
     folder = install_broken(site, {"entry_points.txt": b"\xff"})
     registry.observers()
     assert f"the metadata in {folder} cannot be read" in caplog.text
-
-
-def test_plugins_check_and_doctor_name_it(
-    site: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPECDEC_PLUGINS", "parrot")
-    folder = install_broken(site, {"entry_points.txt": b"\xff"})
-    monkeypatch.setattr("specdec.registry.probe_many.probe_each", lambda infos, timeout_s: [])
-    monkeypatch.setattr("specdec.registry.probe_many.probe_many", lambda infos, timeout_s: [])
-    assert run(["plugins", "--check", "--json"]) == 1
-    (row,) = [row for row in json.loads(capsys.readouterr().out) if row["error"]]
-    assert (row["name"], row["group"], row["may_load"]) == (str(folder), "package", False)
-    assert "'utf-8' codec" in row["error"]
-    assert run(["plugins", "--check"]) == 1
-    assert f"\nthe metadata in {folder} cannot be read: UnicodeDecodeError" in capsys.readouterr().out
-    assert run(["doctor", "--json"]) == 1
-    assert "'utf-8' codec" in json.loads(capsys.readouterr().out)["plugins"][f"package {folder}"]

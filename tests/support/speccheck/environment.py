@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -78,7 +77,8 @@ class Environment:
         )
 
     def methods(self) -> list[str]:
-        """The methods that `specdec plugins` lists."""
-        done = self.specdec("plugins", "--json")
-        assert done.returncode == 0, done.stderr
-        return [row["name"] for row in json.loads(done.stdout) if row["group"] == "specdec.proposers"]
+        """The installed methods."""
+        code = (
+            "from specdec import registry; print(*(i.name for i in registry.installed('specdec.proposers')))"
+        )
+        return self.run(code).split()

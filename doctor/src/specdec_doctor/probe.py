@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from specdec import registry
-from specdec.errors import PluginError
-from specdec.registry.plugin_info import Group, PluginInfo
+from specdec import PluginError, registry
+from specdec.registry import Group, PluginInfo
 
 
 @dataclass(frozen=True)
