@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from specdec_drafting.passes import Piece, run
     from specdec_drafting.proposer import DraftingProposer, RowsProposer, StepDrafter
     from specdec_drafting.request_rows import RequestRows
+    from specdec_drafting.request_slots import RequestSlots
     from specdec_drafting.target_rows import TargetRows
     from specdec_drafting.vocabulary import DraftVocabulary, equal_vocabulary, reduced_vocabulary
 
@@ -44,6 +45,7 @@ __all__ = [
     "Piece",
     "Place",
     "RequestRows",
+    "RequestSlots",
     "RowsProposer",
     "StepDrafter",
     "TargetRows",
@@ -79,6 +81,7 @@ _HOME = {
     "RowsProposer": "specdec_drafting.proposer",
     "StepDrafter": "specdec_drafting.proposer",
     "RequestRows": "specdec_drafting.request_rows",
+    "RequestSlots": "specdec_drafting.request_slots",
     "TargetRows": "specdec_drafting.target_rows",
     "DraftVocabulary": "specdec_drafting.vocabulary",
     "equal_vocabulary": "specdec_drafting.vocabulary",

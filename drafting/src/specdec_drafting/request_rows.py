@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from specdec.interfaces import DraftHead, LayerShape, ProposeBatch, Runner, TokenIds
-from specdec.runner import SlotPool
 from specdec_drafting.passes import Int64s, Piece
+from specdec_drafting.request_slots import RequestSlots
 from specdec_drafting.request_state import RequestState
 from specdec_drafting.vocabulary import DraftVocabulary
 
@@ -50,7 +50,7 @@ class RequestRows:
         self._runner, self._vocabulary = runner, vocabulary
         self._prefix_block_size, self._max_len = prefix_block_size, max_len
         self._are_states_alone = are_states_alone
-        self._made: SlotPool | None = None
+        self._made: RequestSlots | None = None
         self.states: dict[str, RequestState] = {}
         self.num_stages = 1
         self.reads_states = are_states_alone or isinstance(runner.module, DraftHead)
@@ -62,11 +62,11 @@ class RequestRows:
                 runner.cache.allocate(_carry_layer(stage), shape)
 
     @property
-    def pool(self) -> SlotPool:
+    def pool(self) -> RequestSlots:
         """The slot allocator; created with the first request, because the cache is allocated after loading."""
         if self._made is None:
             size = 0 if self._runner.states is not None else self._prefix_block_size
-            self._made = SlotPool(self._runner.cache, size)
+            self._made = RequestSlots(self._runner.cache, size)
         return self._made
 
     def num_rows(self, state: RequestState, stage: int = 0) -> int:

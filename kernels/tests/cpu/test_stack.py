@@ -13,15 +13,13 @@ from specdec.interfaces import (
     ChainRules,
     ChainWork,
     ForwardOutput,
-    KVCache,
-    LayerShape,
     NewRows,
     PackedBatch,
     Segment,
 )
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.temperature import apply_temperature_and_truncation
-from specdec.runner import ModuleRunner, SlotPool, in_inference_mode
+from specdec.runner import ModuleRunner, in_inference_mode
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cpu.rows.noise import race
 
@@ -267,41 +265,6 @@ def test_the_law_of_a_drawn_chain_is_the_one_its_tokens_came_from(temperature):
             first, torch.softmax(logits[0, :50] / temperature, -1), rtol=1e-5, atol=1e-7
         )
     torch.testing.assert_close(chains.draft_probs.sum(-1), torch.ones(1, 3))
-
-
-def test_slots_grow_move_and_come_back():
-    cache = KVCache(12 * 16, torch.device("cpu"))
-    cache.allocate(0, LayerShape(1, 2, 2, torch.float32))
-    pool = SlotPool(cache)
-    assert pool.reserve("a", 20, 0)
-    first = pool.first_slot("a")
-    cache.keys[0][first : first + 20] = torch.arange(20.0)[:, None, None]
-    assert pool.reserve("b", 17, 0)
-    assert pool.first_slot("b") >= first + 32
-    assert pool.reserve("a", 90, 20)  # has to move past b
-    moved = pool.first_slot("a")
-    assert moved != first
-    assert cache.keys[0][moved : moved + 20, 0, 0].tolist() == list(range(20))
-    assert not pool.reserve("c", 200, 0)
-    assert pool.first_slot("a") == moved
-    pool.release("a")
-    pool.release("a")
-    pool.release("b")
-    assert pool.reserve("c", 192, 0)
-
-
-def test_headroom_is_given_back_before_a_request_goes_without():
-    cache = KVCache(64 * 16, torch.device("cpu"))
-    cache.allocate(0, LayerShape(1, 2, 2, torch.float32))
-    pool = SlotPool(cache)
-    for request in range(16):
-        assert pool.reserve(f"{request}", 40, 0)
-        first = pool.first_slot(f"{request}")
-        cache.keys[0][first : first + 40] = request
-    assert not pool.reserve("late", 17 * 16, 0)
-    for request in range(16):
-        first = pool.first_slot(f"{request}")
-        assert (cache.keys[0][first : first + 40] == request).all()
 
 
 @pytest.mark.parametrize(("path", "form"), [("one call", 0), ("torch", 1), ("own forward", 2)])

@@ -36,10 +36,8 @@ class KVManager:
         resume: Resume | None = None,
         states: LayerStates | None = None,
     ) -> None:
-        # Headroom stays: a proposer's cache has as many slots, and rows of drafts besides, so it is full before.
-        self._pool = SlotPool(
-            cache, block_size if is_prefix_cached else 0, block_size=block_size, reclaims=False
-        )
+        # Headroom is not reclaimed: a proposer's cache has as many slots, and rows of drafts besides, so it is full before.
+        self._pool = SlotPool(cache, block_size if is_prefix_cached else 0, block_size=block_size)
         self._resume = resume
         self._states = states
 

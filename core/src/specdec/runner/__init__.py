@@ -1,6 +1,6 @@
 """Runs one module on its own KV cache: the scorer's target, and the models and heads of proposers.
 
-A proposer gets a runner from `TargetHandle.make_runner`. It keeps each request's rows in a `SlotPool` over the runner's cache.
+A proposer gets a runner from `TargetHandle.make_runner`; `SlotPool` gives out the slots of a runner's cache.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Places the rows of requests in a KV cache, the target's or that of a proposer's model."""
+"""Places the rows of requests in a KV cache."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from specdec.interfaces.score_batch import SlotCache
 from specdec.runner.block_allocator import BlockAllocator
 from specdec.runner.prefix_cache import Ids, PrefixCache
-
-logger = logging.getLogger("specdec")
 
 _BLOCK_SIZE = 16
 _HEADROOM_BLOCKS = 16
@@ -33,32 +30,24 @@ class _Run:
 class SlotPool:
     """Gives each request one contiguous run of cache slots, which grows with the request and moves if necessary.
 
-    Runs have headroom, which can be reclaimed when another request needs the room. Until published rows are overwritten,
-    a later request with the same prefix can reuse them.
+    Runs have headroom. Until published rows are overwritten, a later request with the same prefix can reuse them.
+    For models of proposers there is `specdec_drafting.RequestSlots`.
 
     Args:
         cache: the cache of the model.
         prefix_block_size: ids per prefix cache block (`TargetInfo.prefix_block_size`); 0 disables prefix reuse.
         block_size: ids per block without prefix reuse.
-        reclaims: whether headroom is reclaimed.
     """
 
     def __init__(
-        self,
-        cache: SlotCache,
-        prefix_block_size: int = 0,
-        *,
-        block_size: int = _BLOCK_SIZE,
-        reclaims: bool = True,
+        self, cache: SlotCache, prefix_block_size: int = 0, *, block_size: int = _BLOCK_SIZE
     ) -> None:
         self._cache = cache
         self._block_size = prefix_block_size or block_size
         self._blocks = BlockAllocator(cache.num_slots // self._block_size)
         self._prefixes = PrefixCache(self._block_size)
         self._keeps_prefixes = prefix_block_size > 0
-        self._reclaims = reclaims
         self._runs: dict[Hashable, _Run] = {}
-        self._has_warned = False
 
     @property
     def num_slots(self) -> int:
@@ -88,8 +77,7 @@ class SlotPool:
         blocks = self._prefixes.match(ids, len(ids))
         num_slots = min(num_rows, len(blocks) * self._block_size + num_new)
         needed, most = (-(-count // self._block_size) for count in (num_slots, most_slots))
-        run = self._place(request_id, needed, most, blocks)
-        return None if run is None else len(run.keys) * self._block_size
+        return self._place(request_id, needed, most, blocks)
 
     def first_slot(self, request_id: Hashable) -> int:
         """Return the slot of position 0 of a request that has a run."""
@@ -99,39 +87,17 @@ class SlotPool:
         """Make room for `num_slots` rows of a request; returns False without changing its run if there is no room.
 
         Args:
-            request_id: the request; it gets a run if it has none.
+            request_id: the request.
             num_slots: total number of rows it needs.
             num_kept: rows that are copied if its run has to move.
         """
-        needed = -(-num_slots // self._block_size)
-        run = self._runs.get(request_id)
-        if run is None:
-            return self._place(request_id, needed, self._blocks.num_blocks) is not None
+        needed, run = -(-num_slots // self._block_size), self._runs[request_id]
         if needed > run.num_blocks and not self._grow(run, needed, num_kept):
-            self._trim()
-            if not self._grow(run, needed, num_kept):
-                return False
+            return False
         if needed > run.num_needed:
             self._prefixes.forget(run.start + run.num_needed, needed - run.num_needed)
         run.num_needed = needed
         return True
-
-    def resume(self, request_id: Hashable, ids: Ids) -> int | None:
-        """Give a request a new run with the rows of the longest cached prefix of its `ids` `[n]`.
-
-        Returns:
-            the number of its rows; 0, and it gets no run, if nothing is cached; None if there is no room.
-        """
-        self.release(request_id)
-        blocks = self._prefixes.match(ids, len(ids))
-        if not blocks:
-            return 0
-        run = self._place(request_id, len(blocks), self._blocks.num_blocks, blocks)
-        return None if run is None else len(run.keys) * self._block_size
-
-    def is_publishable(self, request_id: Hashable, num_rows: int) -> bool:
-        """Return whether the first `num_rows` rows of a request fill a block that has not been published."""
-        return self._keeps_prefixes and num_rows // self._block_size > len(self._runs[request_id].keys)
 
     def publish(self, request_id: Hashable, ids: Ids) -> None:
         """Publish the full blocks of a request's rows for prefix reuse.
@@ -139,7 +105,7 @@ class SlotPool:
         Args:
             request_id: the request.
             ids: `[n]` ids of its first n rows, always of one dtype. The last rows of a block need not be written yet
-                if the caller runs them again after `resume`.
+                if the caller runs them again after a later request has got them.
         """
         if not self._keeps_prefixes:
             return
@@ -149,60 +115,9 @@ class SlotPool:
             block_ids = ids[index * size : (index + 1) * size]
             run.keys.append(self._prefixes.publish(parent, block_ids, run.start + index))
 
-    def forget_from(self, request_id: Hashable, num_ids: int) -> None:
-        """Unpublish a request's rows behind its first `num_ids` ids, because other rows will overwrite them."""
-        run = self._runs.get(request_id)
-        if run is not None:
-            kept = num_ids // self._block_size
-            self._prefixes.forget(run.start + kept, max(0, len(run.keys) - kept))
-            del run.keys[kept:]
-
     def rewrite_from(self, request_id: Hashable, num_ids: int) -> None:
         """Note that a request computes its rows behind the first `num_ids` ids again, to the same values."""
         del self._runs[request_id].keys[num_ids // self._block_size :]
-
-    def gather_room(self, request_id: Hashable) -> None:
-        """Compact all runs so that all free blocks follow the run of a request, which can then grow.
-
-        The first slots of all requests change. This copies most of the cache; use it only when `reserve` has found
-        no room.
-        """
-        self._trim()
-        runs = sorted(self._runs.values(), key=lambda run: run.start)
-        growing = runs.index(self._runs[request_id])
-        start = 0
-        for run in runs[: growing + 1]:
-            self._move(run, start)
-            start += run.num_blocks
-        end = self._blocks.num_blocks
-        for run in reversed(runs[growing + 1 :]):
-            end -= run.num_blocks
-            self._move(run, end)
-
-    def _move(self, run: _Run, start: int) -> None:
-        """Move a run to blocks that are free or part of the run itself."""
-        if start == run.start:
-            return
-        count, size = run.num_blocks, self._block_size
-        self._blocks.free(run.start, count)
-        is_free = self._blocks.extend(start, count)
-        assert is_free, "a run is moved to where another lies"
-        own = range(run.start, run.start + count)
-        for block in range(start, start + count):
-            if block not in own:
-                self._prefixes.forget(block, 1)
-        self._cache.copy(run.start * size, start * size, count * size)
-        self._prefixes.move(run.start, start, len(run.keys))
-        run.start = start
-
-    def note_full(self, num_rows: int) -> None:
-        """Warn once that there is no room for a request of `num_rows` rows, which therefore gets no drafts."""
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "the draft's cache has no room for %d rows of a request beside those that run, so it gets no drafts (logged "
-                "once); num_gpu_blocks_override or gpu_memory_utilization make room, max_num_seqs has fewer run", num_rows,
-            )  # fmt: skip
 
     def release(self, request_id: Hashable) -> None:
         """Free a request's slots, if it has any. Its published rows stay reusable."""
@@ -210,20 +125,15 @@ class SlotPool:
         if run is not None:
             self._blocks.free(run.start, run.num_blocks)
 
-    def _place(
-        self, request_id: Hashable, needed: int, most: int, blocks: list[int] | None = None
-    ) -> _Run | None:
-        """Give a request a run, with headroom if possible, and copy the rows of cached blocks into it."""
+    def _place(self, request_id: Hashable, needed: int, most: int, blocks: list[int]) -> int | None:
+        """Give a request a run, with headroom if possible, and copy the rows of cached blocks into it; returns their number."""
         found = self._allocate(needed, most)
-        if found is None:
-            self._trim()
-            found = self._allocate(needed, most)
         if found is None:
             return None
         run = self._runs[request_id] = _Run(*found, needed, most)
         # Cached prefixes in the headroom stay valid until the request needs the headroom.
-        run.keys = self._prefixes.take_over(self._cache, blocks or [], run.start, needed)
-        return run
+        run.keys = self._prefixes.take_over(self._cache, blocks, run.start, needed)
+        return len(run.keys) * self._block_size
 
     def _grow(self, run: _Run, needed: int, num_kept: int) -> bool:
         """Extend a run, with headroom if possible."""
@@ -249,13 +159,6 @@ class SlotPool:
             if start is not None:
                 return start, wanted
         return None
-
-    def _trim(self) -> None:
-        """Free the headroom of all runs, if it is reclaimed."""
-        for run in self._runs.values() if self._reclaims else ():
-            if run.num_blocks > run.num_needed:
-                self._blocks.free(run.start + run.num_needed, run.num_blocks - run.num_needed)
-                run.num_blocks = run.num_needed
 
 
 def _sizes(needed: int, most: int) -> tuple[int, int]:

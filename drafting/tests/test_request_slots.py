@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from specdec.interfaces import KVCache, LayerShape
-from specdec.runner import SlotPool
+from specdec_drafting import RequestSlots
 
 SIZE, NUM_BLOCKS = 2, 36
 POISON = -1.0
@@ -39,7 +39,7 @@ class Requests(RuleBasedStateMachine):
     def make(self, keeps: bool) -> None:
         self.cache = cache_of()
         # A pool that keeps no prefixes has blocks of its own size.
-        self.pool = SlotPool(self.cache, SIZE if keeps else 0)
+        self.pool = RequestSlots(self.cache, SIZE if keeps else 0)
         self.keeps = keeps
         self.texts: dict[str, list[int]] = {}
         self.rows: dict[str, int] = {}
@@ -131,7 +131,7 @@ TestRequests = Requests.TestCase
 TestRequests.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
-def fill(pool: SlotPool, cache: KVCache, name: str, ids: list[int]) -> None:
+def fill(pool: RequestSlots, cache: KVCache, name: str, ids: list[int]) -> None:
     assert pool.reserve(name, len(ids), 0)
     first = pool.first_slot(name)
     cache.keys[0][first : first + len(ids), 0, 0] = torch.tensor(marks(ids))
@@ -141,7 +141,7 @@ def fill(pool: SlotPool, cache: KVCache, name: str, ids: list[int]) -> None:
 def test_what_is_used_again_stays_longest() -> None:
     """Of two texts the one that has been asked for again survives those that come after it."""
     cache = cache_of(3 * (3 + 16))
-    pool = SlotPool(cache, SIZE)
+    pool = RequestSlots(cache, SIZE)
     used, unused = [1, 2, 3, 4, 5, 6], [7, 8, 9, 7, 8, 9]
     for name, ids in (("a", used), ("b", unused)):
         fill(pool, cache, name, ids)
@@ -160,7 +160,7 @@ def test_what_is_used_again_stays_longest() -> None:
 
 def test_a_prefix_is_found_time_after_time_where_there_is_room_for_one_text_only() -> None:
     cache = cache_of(20)
-    pool = SlotPool(cache, SIZE)
+    pool = RequestSlots(cache, SIZE)
     ids = list(range(30))
     fill(pool, cache, "first", ids)
     pool.release("first")
@@ -173,7 +173,7 @@ def test_a_prefix_is_found_time_after_time_where_there_is_room_for_one_text_only
 
 def test_there_may_be_no_room_for_what_is_known() -> None:
     cache = cache_of(20)
-    pool = SlotPool(cache, SIZE)
+    pool = RequestSlots(cache, SIZE)
     fill(pool, cache, "first", list(range(30)))
     assert pool.resume("second", np.arange(30)) is None
     assert pool.resume("third", np.arange(1, 30)) == 0
@@ -184,10 +184,45 @@ def test_there_may_be_no_room_for_what_is_known() -> None:
 def test_a_text_that_arrived_in_pieces_is_known_whole() -> None:
     """Its run grew beyond its headroom; the next one must not lie over what it grew by."""
     cache = cache_of(400)
-    pool = SlotPool(cache, SIZE)
+    pool = RequestSlots(cache, SIZE)
     ids = list(range(120))
     for end in range(20, len(ids) + 1, 20):
         assert pool.reserve("first", end, max(0, end - 20))
     pool.publish("first", np.array(ids))
     pool.release("first")
     assert pool.resume("second", np.array(ids)) == len(ids)
+
+
+def test_slots_grow_move_and_come_back() -> None:
+    cache = KVCache(12 * 16, torch.device("cpu"))
+    cache.allocate(0, LayerShape(1, 2, 2, torch.float32))
+    pool = RequestSlots(cache)
+    assert pool.reserve("a", 20, 0)
+    first = pool.first_slot("a")
+    cache.keys[0][first : first + 20] = torch.arange(20.0)[:, None, None]
+    assert pool.reserve("b", 17, 0)
+    assert pool.first_slot("b") >= first + 32
+    assert pool.reserve("a", 90, 20)  # has to move past b
+    moved = pool.first_slot("a")
+    assert moved != first
+    assert cache.keys[0][moved : moved + 20, 0, 0].tolist() == list(range(20))
+    assert not pool.reserve("c", 200, 0)
+    assert pool.first_slot("a") == moved
+    pool.release("a")
+    pool.release("a")
+    pool.release("b")
+    assert pool.reserve("c", 192, 0)
+
+
+def test_headroom_is_given_back_before_a_request_goes_without() -> None:
+    cache = KVCache(64 * 16, torch.device("cpu"))
+    cache.allocate(0, LayerShape(1, 2, 2, torch.float32))
+    pool = RequestSlots(cache)
+    for request in range(16):
+        assert pool.reserve(f"{request}", 40, 0)
+        first = pool.first_slot(f"{request}")
+        cache.keys[0][first : first + 40] = request
+    assert not pool.reserve("late", 17 * 16, 0)
+    for request in range(16):
+        first = pool.first_slot(f"{request}")
+        assert (cache.keys[0][first : first + 40] == request).all()
