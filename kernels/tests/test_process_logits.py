@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.logits import RequestRules, RowBlock, apply_temperature_and_truncation, p_logits
-from specdec.logits.penalties import PenaltyRule
+from specdec.logits import RowBlock, apply_temperature_and_truncation, p_logits
 from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, process_logits
 from specdec_kernels.triton.process_logits.config import LaunchConfig
 from specdec_kernels.triton.process_logits.reference import process_logits_reference
+from specdec_samplers.rules import RequestRules
+from specdec_samplers.rules.penalties import PenaltyRule
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

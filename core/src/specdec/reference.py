@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from specdec.interfaces import LogitsRules
 from specdec.logits import RowBlock, p_logits
-from specdec.logits.rules import RequestRules
 from specdec.noise import exponentials
 from specdec.sampling_params import SamplingParams
 
@@ -28,7 +28,7 @@ def generate(
     propose: Propose,
     num_speculative_tokens: int,
     params: SamplingParams,
-    rules: RequestRules | None = None,
+    rules: LogitsRules | None = None,
 ) -> list[int]:
     """Return the tokens after `prompt`: `params.max_tokens` of them, drawn from the model's own distribution.
 

@@ -10,9 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from specdec import ConfigError
-from specdec.logits.pipeline import p_logits
-from specdec.logits.rows import RowBlock
-from specdec.logits.temperature import apply_temperature_and_truncation
+from specdec.interfaces.logits_rules import RowBlock
+from specdec.logits.pipeline import apply_temperature_and_truncation, p_logits
 from specdec.sampling_params import SamplingParams
 
 logit_rows = st.lists(

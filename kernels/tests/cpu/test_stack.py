@@ -18,7 +18,7 @@ from specdec.interfaces import (
     Segment,
 )
 from specdec.interfaces.draws import NoiseKeys
-from specdec.logits.temperature import apply_temperature_and_truncation
+from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.runner import ModuleRunner, in_inference_mode
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cpu.rows.noise import race

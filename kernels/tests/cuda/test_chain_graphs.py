@@ -11,7 +11,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.draws import EngineDraws
 from specdec.interfaces import ChainRules, ChainWork, PackedBatch
 from specdec.interfaces.draws import NoiseKeys
-from specdec.logits.temperature import apply_temperature_and_truncation
+from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import ChainGraphs
 

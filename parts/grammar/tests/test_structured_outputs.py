@@ -20,10 +20,10 @@ from specdec import CheckedDraft, ConfigError, Draft, DraftSampling, ProposeBatc
 from specdec.engine.draft_rows import constrain
 from specdec.engine.sequence import Sequence
 from specdec.interfaces import DrawnNodes
-from specdec.logits.rules import RequestRules
 from specdec.structured_outputs import StructuredOutputsParams
 from specdec_grammar import compiler
 from specdec_grammar.state import MatcherState, unpacked
+from specdec_samplers.rules import RequestRules
 
 WORDS = ["a", "b", "ab", "ba", "c", "abc", "<end>"]
 END = WORDS.index("<end>")

@@ -15,9 +15,9 @@ from specdec.engine.sequence import Sequence as Sample
 from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces import VerifyBatch
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.logits_rules import RowBlock
 from specdec.logits.logprobs import listings
 from specdec.logits.pipeline import p_logits
-from specdec.logits.rows import RowBlock
 from specdec_grammar.state import MatcherState
 
 Mutate = Callable[[pytest.MonkeyPatch], None]

@@ -25,7 +25,8 @@ from transformers.generation.logits_process import (
     TypicalLogitsWarper,
 )
 
-from specdec.logits import ProcessorRule, RowBlock
+from specdec.interfaces import RowBlock
+from specdec_samplers.rules import ProcessorRule
 
 _BLIND = (
     EpsilonLogitsWarper, EtaLogitsWarper, InfNanRemoveLogitsProcessor, LogitNormalization, MinPLogitsWarper,

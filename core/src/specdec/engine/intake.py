@@ -9,8 +9,7 @@ import threading
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -29,12 +28,14 @@ from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.chat import ChatTemplates
 from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
 from specdec.interfaces.grammar import Grammars, GrammarState
+from specdec.interfaces.logits_rules import LogitsRules, SamplingRules
+from specdec.interfaces.part import Part
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
-from specdec.logits.rules import end_ids, make_rules
 from specdec.prompts import Prompt, PromptLength, text_and_ids
 from specdec.sampling_params import SamplingParams
 
+PartType = TypeVar("PartType", bound=Part)
 SEED_BITS = 63
 
 
@@ -61,6 +62,7 @@ class Intake:
         self._info = info
         self._tokenizer = tokenizer
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
+        self._parts: dict[str, Part] = {}
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._has_priorities, self._speculation = has_priorities, speculation
@@ -68,21 +70,6 @@ class Intake:
         # Fast tokenizers (the Rust library) are thread-safe.
         is_shared = getattr(tokenizer, "is_fast", False)
         self._turn: AbstractContextManager[object] = nullcontext() if is_shared else threading.Lock()
-
-    @cached_property
-    def _grammars(self) -> Grammars:
-        try:
-            return registry.part("structured_outputs", Grammars)()
-        except PluginError as error:
-            raise ConfigError(f"SamplingParams: {error}") from error
-
-    @cached_property
-    def _expectations(self) -> Expectations:
-        return registry.part("expected_tokens", Expectations)()
-
-    @cached_property
-    def _chat_templates(self) -> ChatTemplates:
-        return registry.part("chat_templates", ChatTemplates)()
 
     def next_id(self) -> str:
         """Return a unique request id."""
@@ -92,8 +79,7 @@ class Intake:
         """Return a conversation as a prompt; see `ChatTemplates.prompt`. vLLM's options without effect here are left out.
 
         Raises:
-            ConfigError: as there, and if there is no tokenizer.
-            PluginError: if what applies chat templates is not installed.
+            ConfigError: as there, and if there is no tokenizer or what applies templates is not installed.
             EngineError: in a forked process; see `check_process`.
         """
         check_process()
@@ -101,9 +87,10 @@ class Intake:
             raise ConfigError("chat needs a tokenizer; pass tokenizer=")
         vllm = call_arguments("chat")
         options = {name: value for name, value in options.items() if not vllm.absorbs(name, value)}
+        templates = self._part("chat_templates", ChatTemplates, "chat")
         check_length = None if self._length is None else self._length.check
         with self._turn:
-            return self._chat_templates.prompt(self._tokenizer, messages, options, check_length)
+            return templates.prompt(self._tokenizer, messages, options, check_length)
 
     def prepare(
         self,
@@ -166,9 +153,11 @@ class Intake:
         grammar = None
         if wanted is not None:
             assert self._tokenizer is not None, "checked before"
-            grammar = self._grammars.compile(wanted, self._info, self._tokenizer)
-        sequence.rules = make_rules(params, self._info, self._tokenizer, grammar)
-        sequence.expected = self._expected(params, grammar, prediction)
+            grammars = self._part("structured_outputs", Grammars, "SamplingParams: structured_outputs")
+            grammar = grammars.compile(wanted, self._info, self._tokenizer)
+        ends = self._end_ids(params)
+        sequence.rules = self._rules(params, grammar, ends)
+        sequence.expected = self._expected(params, grammar, prediction, ends)
         if params.logprobs is not None:
             sequence.logprobs = LogprobRecord(
                 params.logprobs, self._text(ids, params, skips=params.skip_special_tokens)
@@ -180,6 +169,39 @@ class Intake:
         text = self._text(ids, params, skips=params.skip_special_tokens)
         sequence.stop_checker = StopChecker(params, self._info.eos_token_ids, text)
         return sequence
+
+    def _part(self, name: str, kind: type[PartType], needed_by: str) -> PartType:
+        """Return the part of specdec of that name, made once.
+
+        Raises:
+            ConfigError: if it is not installed; begins with `needed_by`.
+        """
+        if name not in self._parts:
+            try:
+                self._parts[name] = registry.part(name, kind)()
+            except PluginError as error:
+                raise ConfigError(f"{needed_by}: {error}") from error
+        return cast("PartType", self._parts[name])
+
+    def _end_ids(self, params: SamplingParams) -> set[int]:
+        """Return the ids that end a sample."""
+        ends = {*(() if params.is_endless else self._info.eos_token_ids), *(params.stop_token_ids or ())}
+        return {token_id for token_id in ends if 0 <= token_id < self._info.vocab_size}
+
+    def _rules(
+        self, params: SamplingParams, grammar: GrammarState | None, ends: set[int]
+    ) -> LogitsRules | None:
+        """Return the rules of a sample, or None if only temperature and truncation apply.
+
+        Raises:
+            ConfigError: if what applies them is not installed.
+        """
+        names = params.logits_rules
+        if grammar is None and not names:
+            return None
+        needed_by = f"SamplingParams: {', '.join(names or ['structured_outputs'])}"
+        rules = self._part("logits_rules", SamplingRules, needed_by)
+        return rules.of_sample(params, self._info, self._tokenizer, grammar, ends)
 
     def _prediction(self, params: SamplingParams) -> list[int]:
         """Return the output that the caller expects; empty for none."""
@@ -197,7 +219,7 @@ class Intake:
         return ids[: self._info.max_model_len]
 
     def _expected(
-        self, params: SamplingParams, grammar: GrammarState | None, prediction: list[int]
+        self, params: SamplingParams, grammar: GrammarState | None, prediction: list[int], ends: set[int]
     ) -> ExpectedTokens | None:
         """Return what is expected in a sample; None if nothing is, or if what drafts it is not installed.
 
@@ -207,12 +229,12 @@ class Intake:
         if params.speculative is False or not (grammar or prediction or params.allowed_token_ids):
             return None
         try:
-            expectations = self._expectations
-        except PluginError as error:
+            expectations = self._part("expected_tokens", Expectations, "SamplingParams: prediction")
+        except ConfigError:
             if prediction:
-                raise ConfigError(f"SamplingParams: prediction: {error}") from error
+                raise
             return None
-        return expectations.of_sample(params, grammar, prediction, end_ids(params, self._info))
+        return expectations.of_sample(params, grammar, prediction, ends)
 
     def _text(
         self, prompt: TokenIds, params: SamplingParams, *, skips: bool

@@ -13,8 +13,8 @@ from specdec.engine.speculation.shown import Shown, separate
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.expected_tokens import ExpectedTokens
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.logits_rules import LogitsRules
 from specdec.logits.logprobs import LogprobRecord
-from specdec.logits.rules import RequestRules
 from specdec.outputs import DraftStep
 from specdec.sampling_params import SamplingParams
 
@@ -126,7 +126,7 @@ class Sequence:
         self.has_proposals = True
         self.depth_state: Any = None
         """See `DraftedFor`."""
-        self.rules: RequestRules | None = None
+        self.rules: LogitsRules | None = None
         """Changes to its logits beyond temperature, top-k, top-p and min-p."""
         self.expected: ExpectedTokens | None = None
         """What is expected next without a proposer; None if nothing is."""

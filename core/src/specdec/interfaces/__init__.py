@@ -4,7 +4,7 @@ Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that 
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
 `head` and `row_operations` (also for backends). What core leaves to packages of
-their own is in `part`, `chat`, `draft_depth`, `expected_tokens`, `grammar`, `model_files` and
+their own is in `part`, `chat`, `draft_depth`, `expected_tokens`, `grammar`, `logits_rules`, `model_files` and
 `layer_states`. `SPECDEC_API` is the version of all these interfaces.
 """
 
@@ -26,6 +26,7 @@ from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.layer_states import LayerStates
+from specdec.interfaces.logits_rules import LogitsRules, RowBlock, SamplingRules
 from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE, done_once
@@ -34,7 +35,7 @@ from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, R
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
-from specdec.interfaces.score_batch import LogitsRules, ScoreBatch, ScoredSequence, SlotCache
+from specdec.interfaces.score_batch import ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
@@ -96,10 +97,12 @@ __all__ = [
     "RequestArgs",
     "RequestStats",
     "Resolve",
+    "RowBlock",
     "RowOperations",
     "Runner",
     "Sampler",
     "SamplerConfig",
+    "SamplingRules",
     "ScoreBatch",
     "ScoredSequence",
     "Scorer",

@@ -7,32 +7,13 @@ in every step. A scorer reads only the attributes named here and changes nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.logits_rules import LogitsRules
 from specdec.sampling_params import SamplingParams
-
-
-class LogitsRules(Protocol):
-    """Changes to a sample's logits beyond temperature, top-k, top-p and min-p; `specdec.logits.p_logits` makes them."""
-
-    @property
-    def is_on_host(self) -> bool:
-        """Whether the host has to see the logits, so that it waits for the device once more."""
-
-    def process(self, logits: torch.Tensor, block: Any) -> None:
-        """Begin with the rows `logits [n, V]` of a `specdec.logits.RowBlock`: change them by the caller's functions."""
-
-    def edits(self, block: Any, vocab_size: int) -> Any:
-        """Return the changes to single logits, as `specdec.logits.edits.Edits`; None if there are none."""
-
-    def mask(self, logits: torch.Tensor, block: Any) -> None:
-        """Then forbid in `logits` what a grammar forbids."""
-
-    def settle(self, before: torch.Tensor, after: torch.Tensor, best: list[float]) -> None:
-        """Give rows `after [n, V]` from which no token can be chosen, by their `best` logit `[n]`, the logits `before`."""
 
 
 class ScoredSequence(Protocol):

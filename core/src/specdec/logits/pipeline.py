@@ -1,15 +1,18 @@
-"""p-logits: the input of the samplers."""
+"""p-logits, the input of the samplers: rules, then temperature, then truncation by min-p, top-k and top-p."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
 import torch
 
-from specdec.logits.edits import make_edits
-from specdec.logits.rows import RowBlock
-from specdec.logits.temperature import apply_temperature_and_truncation
+from specdec.interfaces.logits_rules import RowBlock
+from specdec.interfaces.row_operations import Floats
+from specdec.interfaces.sent import sent
+from specdec.noise import row_operations
+from specdec.sampling_params import SamplingParams
 
 
 def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
@@ -20,22 +23,86 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
         blocks: one per request, in the order of the rows.
     """
     out = logits.float()
-    ends = list(accumulate(block.num_rows for block in blocks))
-    ruled = [
-        (b.rules, b, slice(end - b.num_rows, end)) for b, end in zip(blocks, ends, strict=True) if b.rules
-    ]
-    if ruled:
-        before, out = out, out.clone(memory_format=torch.contiguous_format)
-        for rules, block, rows in ruled:
-            rules.process(out[rows], block)
-        edits = [(rows.start, rules.edits(block, out.shape[1])) for rules, block, rows in ruled]
-        make_edits(out, [(first, each) for first, each in edits if each is not None])
-        on_host = [(rules, block, rows) for rules, block, rows in ruled if rules.is_on_host]
-        for rules, block, rows in on_host:
-            rules.mask(out[rows], block)
-        best = out.amax(-1).tolist() if on_host else []  # read once for all requests
-        for rules, _, rows in on_host:
-            rules.settle(before[rows], out[rows], best[rows])
+    ends = accumulate(block.num_rows for block in blocks)
+    ruled = [(slice(end - b.num_rows, end), b) for b, end in zip(blocks, ends, strict=True) if b.rules]
+    if ruled and (rules := ruled[0][1].rules) is not None:
+        out = rules.changed(out, ruled)
     return apply_temperature_and_truncation(
         out, [block.params for block in blocks], [block.num_rows for block in blocks]
     )
+
+
+def apply_temperature_and_truncation(
+    logits: torch.Tensor, params: list[SamplingParams], rows: list[int]
+) -> torch.Tensor:
+    """Apply temperature, min-p, top-k and top-p to logits `[R, V]`: ids without probability become -inf. `logits` is kept.
+
+    The order is vLLM's: temperature, min-p, top-k, top-p. Greedy rows are unchanged.
+
+    Args:
+        logits: `[R, V]` float32.
+        params: `[B]`, one per request.
+        rows: `[B]` number of consecutive logits rows of each request.
+    """
+    if all(p.is_greedy for p in params):
+        return logits
+    settings, operations = _by_row(params, rows, logits.shape[-1]), row_operations(logits.device)
+    at_once = operations.truncated(logits, settings)
+    if at_once is not None:
+        return at_once
+    temperature, min_p, top_k, top_p = _sent(settings, logits.device)
+    limits = torch.finfo(logits.dtype)
+    if isinstance(temperature, float):
+        out = operations.scaled(logits, min(max(temperature, limits.tiny), limits.max))
+    else:
+        out = operations.scaled_rows(logits, temperature.clamp(limits.tiny, limits.max))
+    if settings[1].any():
+        # p / p_max >= min_p, in logs; equal for the best id itself.
+        floor = out.amax(-1, keepdim=True) + torch.as_tensor(min_p).log()
+        out = out.masked_fill(out < floor, -torch.inf)
+    if (settings[2] < logits.shape[-1]).any():
+        out = _keep_top_k(out, top_k, settings[2])
+    if (settings[3] < 1.0).any():
+        out = operations.keep_top_p(out, top_p, settings[2].astype(np.int64))
+    return torch.where(torch.as_tensor(temperature) > 0.0, out, logits) if (settings[0] <= 0.0).any() else out
+
+
+def _by_row(params: list[SamplingParams], rows: list[int], vocab_size: int) -> Floats:
+    """Return temperature, min-p, top-k and top-p of each row, `[4, R]`; those of greedy rows change nothing."""
+    table = [
+        (0.0, 0.0, vocab_size, 1.0)
+        if p.is_greedy
+        else (p.temperature, p.min_p, p.top_k if 0 < p.top_k < vocab_size else vocab_size, p.top_p)
+        for p in params
+    ]
+    return np.ascontiguousarray(np.array(table).repeat(rows, 0).T)
+
+
+def _sent(settings: Floats, device: torch.device) -> list[float | torch.Tensor]:
+    """Return each parameter as a number if all rows have the same, else as `[R, 1]` on the device, sent together.
+
+    The temperature is in float64, the others in float32.
+    """
+    first = settings[:, 0]
+    if (settings == first[:, None]).all():
+        return [float(value) for value in first]
+    columns = sent(torch.from_numpy(settings), device)[:, :, None]
+    varied = [columns[0], *columns[1:].float()]
+    is_varied = (settings != first[:, None]).any(1)
+    return [varied[i] if is_varied[i] else float(first[i]) for i in range(len(first))]
+
+
+def _keep_top_k(logits: torch.Tensor, k: float | torch.Tensor, counts: Floats) -> torch.Tensor:
+    """Keep exactly the k highest; ties at the border go to the lowest ids."""
+    vocab_size = logits.shape[-1]
+    most = int(counts[counts < vocab_size].max())
+    best = logits.topk(most, -1).values
+    if isinstance(k, float):
+        border = best[..., -1:]
+    else:
+        border = best.gather(-1, k.long().clamp_max(most) - 1).masked_fill(k >= vocab_size, -torch.inf)
+    keep = logits > border
+    ties = logits == border
+    room = k - keep.sum(-1, keepdim=True)
+    keep |= ties & (ties.cumsum(-1) <= room)
+    return logits.masked_fill(~keep, -torch.inf)

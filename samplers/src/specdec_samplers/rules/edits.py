@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces.sent import sent_together
+from specdec.runner import sent_together
 
 if TYPE_CHECKING:
-    from specdec.logits.bans import AllowedIdsRule
+    from specdec_samplers.rules.bans import AllowedIdsRule
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from specdec.logits.edits import Edits, Points
-from specdec.logits.rows import RowBlock
+from specdec.interfaces import RowBlock
+from specdec_samplers.rules.edits import Edits, Points
 
 _MOST = 1e38
 """Larger biases do the same: no sum with a logit is infinite."""

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from speccheck.naive import Constraints, naive_logits
 
 from specdec import ConfigError, SamplingParams, TargetInfo
-from specdec.logits.bans import BadWordsRule
-from specdec.logits.edits import Edits
+from specdec.interfaces.logits_rules import RowBlock
 from specdec.logits.pipeline import p_logits
-from specdec.logits.rows import RowBlock
-from specdec.logits.rules import RequestRules, make_rules
+from specdec_samplers.rules import ParameterRules, RequestRules
+from specdec_samplers.rules.bans import BadWordsRule
+from specdec_samplers.rules.edits import Edits
 
 VOCAB = 12
 END = 11
@@ -57,8 +57,13 @@ RULES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def made_of(params: SamplingParams) -> RequestRules | None:
+    ends = {END, *(params.stop_token_ids or ())}
+    return ParameterRules().of_sample(params, INFO, None, None, ends)
+
+
 def rules_of(params: SamplingParams) -> RequestRules:
-    rules = make_rules(params, INFO, None, None)
+    rules = made_of(params)
     assert rules is not None
     return rules
 
@@ -231,7 +236,7 @@ def test_a_processor_may_force_an_id() -> None:
 
 
 def test_without_rules_there_is_nothing_to_apply() -> None:
-    assert make_rules(SamplingParams(temperature=0.3, top_k=4, seed=1, stop="x"), INFO, None, None) is None
+    assert made_of(SamplingParams(temperature=0.3, top_k=4, seed=1, stop="x")) is None
 
 
 def test_an_error_at_a_drafted_path_is_that_paths_own() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
 
-from specdec.interfaces.sent import sent
-from specdec.logits.edits import Edits, Points
-from specdec.logits.rows import RowBlock
+from specdec.runner import sent
+from specdec_samplers.rules.edits import Edits, Points
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+from specdec.interfaces import RowBlock
 
 
 class AllowedIdsRule:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from specdec.logits.edits import Edits, Points
-from specdec.logits.rows import RowBlock
-from specdec.sampling_params import SamplingParams
+from specdec import SamplingParams
+from specdec.interfaces import RowBlock
+from specdec_samplers.rules.edits import Edits, Points
 
 
 class PenaltyRule:

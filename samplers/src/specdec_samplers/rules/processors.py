@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from specdec.errors import is_interrupt
-from specdec.logits.rows import RowBlock
+from specdec.interfaces import RowBlock
 from specdec.sampling_params import LogitsProcessor, takes_prompt
 
 

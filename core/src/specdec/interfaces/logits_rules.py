@@ -1,0 +1,107 @@
+"""Sampling parameters beyond temperature and truncation: what a package that applies them does for core."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.grammar import GrammarState
+from specdec.interfaces.part import Part
+from specdec.interfaces.target import TargetInfo
+from specdec.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Consecutive logits rows of one request: the last committed token's row, then those of its drafted nodes."""
+
+    params: SamplingParams
+    nodes: Sequence[int] = ()
+    """Drafted token ids."""
+    parents: Sequence[int] | None = None
+    """Parent of each node, -1 for the last committed token; None for a chain."""
+    rules: LogitsRules | None = None
+    """Rules that change the logits beyond temperature and truncation; None for most requests."""
+    committed: TokenIds | None = None
+    """Committed tokens, prompt included; needed with `rules`."""
+    num_prompt_tokens: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the block."""
+        return len(self.nodes) + 1
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Committed tokens, prompt included."""
+        assert self.committed is not None
+        return self.committed
+
+    @property
+    def output_token_ids(self) -> TokenIds:
+        """Committed tokens after the prompt."""
+        return self.token_ids[self.num_prompt_tokens :]
+
+    def paths(self) -> list[tuple[int, ...]]:
+        """Return, for each row, the drafted tokens between the last committed token and the token the row predicts."""
+        paths: list[tuple[int, ...]] = [()]
+        for node, token_id in enumerate(self.nodes):
+            parent = node - 1 if self.parents is None else self.parents[node]
+            paths.append((*paths[parent + 1], token_id))
+        return paths
+
+
+class LogitsRules(ABC):
+    """Changes to one sample's logits beyond temperature, top-k, top-p and min-p, along its drafted paths.
+
+    A dead row is one from which no token can be chosen: all ids are forbidden, the logits are NaN, or a rule raised.
+    It keeps the target's logits and is recorded; the sample ends if a token has to be chosen from it.
+    """
+
+    grammar: GrammarState | None
+    """The sample's grammar; it applies last, so that nothing can allow what it forbids."""
+    dead_rows: dict[int, str]
+    """Reason for each dead row of the last block."""
+    causes: dict[int, BaseException]
+    """Exceptions that the caller's own functions raised, by row of the last block."""
+
+    @classmethod
+    @abstractmethod
+    def changed(cls, logits: torch.Tensor, blocks: Sequence[tuple[slice, RowBlock]]) -> torch.Tensor:
+        """Return the logits of a step with the changes of all requests that have rules.
+
+        Args:
+            logits: `[R, V]` float32; kept.
+            blocks: of these requests, each with its rows; their `rules` are of this class.
+        """
+
+
+class SamplingRules(Part):
+    """Part `logits_rules`: makes the rules of samples."""
+
+    @abstractmethod
+    def of_sample(
+        self,
+        params: SamplingParams,
+        info: TargetInfo,
+        tokenizer: PreTrainedTokenizerBase | None,
+        grammar: GrammarState | None,
+        end_ids: Collection[int],
+    ) -> LogitsRules | None:
+        """Return the rules of a sample without tokens, None if there are none; called from several threads.
+
+        Args:
+            params: the request's parameters.
+            info: facts about the target.
+            tokenizer: the target's, if it has one.
+            grammar: the sample's grammar, or None.
+            end_ids: the tokens that may end the sample.
+        """

@@ -1,0 +1,160 @@
+"""The rules by which a request's parameters change its logits, made once per sample."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+
+import torch
+
+from specdec import SamplingParams, TargetInfo
+from specdec.errors import described, is_interrupt
+from specdec.interfaces import GrammarState, LogitsRules, RowBlock, SamplingRules
+from specdec_samplers.rules.bans import AllowedIdsRule, MinTokensRule, bad_words_rule
+from specdec_samplers.rules.bias import BiasRule
+from specdec_samplers.rules.edits import Edits, make_edits
+from specdec_samplers.rules.penalties import PenaltyRule
+from specdec_samplers.rules.processors import ProcessorRule
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger("specdec")
+
+_NOTHING_ALLOWED = "no token is allowed: the sampling parameters exclude each other"
+
+
+class Rule(Protocol):
+    """Changes the logits of one request's rows."""
+
+    def add_to(self, edits: Edits, block: RowBlock) -> None:
+        """Add what changes in the rows of a block."""
+
+
+class RequestRules(LogitsRules):
+    """The rules of one sample, in the order they apply.
+
+    Args:
+        rules: the rules, in order.
+        grammar: the sample's grammar, or None.
+        processors: the caller's own functions, or None; they apply first.
+    """
+
+    def __init__(
+        self, rules: Sequence[Rule], grammar: GrammarState | None, processors: ProcessorRule | None = None
+    ) -> None:
+        self._rules = rules
+        self._processors = processors
+        self.grammar = grammar
+        self.dead_rows = {}
+        self.causes = {}
+
+    @classmethod
+    def changed(cls, logits: torch.Tensor, blocks: Sequence[tuple[slice, RowBlock]]) -> torch.Tensor:
+        """See `LogitsRules.changed`; whatever the number of requests, edits take a few operations and one transfer."""
+        ruled = [(cast("RequestRules", block.rules), block, rows) for rows, block in blocks]
+        out = logits.clone(memory_format=torch.contiguous_format)
+        for rules, block, rows in ruled:
+            rules._process(out[rows], block)
+        edits = [(rows.start, rules._edits(block, out.shape[1])) for rules, block, rows in ruled]
+        make_edits(out, [(first, each) for first, each in edits if each is not None])
+        on_host = [(rules, block, rows) for rules, block, rows in ruled if rules._is_on_host]
+        for rules, block, rows in on_host:
+            rules._mask(out[rows], block)
+        best = out.amax(-1).tolist() if on_host else []  # read once for all requests
+        for rules, _, rows in on_host:
+            rules._settle(logits[rows], out[rows], best[rows])
+        return out
+
+    @property
+    def _is_on_host(self) -> bool:
+        """Whether the host has to see the logits, and waits for the device: for the caller's functions, and for a grammar."""
+        return self.grammar is not None or self._processors is not None
+
+    def _process(self, logits: torch.Tensor, block: RowBlock) -> None:
+        """Begin with the rows `logits [n, V]` of a block: change them by the caller's functions."""
+        self.dead_rows, self.causes = {}, {}
+        with self._contained(block):
+            if self._processors is not None:
+                out, self.causes = self._processors.apply(logits, block)
+                logits.copy_(out)
+
+    def _edits(self, block: RowBlock, vocab_size: int) -> Edits | None:
+        """Return the changes to single logits; None if there are none."""
+        edits: Edits | None = None
+        with self._contained(block):
+            made = Edits(block.num_rows)
+            for rule in self._rules if not self.dead_rows else ():
+                rule.add_to(made, block)
+            self.dead_rows |= dict.fromkeys(made.leave_dead_rows(vocab_size), _NOTHING_ALLOWED)
+            edits = made
+        return edits
+
+    def _mask(self, logits: torch.Tensor, block: RowBlock) -> None:
+        """Then forbid in `logits` what a grammar forbids."""
+        with self._contained(block):
+            if self.grammar is not None:
+                self.grammar.mask(logits, block.nodes, block.parents)
+
+    @contextmanager
+    def _contained(self, block: RowBlock) -> Iterator[None]:
+        """Let an exception end only this sample: all its rows are dead."""
+        try:
+            yield
+        except BaseException as error:  # it must not affect other requests
+            if is_interrupt(error):
+                raise
+            reason = f"applying its sampling parameters failed: {described(error)}"
+            self.dead_rows, self.causes = dict.fromkeys(range(block.num_rows), reason), {}
+            logger.error("a request ends: %s", reason, exc_info=error)
+
+    def _settle(self, before: torch.Tensor, after: torch.Tensor, best: list[float]) -> None:
+        """Give rows `after [n, V]` from which no token can be chosen, by their `best` logit `[n]`, the logits `before`."""
+        for row, value in enumerate(best):
+            if row in self.causes:
+                self.dead_rows[row] = described(self.causes[row])
+            elif value == math.inf:  # a processor forces an id
+                after[row] = torch.where(after[row] == torch.inf, 0.0, -torch.inf)
+            elif not math.isfinite(value):
+                self.dead_rows[row] = _NOTHING_ALLOWED if value == -math.inf else "the logits are not numbers"
+            if row in self.dead_rows:
+                after[row] = before[row]
+
+
+class ParameterRules(SamplingRules):
+    """Makes rules of sampling parameters.
+
+    The order is vLLM's: whitelist, bad words, minimum length, bias, penalties. The logits processors apply before these,
+    the grammar after them.
+    """
+
+    name: ClassVar[str] = "logits_rules"
+
+    def of_sample(
+        self,
+        params: SamplingParams,
+        info: TargetInfo,
+        tokenizer: PreTrainedTokenizerBase | None,
+        grammar: GrammarState | None,
+        end_ids: Collection[int],
+    ) -> RequestRules | None:
+        """See `SamplingRules.of_sample`."""
+        rules: list[Rule] = []
+        processors = ProcessorRule(params.logits_processors) if params.logits_processors else None
+        if params.allowed_token_ids is not None:
+            rules.append(AllowedIdsRule(params.allowed_token_ids))
+        if params.bad_words:
+            assert tokenizer is not None
+            rules.append(bad_words_rule(tuple(params.bad_words), tokenizer))
+        if params.min_tokens and end_ids:
+            rules.append(MinTokensRule(params.min_tokens, sorted(end_ids)))
+        if params.logit_bias:
+            rules.append(BiasRule(params.logit_bias))
+        if params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0:
+            rules.append(PenaltyRule(params))
+        if not rules and grammar is None and processors is None:
+            return None
+        return RequestRules(rules, grammar, processors)
