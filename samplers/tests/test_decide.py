@@ -11,7 +11,7 @@ from lawcheck.exact import post_order
 from lawcheck.world import CHAINS, TREES, Drafts, World, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
-from specdec.samplers.tree import node_depths
+from specdec.samplers.paths import node_depths
 from specdec_kernels.cpu.verification.stops import compiled_stops
 from specdec_samplers.decide import decide
 from specdec_samplers.links import NO_NODE, Links

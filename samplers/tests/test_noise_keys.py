@@ -15,7 +15,7 @@ from speccheck.recorder import use_backends
 
 from specdec.interfaces import SamplerConfig, VerifyBatch
 from specdec.noise import Stream, node_word
-from specdec.samplers.tree import node_depths
+from specdec.samplers.paths import node_depths
 from specdec_kernels.cpu.rows.noise import first_uniforms, race_rows
 from specdec_samplers import verifier
 from specdec_samplers.block import BlockSampler

@@ -24,8 +24,8 @@ from specdec.interfaces import (
     Scores,
     VerifyBatch,
 )
+from specdec.samplers.paths import follow
 from specdec.samplers.strict import StrictSampler
-from specdec.samplers.tree import follow
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
 from specdec_samplers.block import BlockSampler, block_scheme
 from specdec_samplers.decide import decide

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from specdec import LLM, ConfigError, Draft, Scores
-from specdec.engine.scheduler_output import SchedulerOutput
+from specdec.engine.scheduler import SchedulerOutput
 from specdec.outputs import RequestOutput
 from specdec_server import Settings
 from specdec_server.key import KeyCheck

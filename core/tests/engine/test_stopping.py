@@ -14,8 +14,7 @@ from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, pro
 from specdec import FinishReason
 from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.sequence import Sequence
-from specdec.engine.stop_checker import StopChecker
-from specdec.engine.stop_strings import StopStrings
+from specdec.engine.stop_checker import StopChecker, StopStrings
 
 K = 6
 

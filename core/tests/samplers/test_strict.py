@@ -15,8 +15,8 @@ from speccheck.recorder import use_backends
 
 from specdec.interfaces import CheckedDraft, SamplerConfig, Scores, VerifyBatch
 from specdec.noise import exponentials
+from specdec.samplers.paths import follow, node_depths
 from specdec.samplers.strict import StrictSampler
-from specdec.samplers.tree import follow, node_depths
 from specdec.sampling_params import SamplingParams
 
 SAMPLER = StrictSampler(SamplerConfig())

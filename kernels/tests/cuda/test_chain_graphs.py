@@ -8,7 +8,7 @@ import torch
 from speccheck.recorder import Rerun, StandInAttention
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.draws import EngineDraws
+from specdec.engine.speculation.shown import EngineDraws
 from specdec.interfaces import ChainRules, ChainWork, PackedBatch
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation

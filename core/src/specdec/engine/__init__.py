@@ -8,7 +8,7 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.engine.build import BuiltEngine, assemble, make_sampler
-    from specdec.engine.check_verdict import problem_of
+    from specdec.engine.checks import problem_of
     from specdec.engine.detokenizer import IncrementalDetokenizer
     from specdec.engine.engine import Engine
     from specdec.engine.intake import SEED_BITS, Intake, signed
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from specdec.engine.openmp import release_threads
     from specdec.engine.ranks import TensorParallel
     from specdec.engine.request import Request
-    from specdec.engine.scheduler_output import SchedulerOutput
+    from specdec.engine.scheduler import SchedulerOutput
     from specdec.engine.sequence import Sequence
     from specdec.engine.speculation.check_draft import DraftError, check_draft, select_rows
     from specdec.engine.speculation.delivery import Delivery
-    from specdec.engine.speculation.draws import EngineDraws
-    from specdec.engine.speculation.guard import ProposerGuard
+    from specdec.engine.speculation.guard import ProposerGuard, undeclared
     from specdec.engine.speculation.opening import no_states, open_speculation
+    from specdec.engine.speculation.shown import EngineDraws
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.speculation.top_k import TopK
-    from specdec.engine.speculation.undeclared import undeclared
 
 __all__ = [
     "SEED_BITS",
@@ -68,7 +67,7 @@ __getattr__ = lazily(
     __name__,
     {
         "build": "BuiltEngine assemble make_sampler",
-        "check_verdict": "problem_of",
+        "checks": "problem_of",
         "detokenizer": "IncrementalDetokenizer",
         "engine": "Engine",
         "intake": "Intake SEED_BITS signed",
@@ -77,15 +76,14 @@ __getattr__ = lazily(
         "openmp": "release_threads",
         "ranks": "TensorParallel",
         "request": "Request",
-        "scheduler_output": "SchedulerOutput",
+        "scheduler": "SchedulerOutput",
         "sequence": "Sequence",
         "speculation.check_draft": "DraftError check_draft select_rows",
         "speculation.delivery": "Delivery",
-        "speculation.draws": "EngineDraws",
-        "speculation.guard": "ProposerGuard",
+        "speculation.shown": "EngineDraws",
+        "speculation.guard": "ProposerGuard undeclared",
         "speculation.opening": "no_states open_speculation",
         "speculation.speculation": "Speculation",
         "speculation.top_k": "TopK",
-        "speculation.undeclared": "undeclared",
     },
 )

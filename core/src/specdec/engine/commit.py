@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.engine.checks import NOT_NUMBERS
 from specdec.engine.containment import Contained, fail
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.scheduler_output import SchedulerOutput
+from specdec.engine.scheduler import SchedulerOutput
 from specdec.engine.sequence import Sequence
-from specdec.engine.soundness import NOT_NUMBERS
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.speculation.top_k import top_k_of
 from specdec.interfaces.draft import CheckedDraft

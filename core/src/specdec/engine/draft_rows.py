@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from specdec.engine.containment import Contained
-from specdec.engine.scheduler_output import SchedulerOutput
+from specdec.engine.scheduler import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.draft import CheckedDraft
 

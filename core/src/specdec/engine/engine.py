@@ -9,16 +9,14 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from specdec.engine.check_verdict import check_verdict
+from specdec.engine.checks import check_verdict, sound_rows
 from specdec.engine.commit import Committer, Outcome
 from specdec.engine.containment import Contained, output_of
 from specdec.engine.draft_rows import constrain, with_expected
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
-from specdec.engine.scheduler import Scheduler
-from specdec.engine.scheduler_output import SchedulerOutput
+from specdec.engine.scheduler import Scheduler, SchedulerOutput
 from specdec.engine.sequence import Sequence
-from specdec.engine.soundness import sound_rows
 from specdec.engine.speculation.check_draft import select_rows
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, described, is_interrupt, line_of

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -20,15 +22,29 @@ from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Wanted
 from specdec.runner.binding import register
 from specdec.runner.forms import choose_forms, warm_up
-from specdec.runner.inference import in_inference_mode
 from specdec.runner.layer_states import layer_states
 from specdec.runner.layers import decoder_layers
 from specdec.runner.linears import speed_up_linears
 from specdec.runner.own_forward import own_forwards
 from specdec.runner.sdpa import SdpaAttention
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
 _PROBE_ROWS = 16
 """Most rows of the pass that a module is probed with."""
+
+
+def in_inference_mode(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Run a function in torch's inference mode; unlike torch's decorator, free if the mode is already on."""
+    entering: Callable[Parameters, Result] = torch.inference_mode()(function)
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        run = function if torch.is_inference_mode_enabled() else entering
+        return run(*args, **kwargs)
+
+    return call
 
 
 class ModuleRunner:

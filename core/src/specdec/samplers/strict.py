@@ -11,9 +11,8 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
+from specdec.samplers.paths import follow_all, greedy_verdict, node_depths, raise_not_numbers
 from specdec.samplers.torch_sampler import TorchSampler
-from specdec.samplers.tree import node_depths
-from specdec.samplers.verdicts import follow_all, greedy_verdict, raise_not_numbers
 
 
 class StrictSampler(TorchSampler):

@@ -13,7 +13,7 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec.interfaces.logits_rules import RowBlock
 from specdec.interfaces.score_batch import ScoreBatch
-from specdec.samplers.tree import node_depths
+from specdec.samplers.paths import node_depths
 
 Int64s = npt.NDArray[np.int64]
 

@@ -11,8 +11,7 @@ import torch
 
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.draws import EngineDraws
-from specdec.engine.speculation.shown import Shown
+from specdec.engine.speculation.shown import EngineDraws, Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Set
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from operator import index as as_int
@@ -14,7 +15,6 @@ import torch
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.speculation.check_draft import DraftError, check_draft, check_vocab_map
 from specdec.engine.speculation.received import copied
-from specdec.engine.speculation.undeclared import undeclared
 from specdec.errors import PluginError, described, is_interrupt, line_of
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
@@ -281,3 +281,18 @@ class ProposerGuard:
                 "proposer %r %s (%s); output is not affected, this is logged once and counted",
                 self.name, what, message,
             )  # fmt: skip
+
+
+def undeclared(error: BaseException, capabilities: Set[Capability]) -> str:
+    """Return the remedy for an exception after a read of hidden states that were not declared, else "".
+
+    Args:
+        error: what the proposer raised. Undeclared states are None, so it speaks of a `NoneType`, and one of the functions
+            that it passed through reads the field.
+        capabilities: those that the proposer declares.
+    """
+    if Capability.HIDDEN_STATES in capabilities or "NoneType" not in described(error):
+        return ""
+    if any("hidden_states" in frame.f_code.co_names for frame, _ in traceback.walk_tb(error.__traceback__)):
+        return "to read batch.hidden_states declare Capability.HIDDEN_STATES"
+    return ""
