@@ -30,7 +30,7 @@ from transformers import PreTrainedModel
 
 from specdec import SamplingParams
 from specdec.engine_options import EngineOptions
-from specdec.llm import build
+from specdec.frontend import build
 from specdec.loading.target import load_target
 from specdec_kernels.cpu.loops.lanes import HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import Weights, compact, multiply

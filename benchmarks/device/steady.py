@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 from device.clock import synchronize
 from device.split import Borders, Split
 from specdec import EngineOptions, SamplingParams
+from specdec.frontend import build
 from specdec.interfaces.observer import StepStats
-from specdec.llm import build
 from specdec_bench.forward_probe import ForwardProbe
 
 _WARM_UP_STEPS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kit_subjects.toys import Chain, kit_config
 
-from specdec.llm import LLM
+from specdec import LLM
 from specdec_testing.support import generation
 from specdec_testing.support.subjects import path_of
 from specdec_testing.support.target import check_target

@@ -12,7 +12,7 @@ from time import perf_counter
 import torch
 
 from specdec import RequestOutput, SamplingParams
-from specdec.llm import build
+from specdec.frontend import build
 from specdec.loading import LoadedTarget
 from specdec_bench.contender import Contender
 from specdec_bench.conversation import Conversation, OnePrompt

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from specdec import LLM, RequestOutput, SamplingParams
-    from specdec.prompts import Prompt
+    from specdec.frontend import Prompt
 
 
 class Conversation:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from specdec import RequestOutput
-    from specdec.prompts import Prompt
+    from specdec.frontend import Prompt
 
 
 @hookimpl

@@ -12,9 +12,10 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.arguments import LLMOptions, SpeculativeOptions
-    from specdec.async_llm import AsyncLLM
     from specdec.engine_options import EngineOptions
     from specdec.errors import ConfigError, EngineError, ModelError, PluginError
+    from specdec.frontend.async_llm import AsyncLLM
+    from specdec.frontend.llm import LLM
     from specdec.hooks import hookimpl
     from specdec.interfaces import (
         SPECDEC_API,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         Verdict,
         VerifyBatch,
     )
-    from specdec.llm import LLM
     from specdec.outputs import CompletionOutput, DraftStep, Logprob, RequestMetrics, RequestOutput
     from specdec.sampling_params import SamplingParams
     from specdec.structured_outputs import StructuredOutputsParams
@@ -93,13 +93,13 @@ __getattr__ = lazily(
     __name__,
     {
         "arguments": "LLMOptions SpeculativeOptions",
-        "async_llm": "AsyncLLM",
+        "frontend.async_llm": "AsyncLLM",
         "engine_options": "EngineOptions",
         "errors": "ConfigError EngineError ModelError PluginError",
         "hooks": "hookimpl",
         "interfaces": "SPECDEC_API Capability CheckedDraft DeviceProposeBatch Draft DraftSampling FinishReason ProposeBatch "
         "Proposer ProposerConfig Sampler SamplerConfig ScoreBatch Scorer Scores TargetHandle TargetInfo Verdict VerifyBatch",
-        "llm": "LLM",
+        "frontend.llm": "LLM",
         "outputs": "CompletionOutput DraftStep Logprob RequestMetrics RequestOutput",
         "sampling_params": "SamplingParams",
         "structured_outputs": "StructuredOutputsParams",

@@ -71,7 +71,7 @@ class _Front:
 def test_the_model_is_made_where_it_works(monkeypatch):
     """OpenMP keeps a team for each thread that has worked in parallel: a second one takes the first one's processors."""
     makers = []
-    import specdec.async_llm as module
+    import specdec.frontend.async_llm as module
 
     def build(*arguments):
         makers.append(threading.current_thread().name)
@@ -94,7 +94,7 @@ def test_what_is_wrong_with_the_arguments_reaches_the_caller():
 
 COUNT = """
 import os, threading, time, torch
-from specdec.engine.openmp import release_threads
+from specdec.frontend.threads import release_threads
 torch.set_num_threads(3)
 def count(): return len(os.listdir("/proc/self/task"))
 def settled(number):

@@ -10,7 +10,7 @@ import pytest
 from speccheck.engines import scripted
 
 from specdec import AsyncLLM, ConfigError, EngineError, SamplingParams
-from specdec.async_llm import _Subscriber
+from specdec.frontend.async_llm import _Subscriber
 from specdec.outputs import RequestOutput
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)

@@ -14,7 +14,7 @@ import pytest
 from speccheck.engines import engine_of, greedy, make_llm, scripted
 
 from specdec import EngineError
-from specdec.engine.turns import Turns
+from specdec.frontend.threads import Turns
 
 NUM_THREADS = 6
 

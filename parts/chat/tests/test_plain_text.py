@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from specdec import ConfigError
-from specdec.prompts import PromptLength
+from specdec.frontend.prompts import PromptLength
 from specdec_chat.conversation import conversation_prompt
 
 TEMPLATES = {

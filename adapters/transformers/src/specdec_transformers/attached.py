@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 
 from specdec import ConfigError, EngineOptions
 from specdec.config import notice, read_mapping
-from specdec.engine import BuiltEngine, Intake, Metric
-from specdec.llm import build
+from specdec.engine import BuiltEngine, Metric
+from specdec.frontend import Intake, build
 from specdec.loading import load_target
 from specdec.runner import ATTENTION_NAME
 from specdec_transformers.weights import has_hooks, weights_state

@@ -14,7 +14,8 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from specdec import FinishReason
-from specdec.engine import Request, release_threads
+from specdec.engine import Request
+from specdec.frontend import release_threads
 from specdec_transformers.attached import Session, session_of
 from specdec_transformers.caller import arguments_of_generate
 from specdec_transformers.columns import Columns, joined

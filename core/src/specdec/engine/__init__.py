@@ -11,10 +11,8 @@ if TYPE_CHECKING:
     from specdec.engine.checks import problem_of
     from specdec.engine.detokenizer import IncrementalDetokenizer
     from specdec.engine.engine import Engine
-    from specdec.engine.intake import SEED_BITS, Intake, signed
     from specdec.engine.kv_manager import KVManager
     from specdec.engine.metrics import Counter, EngineMetrics, Gauge, Histogram, Metric, PerProposer, Vector
-    from specdec.engine.openmp import release_threads
     from specdec.engine.ranks import TensorParallel
     from specdec.engine.request import Request
     from specdec.engine.scheduler import SchedulerOutput
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.top_k import TopK
 
 __all__ = [
-    "SEED_BITS",
     "BuiltEngine",
     "Counter",
     "Delivery",
@@ -39,7 +36,6 @@ __all__ = [
     "Gauge",
     "Histogram",
     "IncrementalDetokenizer",
-    "Intake",
     "KVManager",
     "Metric",
     "PerProposer",
@@ -57,9 +53,7 @@ __all__ = [
     "no_states",
     "open_speculation",
     "problem_of",
-    "release_threads",
     "select_rows",
-    "signed",
     "undeclared",
 ]
 
@@ -70,10 +64,8 @@ __getattr__ = lazily(
         "checks": "problem_of",
         "detokenizer": "IncrementalDetokenizer",
         "engine": "Engine",
-        "intake": "Intake SEED_BITS signed",
         "kv_manager": "KVManager",
         "metrics": "Counter EngineMetrics Gauge Histogram Metric PerProposer Vector",
-        "openmp": "release_threads",
         "ranks": "TensorParallel",
         "request": "Request",
         "scheduler": "SchedulerOutput",

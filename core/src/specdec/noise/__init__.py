@@ -7,7 +7,7 @@ draw serves two decisions.
 """
 
 from specdec.noise.choice import row_operations
-from specdec.noise.keys import Stream, node_word
+from specdec.noise.keys import SEED_BITS, Stream, node_word, signed
 from specdec.noise.philox import exponentials, uniforms
 
-__all__ = ["Stream", "exponentials", "node_word", "row_operations", "uniforms"]
+__all__ = ["SEED_BITS", "Stream", "exponentials", "node_word", "row_operations", "signed", "uniforms"]

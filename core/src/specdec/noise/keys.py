@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+SEED_BITS = 63
+"""Bits of a seed that is made up."""
 _STREAM_BITS = 3
 
 
@@ -26,3 +28,9 @@ class Stream(IntEnum):
 def node_word(stream: Stream, node: int = 0) -> int:
     """Return the counter word for a stream and a node index (0 for the first drafted node's parent)."""
     return int(stream) | (node << _STREAM_BITS)
+
+
+def signed(seed: int) -> int:
+    """Return a seed of any size as a signed 64-bit number, the type of the noise's keys."""
+    low = seed & (2**64 - 1)
+    return low - 2**64 if low >= 2**63 else low

@@ -13,7 +13,7 @@ import torch
 
 from specdec import RequestOutput, SamplingParams
 from specdec.engine import Engine
-from specdec.llm import build
+from specdec.frontend import build
 from specdec.loading import LoadedTarget
 from specdec_bench.prompt_file import ChatPrompt
 from specdec_train.answers.state_recorder import CLASS_PATH, StateRecorder

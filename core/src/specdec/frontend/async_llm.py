@@ -19,18 +19,17 @@ from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.build import BuiltEngine
-from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
-from specdec.engine.openmp import release_threads
-from specdec.engine.process import check_process
 from specdec.engine.request import Request
 from specdec.engine.step_engine import StepEngine
 from specdec.errors import ConfigError, EngineError
+from specdec.frontend.intake import Intake
+from specdec.frontend.llm import build
+from specdec.frontend.prompts import Prompt
+from specdec.frontend.threads import check_process, release_threads
 from specdec.interfaces.chat import ChatOptions
 from specdec.interfaces.target import TargetInfo
-from specdec.llm import build
 from specdec.outputs import RequestOutput
-from specdec.prompts import Prompt
 from specdec.sampling_params import SamplingParams
 
 logger = logging.getLogger("specdec")

@@ -19,11 +19,12 @@ from specdec.config.compat import call_arguments
 from specdec.config.request_args import with_checked_args
 from specdec.config.resolve import ResolvedSpeculation
 from specdec.engine.detokenizer import IncrementalDetokenizer
-from specdec.engine.process import check_process
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, ContextLengthError, PluginError
+from specdec.frontend.prompts import Prompt, PromptLength, text_and_ids
+from specdec.frontend.threads import check_process
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.chat import ChatTemplates
 from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
@@ -32,11 +33,10 @@ from specdec.interfaces.logits_rules import LogitsRules, SamplingRules
 from specdec.interfaces.part import Part
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
-from specdec.prompts import Prompt, PromptLength, text_and_ids
+from specdec.noise import SEED_BITS, signed
 from specdec.sampling_params import SamplingParams
 
 PartType = TypeVar("PartType", bound=Part)
-SEED_BITS = 63
 
 
 class Intake:
@@ -322,9 +322,3 @@ class Intake:
                 f"the prompt has {num_prompt_tokens} tokens, max_tokens is {max_tokens} and max_model_len is {limit}: shorten "
                 f"the prompt, or ask for at most {limit - num_prompt_tokens} tokens"
             )
-
-
-def signed(seed: int) -> int:
-    """Return a seed of any size as a signed 64-bit number, the type of the noise's keys."""
-    low = seed & (2**64 - 1)
-    return low - 2**64 if low >= 2**63 else low

@@ -19,22 +19,20 @@ from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.engine.build import BuiltEngine, assemble, resolve_speculation
-from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
-from specdec.engine.openmp import release_threads
-from specdec.engine.process import check_process, enter_process, is_fork
 from specdec.engine.ranks import TensorParallel
 from specdec.engine.request import Request
 from specdec.engine.step_engine import StepEngine
-from specdec.engine.turns import Turns
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, EngineError
+from specdec.frontend.intake import Intake
+from specdec.frontend.prompts import Prompt, as_conversations, as_prompts, numbered
+from specdec.frontend.threads import Turns, check_process, enter_process, is_fork, release_threads
 from specdec.interfaces.chat import ChatOptions
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler
 from specdec.loading.target import locate
 from specdec.outputs import RequestOutput
-from specdec.prompts import Prompt, as_conversations, as_prompts, numbered
 from specdec.sampling_params import SamplingParams
 
 Item = TypeVar("Item")

@@ -1,0 +1,19 @@
+"""`LLM` and `AsyncLLM`: what callers give becomes requests of an engine, on their threads or on its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
+
+if TYPE_CHECKING:
+    from specdec.frontend.intake import Intake
+    from specdec.frontend.llm import build
+    from specdec.frontend.prompts import Prompt
+    from specdec.frontend.threads import release_threads
+
+__all__ = ["Intake", "Prompt", "build", "release_threads"]
+
+__getattr__ = lazily(
+    __name__, {"intake": "Intake", "llm": "build", "prompts": "Prompt", "threads": "release_threads"}
+)
