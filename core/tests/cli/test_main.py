@@ -76,8 +76,8 @@ def test_a_command_runs_and_has_help(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["helo"], "there is no command 'helo': did you mean 'hello'? Commands: "),
-        (["zzzz"], "there is no command 'zzzz'. Commands: "),
+        (["helo"], "there is no command 'helo': did you mean 'hello'? Installed commands: "),
+        (["zzzz"], "there is no command 'zzzz'. Installed commands: "),
         (["--colour"], "No such option: --colour"),
         (["hello", "--cuont", "2"], "No such option: --cuont"),
         (["hello", "--count", "two"], "Invalid value for '--count': "),
@@ -99,12 +99,12 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
 
 
 def test_an_official_command_of_another_package_names_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    site: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SPECDEC_PLUGINS", "")  # as if only core were installed
+    site.install("specdec-server", {"commands": {}}, {}, version="0")  # found before the real one
     assert run(["serve"]) == 2
-    assert capsys.readouterr().err == (
-        "specdec: error: command 'serve' is not installed: pip install specdec-server\n"
+    assert capsys.readouterr().err.startswith(
+        "specdec: error: command 'serve' is not installed: pip install specdec-server. Installed commands: "
     )
 
 

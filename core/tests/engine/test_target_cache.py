@@ -14,7 +14,7 @@ from speccheck.on_target import NoiseConfig, OnTarget, Straying
 
 from specdec import LLM, ConfigError, ModelError, PluginError
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.speculation.capabilities import check_capabilities
+from specdec.engine.speculation.opening import check_capabilities
 from specdec.interfaces import Capability
 from specdec.scorers.transformers import TransformersScorer
 from specdec_hosting import HostTarget, open_proposer

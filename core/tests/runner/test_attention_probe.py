@@ -10,7 +10,7 @@ from speccheck.multimodal import SERVED
 
 from specdec.interfaces.attention import AttentionNeeds
 from specdec.interfaces.kv_cache import KVCache
-from specdec.runner.attention_probe import disagreement
+from specdec.runner.attention_choice import disagreement
 from specdec.runner.sdpa import SdpaAttention
 
 NEEDS = AttentionNeeds(torch.device("cpu"), torch.float32, False, False)

@@ -20,8 +20,7 @@ from specdec.interfaces import (
     Segment,
 )
 from specdec.runner import SdpaAttention
-from specdec.runner.attention_choice import choose_attention
-from specdec.runner.attention_probe import _shapes, disagreement
+from specdec.runner.attention_choice import _shapes, choose_attention, disagreement
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.backend import TritonBackend
 from specdec_kernels.triton.paged_attention import paged_attention

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from specdec import registry
-from specdec.errors import ConfigError, PluginError
+from specdec.errors import PluginError
 from specdec.registry import Group, PluginInfo
 from specdec.registry.catalogue import known_commands
 
@@ -39,14 +38,12 @@ class PluginCommands(TyperGroup):
         """Import and return the command that the first argument names, with the other arguments.
 
         Raises:
-            ConfigError: if there is none of that name; names the package that provides it, or the nearest command.
-            PluginError: if it cannot be loaded.
+            PluginError: if there is none of that name (names the package that provides it, or the nearest command), or if it
+                cannot be loaded.
         """
         name, *rest = args
         if name.startswith("-"):
             return super().resolve_command(ctx, args)
-        if name not in self.list_commands(ctx):
-            raise ConfigError(_unknown_command(name, self.list_commands(ctx)))
         return name, load_command(name), rest
 
 
@@ -69,11 +66,3 @@ def load_command(name: str) -> Command:
 def _line_of_help(info: PluginInfo) -> str:
     official = known_commands()
     return official[info.name][1] if info.name in official else info.summary
-
-
-def _unknown_command(name: str, commands: list[str]) -> str:
-    if name in known_commands():
-        return f"command {name!r} is not installed: pip install {known_commands()[name][0]}"
-    nearest = get_close_matches(name, commands, n=1, cutoff=0.6)
-    hint = f": did you mean {nearest[0]!r}?" if nearest else "."
-    return f"there is no command {name!r}{hint} Commands: {', '.join(commands)}"

@@ -41,20 +41,18 @@ class Checkpoint:
         return read_mapping_of(file)
 
     @cached_property
-    def tensor_names(self) -> frozenset[str]:
-        """The names of all tensors, from the index or headers of safetensors files; empty if there are none."""
+    def tensor_files(self) -> Mapping[str, Path]:
+        """The file of each tensor, from the index or headers of safetensors files; empty if there are none."""
         if not self.directory.is_dir():
-            return frozenset()
+            return {}
         index = self.directory / "model.safetensors.index.json"
         if index.is_file():
             weight_map = read_mapping_of(index).get("weight_map")
             if not isinstance(weight_map, dict):
                 raise ConfigError(f"{index} has no 'weight_map' from tensors to files: fetch it again")
-            return frozenset(weight_map)
-        names: set[str] = set()
-        for file in sorted(self.directory.glob("*.safetensors")):
-            names.update(_header(file))
-        return frozenset(names - {"__metadata__"})
+            return {name: self.directory / file for name, file in weight_map.items()}
+        files = sorted(self.directory.glob("*.safetensors"))
+        return {name: file for file in files for name in _header(file) if name != "__metadata__"}
 
     @property
     def directory(self) -> Path:

@@ -88,7 +88,7 @@ def _trained_tokens(facts: DraftFacts, *, is_needed: bool) -> int | None:
 
 def _num_heads(pattern: str, draft: Checkpoint) -> int:
     """Return the number of heads in a draft's weights; its configuration may state fewer."""
-    found = (re.fullmatch(pattern, name) for name in draft.tensor_names)
+    found = (re.fullmatch(pattern, name) for name in draft.tensor_files)
     return max((int(match[1]) + 1 for match in found if match), default=0)
 
 

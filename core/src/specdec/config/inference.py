@@ -6,7 +6,7 @@ contents of a checkpoint take precedence over the spelling of its path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -148,14 +148,14 @@ def _recognised(checkpoint: Checkpoint) -> KnownMethod | None:
     for method in methods:
         if config.get("model_type") in method.model_types or any(key in config for key in method.config_keys):
             return method
-    names = checkpoint.tensor_names
+    names = checkpoint.tensor_files.keys()
     return next(
         (method for method in methods if any(_has(names, alternative) for alternative in method.tensors)),
         None,
     )
 
 
-def _has(names: frozenset[str], patterns: tuple[str, ...]) -> bool:
+def _has(names: Collection[str], patterns: tuple[str, ...]) -> bool:
     return all(
         any(fnmatchcase(name, pattern.removeprefix("!")) for name in names) != pattern.startswith("!")
         for pattern in patterns

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from specdec.registry.catalogue import KnownMethod, known_method, known_methods, official_packages
+from specdec.registry.catalogue import (
+    KnownMethod,
+    known_commands,
+    known_method,
+    known_methods,
+    official_packages,
+)
 from specdec.registry.discovery import BrokenPackage
 from specdec.registry.plugin_info import Group, PluginInfo
 
@@ -36,7 +42,10 @@ def _remedies(group: Group) -> dict[str, str]:
     """Return what to do to have each plugin of a group that core knows without its package."""
     if group is Group.PROPOSERS:
         return {name: _remedy(known) for name, known in known_methods().items()}
-    return {name: f"pip install {package}" for name, package in official_packages(group).items()}
+    packages = official_packages(group)
+    if group is Group.COMMANDS:
+        packages = {name: package for name, (package, _) in known_commands().items()}
+    return {name: f"pip install {package}" for name, package in packages.items()}
 
 
 def _remedy(known: KnownMethod) -> str:

@@ -11,12 +11,11 @@ import torch
 from specdec import registry
 from specdec.config import ResolvedSpeculation
 from specdec.engine.metrics import EngineMetrics
-from specdec.engine.speculation.capabilities import check_capabilities
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.guard import ProposerGuard
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
-from specdec.interfaces.capability import Capability
+from specdec.interfaces.capability import Capability, are_capabilities
 from specdec.interfaces.draft_depth import DraftDepth
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.proposer import Proposer
@@ -27,6 +26,8 @@ from specdec.registry.undisturbed import undisturbed
 logger = logging.getLogger("specdec")
 
 Made = TypeVar("Made")
+_MOST_TOP_K = 1024
+_ON_HOST_ONLY = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.TARGET_TOP_K}
 
 
 def open_speculation(
@@ -125,3 +126,65 @@ def _named(proposer: type[Proposer], what: str, function: Callable[[], Made]) ->
         raise PluginError(
             f"proposer {proposer.name!r}: {what} raised {described(error)}{line_of(error)}"
         ) from error
+
+
+def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
+    """Raise if a proposer's capabilities are inconsistent, or the sampler cannot verify its drafts.
+
+    Raises:
+        ConfigError: naming the capability and the remedy.
+    """
+    declared: object = proposer.capabilities  # a plugin may have put anything there
+    if not are_capabilities(declared):
+        raise ConfigError(
+            f"proposer {proposer.name!r}: capabilities is {declared!r}: give a frozenset of specdec.interfaces.Capability"
+        )
+    given = proposer.capabilities
+    on_host = sorted(capability.name for capability in given & _ON_HOST_ONLY)
+    if Capability.ON_DEVICE in given and on_host:
+        raise ConfigError(
+            f"proposer {proposer.name!r} needs {' and '.join(on_host)} in the device form, which this version does not "
+            "provide: leave ON_DEVICE out"
+        )
+    count: object = proposer.num_top_k
+    if Capability.TARGET_TOP_K in given and not (type(count) is int and 0 < count <= _MOST_TOP_K):
+        raise ConfigError(
+            f"proposer {proposer.name!r} declares TARGET_TOP_K with num_top_k = {count!r}: give the number of ids, 1 to "
+            f"{_MOST_TOP_K}"
+        )
+    if Capability.ON_DEVICE in given and Capability.TARGET_CACHE in given:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts on the target's cache in the device form, which does not say where: leave "
+            "ON_DEVICE out"
+        )
+    beyond = given - type(proposer).capabilities
+    if beyond:
+        raise ConfigError(
+            f"proposer {proposer.name!r} declares {', '.join(sorted(c.name for c in beyond))} for this configuration, "
+            "which its class does not"
+        )
+    if Capability.TREE in given and Capability.TREE not in sampler.capabilities:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts trees in this configuration, and sampler {sampler.name!r} takes only chains: "
+            "configure the method for chains, or use 'rejection_sample_method': 'strict' (a sampler that walks trees says so "
+            "by Capability.TREE in its class)"
+        )
+
+
+def check_given(proposer: Proposer, info: TargetInfo) -> None:
+    """Raise if a proposer drafts what a target with recurrent states does not verify.
+
+    Raises:
+        ConfigError: naming the remedy.
+    """
+    missing = proposer.capabilities - info.gives
+    if Capability.TREE in missing:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts trees in this configuration, and layers of the target keep recurrent states, "
+            "which follow one path: configure the method for chains"
+        )
+    if Capability.TARGET_CACHE in missing:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts on the target's cache, which would change the recurrent states of its layers: "
+            "use another method"
+        )
