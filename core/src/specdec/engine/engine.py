@@ -177,17 +177,19 @@ class Engine:
             proposed = speculation.propose(
                 scheduled.sequences, limits, ended=self._ended, chunks=scheduled.chunks
             )
-            draft = select_rows(proposed, scheduled.decoding)
-        self._finish_ended()
+            is_whole = len(proposed.rows) == len(scheduled.decoding)
+            draft = proposed if is_whole else select_rows(proposed, scheduled.decoding)
+        if self._ended:
+            self._finish_ended()
         unread, decoding = draft.unread, [scheduled.sequences[index] for index in scheduled.decoding]
         if scheduled.expected:
             draft = with_expected(draft, scheduled)
-        return constrain(draft, decoding), unread
+        if any(sequence.rules is not None for sequence in decoding):
+            draft = constrain(draft, decoding)
+        return draft, unread
 
     def _finish_ended(self) -> None:
         """Finish ended sequences in the proposer, whose last tokens it had its chance to get."""
-        if not self._ended:
-            return
         ended, self._ended = self._ended, []
         self._forget(ended)
         if self._speculation is not None:

@@ -14,7 +14,7 @@ from specdec.engine.waiting import WaitingQueue
 from specdec.errors import ConfigError
 
 _PROMPT_SHARE = 4
-"""While a prompt runs or waits, drafts leave it this part of the token budget: a quarter."""
+"""While a prompt runs, or waits and could be admitted, drafts leave it this part of the token budget: a quarter."""
 
 _MOST_LISTED = 1024
 """Log probabilities of a prompt that are listed in one step, for each request: spelling them keeps all requests waiting."""
@@ -104,8 +104,11 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutput:
         """Choose the step's rows, admitting and preempting as the cache allows."""
-        for_prompts = self._prompt_share()
-        displaced = self._preempt_for_fairness()
+        prefilling = {s for s in self.running if s.num_tokens - s.num_computed > 1}
+        without_room, self._without_room = self._without_room, None
+        may_admit = self.waiting and len(self.running) < self._max_num_seqs and without_room is None
+        for_prompts = self._token_budget // _PROMPT_SHARE if prefilling or may_admit else 0
+        displaced = self._preempt_for_fairness(without_room) if self.waiting else []
         preempted: list[Sequence] = []
         speculation = self._speculation
         if speculation is not None:
@@ -114,17 +117,13 @@ class Scheduler:
         budget, num_running = self._token_budget, len(self.running)
         chunks: dict[Sequence, tuple[int, int]] = {}
         own: dict[Sequence, list[int]] = {}
-        order = (
-            sorted(self.running, key=_is_prefilling)
-            if any(map(_is_prefilling, self.running))
-            else self.running
-        )
+        order = sorted(self.running, key=prefilling.__contains__)
         # Reserve one row for every decoding sequence: drafts of the first ones must not starve the others.
-        num_owed = sum(1 for sequence in order if not _is_prefilling(sequence))
-        for sequence in list(order):
+        num_owed = sum(sequence not in prefilling for sequence in order)
+        for sequence in order:
             if preempted and sequence in preempted:
                 continue
-            if not _is_prefilling(sequence):
+            if sequence not in prefilling:
                 num_owed -= 1
             chunk = _chunk_of(sequence, budget)
             is_decoding = sequence.num_computed + chunk == sequence.num_tokens
@@ -144,8 +143,8 @@ class Scheduler:
             budget -= chunk + nodes
         # The last sequence may have preempted itself: it could not grow in place, and restarts in an empty
         # cache.
-        if not preempted or not self.running:
-            budget = self._admit(budget, chunks)
+        if self.waiting and (not preempted or not self.running):
+            self._admit(budget, chunks)
         return self._plan(chunks, displaced + preempted, own)
 
     def remove(self, sequences: list[Sequence]) -> None:
@@ -156,15 +155,6 @@ class Scheduler:
             else:
                 self.waiting.remove(sequence)
             self._kv.release(sequence)
-
-    def _prompt_share(self) -> int:
-        """Return the rows that drafts leave to prompts: 0 if none runs, and none waits that could be admitted."""
-        is_waiting = (
-            bool(self.waiting) and len(self.running) < self._max_num_seqs and self._without_room is None
-        )
-        if is_waiting or any(map(_is_prefilling, self.running)):
-            return self._token_budget // _PROMPT_SHARE
-        return 0
 
     def _reserve(
         self, sequence: Sequence, chunk: int, nodes: int, shared_depth: int, preempted: list[Sequence]
@@ -194,11 +184,8 @@ class Scheduler:
         self._kv.release(victim)
         self.waiting.put_back(victim)
 
-    def _preempt_for_fairness(self) -> list[Sequence]:
+    def _preempt_for_fairness(self, without_room: Sequence | None) -> list[Sequence]:
         """Preempt a sample of a client, or request, with several for a blocked one of a client, or request, with none."""
-        without_room, self._without_room = self._without_room, None
-        if not self.waiting:
-            return []
         blocked = self.waiting.next(self.running)
         if len(self.running) < self._max_num_seqs and blocked is not without_room:
             return []
@@ -224,7 +211,7 @@ class Scheduler:
         self._preempt(victim)
         return [victim]
 
-    def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> int:
+    def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> None:
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             sequence = self.waiting.next(self.running)
             if not self._kv.admit(sequence, min(sequence.num_tokens, self._token_budget)):
@@ -237,7 +224,6 @@ class Scheduler:
             chunk = _chunk_of(sequence, budget)
             chunks[sequence] = chunk, 0
             budget -= chunk
-        return budget
 
     def _plan(
         self,
@@ -274,10 +260,6 @@ def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[
     num_drafts = 1 + sequence.drafts.num_drafts - expected.num_drafts
     num_accepted = most_proposed + sequence.drafts.num_accepted_tokens - expected.num_accepted
     return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []
-
-
-def _is_prefilling(sequence: Sequence) -> bool:
-    return sequence.num_tokens - sequence.num_computed > 1
 
 
 def _chunk_of(sequence: Sequence, budget: int) -> int:

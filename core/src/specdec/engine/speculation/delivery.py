@@ -69,7 +69,8 @@ class Delivery:
     def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
         """Return this step's batch, and mark its tokens and the last draft's result as delivered."""
         starts = [sequence.delivered for sequence in sequences]
-        ends = [self._deliverable_end(sequence) for sequence in sequences]
+        # With states as many tokens as there are states, even if the sequence has ended and released its cache.
+        ends = [s.num_with_states if self.needs_hidden else s.num_tokens for s in sequences]
         batch: ProposeBatch | DeviceProposeBatch
         if self._is_on_device:
             batch = self._device_form(sequences, max_nodes, starts, ends)
@@ -182,14 +183,6 @@ class Delivery:
         sequence.shown = None
         sequence.deliverable_hidden.clear()
 
-    def _deliverable_end(self, sequence: Sequence) -> int:
-        if not self.needs_hidden:
-            return sequence.num_tokens
-        # As many tokens as there are states, even if the sequence has ended and released its cache.
-        end = sequence.num_with_states
-        assert end <= sequence.num_tokens, "more hidden states than tokens"
-        return end
-
     def _array_form(
         self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
     ) -> ProposeBatch:
@@ -204,7 +197,7 @@ class Delivery:
         else:
             tokens = np.empty(0, np.int32)
             tokens.flags.writeable = False
-        hidden, aux, has_hidden = self._hidden(sequences, starts)
+        hidden, aux, has_hidden = self._hidden(sequences, starts) if self.needs_hidden else (None, (), None)
         return ProposeBatch(
             request_ids=tuple(s.row_id for s in sequences),
             max_nodes=tuple(max_nodes),  # a copy: the draft is checked against the list
@@ -218,7 +211,7 @@ class Delivery:
             sampling_params=tuple(s.shown_params for s in sequences),
             draws=EngineDraws(sequences, self._device),
             token_ids_of=views.__getitem__,
-            allowed_after=_allowed_after(sequences, views),
+            allowed_after=_allowed_after(sequences, views) if any(s.rules for s in sequences) else None,
             hidden_states=hidden,
             aux_hidden_states=aux,
             has_hidden=has_hidden,
@@ -242,9 +235,7 @@ class Delivery:
 
     def _hidden(
         self, sequences: list[Sequence], starts: list[int]
-    ) -> tuple[torch.Tensor | None, tuple[torch.Tensor, ...], torch.Tensor | None]:
-        if not self.needs_hidden:
-            return None, (), None
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], torch.Tensor]:
         kept = [states for sequence in sequences for states in sequence.deliverable_hidden]
         # Copies even of a single piece: its memory may belong to the pass.
         joined = [torch.cat(column) for column in zip(*(kept or [self._no_states]), strict=True)]

@@ -87,7 +87,8 @@ def open_speculation(
         depth = _draft_depth(is_wanted=bool(config.adaptive))
     if depth is not None:
         depth.open(k, can_shorten=Capability.TREE not in proposer.capabilities)
-    return Speculation(guard, delivery, k, config.cap, depth, metrics)
+    has_caps = config.disable_by_batch_size is not None or config.num_speculative_tokens_per_batch_size
+    return Speculation(guard, delivery, k, config.cap if has_caps else None, depth, metrics)
 
 
 def _draft_depth(*, is_wanted: bool) -> DraftDepth | None:

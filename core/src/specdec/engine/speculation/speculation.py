@@ -104,11 +104,12 @@ class Speculation:
             chunks: see `Delivery.is_overdue`.
         """
         self.is_measured = self.draft_depth is not None
+        is_suspended = self.draft_depth is not None and self.draft_depth.is_suspended
         if self.guard.is_paused:
             self.is_measured = False
             self.guard.skip()
             self.delivery.limit_waiting(sequences)
-        elif self._is_needed(sequences, ended, chunks):
+        elif not is_suspended or self._is_due(sequences, ended, chunks):
             draft = self._call([*sequences, *ended], [*max_nodes, *[0] * len(ended)])
             if draft is not None:
                 return draft
@@ -116,7 +117,8 @@ class Speculation:
 
     def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = ()) -> None:
         """Deliver the last tokens of ended sequences when no step follows; `others` still run."""
-        if not self.guard.is_paused and self._is_needed([], ended):
+        is_suspended = self.draft_depth is not None and self.draft_depth.is_suspended
+        if not self.guard.is_paused and (not is_suspended or self._is_due([], ended)):
             everything = [*others, *ended]
             self._call(everything, [0] * len(everything))
 
@@ -177,17 +179,11 @@ class Speculation:
         for told, row_ids in groups.items():
             self.guard.finish(row_ids, told)
 
-    def _is_needed(
+    def _is_due(
         self, sequences: Several[Sequence], ended: Several[Sequence], chunks: Several[int] | None = None
     ) -> bool:
-        """Return whether to call the proposer: a suspended one drafts nothing, and takes most tokens later."""
-        if (
-            self.draft_depth is None
-            or not self.draft_depth.is_suspended
-            or self.delivery.is_overdue(sequences, chunks)
-        ):
-            return True
-        if self.delivery.is_missing([*sequences, *ended]):
+        """Return whether to call a suspended proposer, which drafts nothing: it takes most tokens later."""
+        if self.delivery.is_overdue(sequences, chunks) or self.delivery.is_missing([*sequences, *ended]):
             return True
         # It may miss last tokens if it does not learn from ids alone.
         learns = not self.delivery.needs_hidden and not self.guard.capabilities & NEEDED_CAPABILITIES
