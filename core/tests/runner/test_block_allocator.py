@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from specdec.runner.block_allocator import BlockAllocator
+from specdec.runner.slot_pool import BlockAllocator
 
 
 class Allocator(RuleBasedStateMachine):

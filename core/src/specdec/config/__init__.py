@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number, read_mapping_of
-from specdec.config.early import check_first
+from specdec.config.compat import translate_llm_arguments
+from specdec.config.draft_rules import first_differences
 from specdec.config.hub import is_hub_reachable
 from specdec.config.inference import infer_method
-from specdec.config.legacy import translate_llm_arguments
 from specdec.config.model_name import check_name, resolve_name
 from specdec.config.notices import notice
-from specdec.config.request_args import with_checked_args
 from specdec.config.resolve import (
     DEFAULT_SAMPLER,
     ResolvedSpeculation,
+    check_first,
     default_sampler,
     parse_speculative_config,
+    with_checked_args,
 )
 from specdec.config.source import read_mapping
 from specdec.config.speculative import SpeculativeConfig, split
 from specdec.config.speculators import target_of
 from specdec.config.target import CONTEXT_KEYS, VOCABULARY_KEYS, TargetFacts, target_facts
-from specdec.config.vocabulary import first_differences
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_draft, zoo_path
 
 __all__ = [

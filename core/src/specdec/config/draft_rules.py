@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from specdec.config.inference import Inferred
 from specdec.config.notices import notice
 from specdec.config.speculative import PLACE, SpeculativeConfig
 from specdec.config.target import CONTEXT_KEYS, VOCABULARY_KEYS, TargetFacts
-from specdec.config.vocabulary import first_differences, read_tokens
 from specdec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -189,3 +189,31 @@ def _redeclares(proposer: type[Proposer], key: str) -> bool:
 
     classes = proposer.Config.__mro__
     return any(key in get_annotations(cls) for cls in classes[: classes.index(ProposerConfig)])
+
+
+def read_tokens(directory: Path) -> dict[str, int] | None:
+    """Return the ids of all tokens of the tokenizer in a directory, or None without a readable `tokenizer.json`."""
+    try:
+        content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+        vocabulary = content["model"]["vocab"]
+        tokens: dict[str, int] = (
+            dict(vocabulary)
+            if isinstance(vocabulary, dict)
+            else {entry[0]: index for index, entry in enumerate(vocabulary)}
+        )
+        tokens.update((token["content"], token["id"]) for token in content.get("added_tokens", ()))
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return tokens
+
+
+def first_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
+    """Return the first three ids that stand for different tokens, as text; empty if there are none.
+
+    Args:
+        ours: the target's ids by token.
+        theirs: the draft's ids by token.
+    """
+    names, others = ({index: token for token, index in tokens.items()} for tokens in (ours, theirs))
+    found = [i for i in sorted({*names, *others}) if names.get(i) != others.get(i)]
+    return ", ".join(f"{i}: {names.get(i)!r} and {others.get(i)!r}" for i in found[:3])

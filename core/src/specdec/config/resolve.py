@@ -24,9 +24,13 @@ from specdec.config.target import TargetFacts
 from specdec.config.zoo import ZOO
 from specdec.errors import ConfigError, ModelError, PluginError
 from specdec.messages import explain, unknown_key
+from specdec.registry import Group
+from specdec.registry.catalogue import known_method
+from specdec.registry.class_path import is_class_path
 
 if TYPE_CHECKING:
     from specdec.interfaces import Proposer, ProposerConfig, Sampler, SamplerConfig
+    from specdec.sampling_params import SamplingParams
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -47,6 +51,30 @@ class ResolvedSpeculation:
     proposer_config: ProposerConfig
     sampler_class: type[Sampler]
     sampler_config: SamplerConfig
+
+
+def check_first(value: object) -> None:
+    """Raise, before torch is imported or a model is loaded, if a configuration cannot be read or its method is not installed.
+
+    Everything else is checked when the configuration is resolved.
+
+    Args:
+        value: in any form that `LLM` accepts; None for no speculation.
+
+    Raises:
+        ConfigError: for text or a file that does not hold a mapping.
+        PluginError: for a method that is not installed.
+    """
+    if value is None:
+        return
+    method = read_mapping(value).get("method")
+    if not isinstance(method, str) or is_class_path(method):
+        return
+    known = known_method(method)
+    if known is None:
+        registry.find(Group.PROPOSERS, method)
+    elif known.draft != "class":
+        registry.find(Group.PROPOSERS, known.name)
 
 
 def parse_speculative_config(
@@ -108,6 +136,29 @@ def resolve(
         sampler_class=sampler,
         sampler_config=_build(sampler.Config, _declared(resolved.model_dump(), sampler.Config) | samplers),
     )
+
+
+def with_checked_args(params: SamplingParams, resolved: ResolvedSpeculation | None) -> SamplingParams:
+    """Return the parameters with `args` as the class of the method's plugin has read them.
+
+    Raises:
+        ConfigError: for a method that is not loaded, and for wrong `args`.
+    """
+    asked = params.speculative
+    if not asked or not asked.keys() & {"method", "args"}:
+        return params
+    choices = {} if resolved is None else resolved.proposer_config.choices(resolved.proposer_class)
+    name = asked.get("method", next(iter(choices)) if len(choices) == 1 else None)
+    if name not in choices:
+        raise ConfigError(
+            f"SamplingParams: speculative: 'method' is {name!r}; methods that are loaded: {', '.join(choices) or 'none'}"
+        )
+    kind = choices[name]
+    try:
+        args = kind.model_validate(dict(asked.get("args", {})))
+    except ValidationError as error:
+        raise ConfigError(explain(error, f"SamplingParams: speculative: args of {name!r}", kind)) from None
+    return params.model_copy(update={"speculative": {**asked, "method": name, "args": args}})
 
 
 def _member(

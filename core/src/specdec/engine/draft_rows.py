@@ -54,8 +54,6 @@ def constrain(draft: CheckedDraft, sequences: list[Sequence]) -> CheckedDraft:
         sequences: those that sample in this step.
     """
     rows = draft.rows
-    if not any(sequence.rules is not None and sequence.rules.grammar is not None for sequence in sequences):
-        return draft
     kept = list(rows)
     for index, sequence in enumerate(sequences):
         grammar = None if sequence.rules is None else sequence.rules.grammar

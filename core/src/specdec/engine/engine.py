@@ -184,7 +184,7 @@ class Engine:
         unread, decoding = draft.unread, [scheduled.sequences[index] for index in scheduled.decoding]
         if scheduled.expected:
             draft = with_expected(draft, scheduled)
-        if any(sequence.rules is not None for sequence in decoding):
+        if any(s.rules is not None and s.rules.grammar is not None for s in decoding):
             draft = constrain(draft, decoding)
         return draft, unread
 

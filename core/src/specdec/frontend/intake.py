@@ -16,8 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec import registry
 from specdec.config.compat import call_arguments
-from specdec.config.request_args import with_checked_args
-from specdec.config.resolve import ResolvedSpeculation
+from specdec.config.resolve import ResolvedSpeculation, with_checked_args
 from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
