@@ -16,9 +16,9 @@ from specdec.engine.commit import Committer
 from specdec.engine.engine import Engine
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.metrics import Counter, Gauge, Metric
+from specdec.engine.ranks import StepEngine
 from specdec.engine.scheduler import Scheduler
 from specdec.engine.speculation.opening import check_given, open_speculation
-from specdec.engine.step_engine import StepEngine
 from specdec.engine.warm_up import warm_up
 from specdec.engine_options import EngineOptions
 from specdec.interfaces.proposer import Proposer

@@ -20,8 +20,8 @@ from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.build import BuiltEngine
 from specdec.engine.metrics import Metric
+from specdec.engine.ranks import StepEngine
 from specdec.engine.request import Request
-from specdec.engine.step_engine import StepEngine
 from specdec.errors import ConfigError, EngineError
 from specdec.frontend.intake import Intake
 from specdec.frontend.llm import build

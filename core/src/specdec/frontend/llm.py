@@ -20,9 +20,8 @@ from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.engine.build import BuiltEngine, assemble, resolve_speculation
 from specdec.engine.metrics import Metric
-from specdec.engine.ranks import TensorParallel
+from specdec.engine.ranks import StepEngine, TensorParallel
 from specdec.engine.request import Request
-from specdec.engine.step_engine import StepEngine
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, EngineError
 from specdec.frontend.intake import Intake
