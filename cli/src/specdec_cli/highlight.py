@@ -37,7 +37,7 @@ class GrowingText:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_token_ids: list[int]) -> None:
-        from specdec.engine import IncrementalDetokenizer  # takes seconds, and help is shown without it
+        from specdec.text import IncrementalDetokenizer  # takes seconds, and help is shown without it
 
         self._stream = IncrementalDetokenizer(tokenizer, prompt_token_ids, skip_special_tokens=True)
         self._num_tokens = 0

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from specdec.errors import ConfigError
 from specdec.structured_outputs import StructuredOutputsParams
-from specdec.unicode import check_unicode
+from specdec.text.unicode import check_unicode
 
 __all__ = ["LogitsProcessor", "SamplingParams", "takes_prompt"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from specdec.errors import ConfigError
-from specdec.unicode import check_unicode
+from specdec.text.unicode import check_unicode
 
 
 class StructuredOutputsParams(BaseModel):

@@ -8,7 +8,7 @@ import pytest
 from speccheck.engines import make_llm, scripted
 from speccheck.spelling import TOKENIZERS, ids_of, llama_tokenizer, saying, speaker
 
-from specdec.engine.detokenizer import IncrementalDetokenizer
+from specdec.text.detokenizer import IncrementalDetokenizer
 
 E_ACUTE, BLOCK, FACE = b"\xc3\xa9", b"\xe2\x96\x93", b"\xf0\x9f\x98\x80"
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, proposer_of, scripted, spelled
 
 from specdec import FinishReason
-from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.sequence import Sequence
-from specdec.engine.stop_checker import StopChecker, StopStrings
+from specdec.engine.stop_checker import StopChecker
+from specdec.text.detokenizer import IncrementalDetokenizer
+from specdec.text.stop_strings import StopStrings
 
 K = 6
 

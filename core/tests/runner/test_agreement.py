@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel, PreTrain
 
 from specdec.interfaces import DraftHead
 from specdec.runner import ModuleRunner
-from specdec.runner.agreement import FACTOR, agreement
-from specdec.runner.wide import in_wider_arithmetic
+from specdec.runner.agreement import FACTOR, agreement, in_wider_arithmetic
 
 SIZES = {
     "vocab_size": 61,

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from specdec import DraftStep
-from specdec.engine import IncrementalDetokenizer
+from specdec.text import IncrementalDetokenizer
 from specdec_server.piece import Piece
 
 

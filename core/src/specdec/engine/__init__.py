@@ -9,7 +9,6 @@ from specdec.faces import lazily
 if TYPE_CHECKING:
     from specdec.engine.build import BuiltEngine, assemble, make_sampler
     from specdec.engine.checks import problem_of
-    from specdec.engine.detokenizer import IncrementalDetokenizer
     from specdec.engine.engine import Engine
     from specdec.engine.kv_manager import KVManager
     from specdec.engine.metrics import Counter, EngineMetrics, Gauge, Histogram, Metric, PerProposer, Vector
@@ -35,7 +34,6 @@ __all__ = [
     "EngineMetrics",
     "Gauge",
     "Histogram",
-    "IncrementalDetokenizer",
     "KVManager",
     "Metric",
     "PerProposer",
@@ -62,7 +60,6 @@ __getattr__ = lazily(
     {
         "build": "BuiltEngine assemble make_sampler",
         "checks": "problem_of",
-        "detokenizer": "IncrementalDetokenizer",
         "engine": "Engine",
         "kv_manager": "KVManager",
         "metrics": "Counter EngineMetrics Gauge Histogram Metric PerProposer Vector",

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerBase
 from specdec import registry
 from specdec.config.compat import call_arguments
 from specdec.config.resolve import ResolvedSpeculation, with_checked_args
-from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.engine.stop_checker import StopChecker
@@ -34,6 +33,7 @@ from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
 from specdec.noise import SEED_BITS, signed
 from specdec.sampling_params import SamplingParams
+from specdec.text.detokenizer import IncrementalDetokenizer
 
 PartType = TypeVar("PartType", bound=Part)
 

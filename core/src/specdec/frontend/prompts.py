@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec.errors import ConfigError, ContextLengthError
-from specdec.unicode import check_unicode
+from specdec.text.unicode import check_unicode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -15,12 +15,11 @@ from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Runner
-from specdec.runner.agreement import distance
+from specdec.runner.agreement import WIDER, distance, in_wider_arithmetic
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, running
 from specdec.runner.layers import cache_argument, decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaAttention
-from specdec.runner.wide import WIDER, in_wider_arithmetic
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

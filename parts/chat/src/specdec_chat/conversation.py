@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec import ConfigError
 from specdec.interfaces import ChatTemplates
-from specdec.unicode import check_unicode
+from specdec.text import check_unicode
 from specdec_chat.message_content import as_parts, as_text, checked_message
 from specdec_chat.plain_text import PlainText
 from specdec_chat.template_arguments import template_arguments

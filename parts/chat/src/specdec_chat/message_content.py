@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdec import ConfigError
-from specdec.unicode import check_unicode
+from specdec.text import check_unicode
 from specdec_chat.plain_text import texts
 
 _TEXT_TYPES = ("text", "input_text", "output_text")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from specdec.errors import ConfigError
 
-__all__ = ["check_unicode"]
-
 
 def check_unicode(text: str, where: str) -> None:
     """Check that a text has no unpaired surrogates.
