@@ -26,9 +26,6 @@ LAYERS = (
 )  # fmt: skip
 """Packages and modules directly below `specdec`, lowest first: each imports from its own layer and from lower ones."""
 
-MOST_PRIVATE = 3
-"""Imports of private modules of core by the other packages that are still there; a change lowers it."""
-
 
 def imports(file: Path) -> Iterator[tuple[str, str | None]]:
     """Return every module that a file imports from, with the name it takes; None for `import module`."""
@@ -138,7 +135,7 @@ def test_there_is_no_circle() -> None:
 def test_other_packages_import_public_names_only() -> None:
     files = [file for package in packages()[1:] for file in package.source.rglob("*.py")]
     wrong = [line for file in files for line in private_imports(file)]
-    assert len(wrong) == MOST_PRIVATE, "\n".join(sorted(wrong))
+    assert wrong == []
 
 
 def test_the_rules_can_fail(tmp_path: Path) -> None:

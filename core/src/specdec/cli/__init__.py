@@ -9,11 +9,21 @@ from specdec.faces import lazily
 if TYPE_CHECKING:
     from specdec.cli.defaults import default_configs
     from specdec.cli.no_drafts import no_drafts_message, no_drafts_warning
-    from specdec.cli.output import error, hint, print_fields, print_json, print_table, table_lines, warn
+    from specdec.cli.output import (
+        USER_ERROR,
+        error,
+        hint,
+        print_fields,
+        print_json,
+        print_table,
+        table_lines,
+        warn,
+    )
     from specdec.cli.progress_bar import Steps, loading, progress
     from specdec.cli.quiet import hush_libraries
 
 __all__ = [
+    "USER_ERROR",
     "Steps",
     "default_configs",
     "error",
@@ -35,7 +45,7 @@ __getattr__ = lazily(
     {
         "defaults": "default_configs",
         "no_drafts": "no_drafts_message no_drafts_warning",
-        "output": "error hint print_fields print_json print_table table_lines warn",
+        "output": "USER_ERROR error hint print_fields print_json print_table table_lines warn",
         "progress_bar": "Steps loading progress",
         "quiet": "hush_libraries",
     },

@@ -3,9 +3,9 @@
 Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that passes between them is in `batch` (input
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
-`head` and `row_operations` (also for backends). What core leaves to packages of
-their own is in `part`, `chat`, `draft_depth`, `expected_tokens`, `grammar`, `logits_rules`, `model_files` and
-`layer_states`. `SPECDEC_API` is the version of all these interfaces.
+`head` and `row_operations` (also for backends). What core leaves to packages of their own is in `part`, `chat`, `draft_depth`,
+`expected_tokens`, `grammar`, `logits_rules`, `model_files` and `layer_states`. `SPECDEC_API` is the version of all these
+interfaces.
 """
 
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds

@@ -9,7 +9,7 @@ import sys
 import threading
 
 from specdec import ConfigError, ModelError, PluginError
-from specdec.cli import output
+from specdec.cli import USER_ERROR, error
 from specdec_server.data_parallel.launch import EngineTask
 
 
@@ -23,8 +23,8 @@ def main() -> int:
     try:
         launch(task.words, task.http, **task.options)
     except (ConfigError, PluginError, ModelError) as mistake:
-        output.error(str(mistake))
-        return output.USER_ERROR
+        error(str(mistake))
+        return USER_ERROR
     return 0
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from specdec import ConfigError, SamplingParams, registry
+from specdec import ConfigError, EngineOptions, SamplingParams, registry
 from specdec.config import resolve_name
 from specdec.engine import SchedulerOutput
 from specdec.engine import Sequence as EngineSequence
-from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.interfaces import CheckedDraft, Scorer, TargetHandle
 from specdec.loading import LoadedTarget, load_target
 from specdec_testing.support.tiny import TINY, tiny_model
@@ -42,7 +41,7 @@ class CheckTarget:
     def __init__(self, loaded: LoadedTarget) -> None:
         self.loaded = loaded
         self.max_len = loaded.max_model_len
-        self.scorer: Scorer = registry.scorer(DEFAULT_SCORER)()
+        self.scorer: Scorer = registry.scorer(EngineOptions.scorer)()
         self.handle: TargetHandle = self.scorer.load(
             EngineOptions(model=loaded, max_model_len=self.max_len, max_num_seqs=MAX_BATCH)
         )
