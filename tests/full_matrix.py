@@ -36,7 +36,6 @@ def cell(sampler: str, draft: str, name: str) -> dict[str, Any]:
         "parameter": name,
         "num_accepted": right.num_accepted,
         "ratio": _ratio(right),
-        "mutant": mutant,
         "mutant_ratio": _ratio(broken),
     }
 
@@ -80,7 +79,7 @@ def main() -> int:
     bad = [row for row in rows if not is_good(row)]
     for row in bad:
         print("NOT GOOD", row)
-    lines = ",\n  ".join(json.dumps([*row.values()]) for row in rows)
+    lines = ",\n  ".join(json.dumps([*row.values()], separators=(",", ":")) for row in rows)
     facts = f'"num_samples": {NUM_SAMPLES},\n "provenance": {json.dumps(provenance())}'
     RESULTS.mkdir(exist_ok=True)
     file.write_text(

@@ -12,7 +12,8 @@ from specdec import registry
 from specdec.cli.main import run
 from specdec.folders import compiled_folder
 from specdec.registry import Group
-from specdec.registry.probe import answer_of
+from specdec_doctor.plugins import _print
+from specdec_doctor.probe import answer_of
 from specdec_doctor.probe_many import probe_each, probe_many
 
 ECHO = """
