@@ -81,6 +81,8 @@ def separate(params: SamplingParams) -> SamplingParams:
 
 
 def _separate(value: Any) -> Any:
+    if value is None or isinstance(value, (int, float)):
+        return value
     if isinstance(value, list):
         return list(value)
     if isinstance(value, Mapping):
