@@ -90,9 +90,7 @@ class DistributionTests(ProposerSuite):
         for row, name in enumerate(names):
             text = self._texts[row % len(self._texts)]
             feed.add(name, text[:length], length, seed=number * MAX_BATCH + row)
-        if length > 1:
-            feed.call(dict.fromkeys(names, Ask(length - 1, 0)))
-        rows = list(feed.call(dict.fromkeys(names, Ask(1, cap))).values())
+        rows = list(feed.call(dict.fromkeys(names, Ask(length, cap))).values())
         feed.finish(names, FinishReason.ABORT)
         return rows
 

@@ -198,6 +198,5 @@ class Feed:
 
     def _states(self, text: list[int], start: int, end: int) -> tuple[torch.Tensor, ...]:
         """Return the states that chose the tokens of a span, each from one position before the token."""
-        states = self._target.states(text, tuple(self.proposer.aux_layer_ids))
-        shifted = (torch.cat((state.new_zeros(1, state.shape[1]), state[:-1])) for state in states)
-        return tuple(state[start:end].clone() for state in shifted)
+        states = self._target.states_before(text, tuple(self.proposer.aux_layer_ids))
+        return tuple(state[start:end].clone() for state in states)

@@ -48,6 +48,7 @@ class CheckTarget:
         self.scorer.allocate()
         self._stride = -(-(self.max_len + 1) // _BLOCK) * _BLOCK
         self._states: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[torch.Tensor, ...]] = {}
+        self._before: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[torch.Tensor, ...]] = {}
 
     def states(self, tokens: Sequence[int], aux_layer_ids: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
         """Return the final state and the inputs of some layers at every position of a text, each `[n, H]`."""
@@ -70,6 +71,18 @@ class CheckTarget:
             assert scores.hidden_states is not None
             self._states[key] = (scores.hidden_states.clone(), *(s.clone() for s in scores.aux_hidden_states))
         return self._states[key]
+
+    def states_before(
+        self, tokens: Sequence[int], aux_layer_ids: tuple[int, ...]
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the same for the position before each token; zeros before the first."""
+        key = (tuple(tokens), aux_layer_ids)
+        if key not in self._before:
+            states = self.states(tokens, aux_layer_ids)
+            self._before[key] = tuple(
+                torch.cat((state.new_zeros(1, state.shape[1]), state[:-1])) for state in states
+            )
+        return self._before[key]
 
     def hold(self, sequences: Sequence[EngineSequence]) -> None:
         """Give sequences places in the target's cache, with the rows of all their tokens but the last one."""
