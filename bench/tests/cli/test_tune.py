@@ -63,7 +63,7 @@ def test_what_is_written_is_taken_as_it_is(
     monkeypatch.setattr(
         "specdec_bench.tune.choice.Choice.config", {"method": "ngram", "num_speculative_tokens": 3}
     )
-    assert run(command) == 0
+    assert run([*command, "--minutes", "0.1"]) == 0
     file = tmp_path / "found.json"
     llm = LLM("zoo", dtype="float32", speculative_config=str(file))
     assert llm.method == "ngram"
