@@ -22,15 +22,14 @@ CPU = torch.device("cpu")
 COMPILED = (
     "llama", "llama_yarn", "llama_biased", "qwen2_window", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "gemma4",
     "phi3", "glm", "glm4", "olmo2", "olmo3", "granite", "smollm3", "seed_oss", "helium", "ernie4_5",
-    "exaone4",
+    "exaone4", "cohere", "cohere2",
 )  # fmt: skip
 OTHERS = {
-    "cohere2": "its layers are made of self_attn, mlp, input_layernorm",
     "starcoder2": "and feed forward by c_fc, c_proj",
     "arcee": "and feed forward by up_proj, down_proj",
     "apertus": "its layers are made of self_attn, mlp, attention_layernorm, feedforward_layernorm",
     "hunyuan": "its layers attend by q_proj, k_proj, v_proj, o_proj, query_layernorm, key_layernorm",
-    "olmo": "is not a root-mean-square norm",
+    "olmo": "OlmoLayerNorm is a norm of another kind",
     "ministral3": "its outputs are",  # its queries are scaled by position, which its parts do not show
     "mixtral": "and feed forward by gate, experts",
     "gpt2": "it is made of wte, wpe",

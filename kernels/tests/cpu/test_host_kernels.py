@@ -208,19 +208,21 @@ def test_narrowing_rounds_as_torch_does():
     assert torch.equal(torch.from_numpy(back), x.bfloat16().float())
 
 
+@pytest.mark.parametrize("is_centred", [False, True])
 @pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (1, 64), (3, 33), (7, 256)])
-def test_norms_equal_torch(num_rows, size):
+def test_norms_equal_torch(num_rows, size, is_centred):
+    def in_torch(x):
+        return (F.layer_norm if is_centred else F.rms_norm)(x, (size,), weight, eps=1e-5)
+
     torch.manual_seed(size)
     x, delta, weight = torch.randn(num_rows, size), torch.randn(num_rows, size), torch.randn(size)
     out = np.full((num_rows, size), np.nan, np.float32)
-    norm(x.numpy(), weight.numpy(), 1e-5, out)
-    expected = torch.nn.functional.rms_norm(x, (size,), weight, 1e-5)
-    torch.testing.assert_close(torch.from_numpy(out), expected, rtol=2e-6, atol=2e-6)
+    norm(x.numpy(), weight.numpy(), 1e-5, is_centred, out)
+    torch.testing.assert_close(torch.from_numpy(out), in_torch(x), rtol=2e-6, atol=2e-6)
     residual = x.clone()
-    add_norm(residual.numpy(), delta.numpy(), weight.numpy(), 1e-5, out)
+    add_norm(residual.numpy(), delta.numpy(), weight.numpy(), 1e-5, is_centred, out)
     torch.testing.assert_close(residual, x + delta)
-    expected = torch.nn.functional.rms_norm(x + delta, (size,), weight, 1e-5)
-    torch.testing.assert_close(torch.from_numpy(out), expected, rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(torch.from_numpy(out), in_torch(x + delta), rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("is_gelu", [False, True])

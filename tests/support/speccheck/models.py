@@ -124,8 +124,10 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     "olmo2": lambda: hf.Olmo2Config(**_BASE),
     "olmo3": lambda: hf.Olmo3Config(**_BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS),
     "starcoder2": lambda: hf.Starcoder2Config(**_BASE, sliding_window=WINDOW),
-    "cohere": lambda: hf.CohereConfig(**_BASE),
-    "cohere2": lambda: hf.Cohere2Config(**_BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS),
+    "cohere": lambda: hf.CohereConfig(**_BASE, logit_scale=0.5),
+    "cohere2": lambda: hf.Cohere2Config(
+        **_BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS, logit_scale=0.5
+    ),
     "granite": lambda: hf.GraniteConfig(
         **_BASE,
         attention_multiplier=0.3,

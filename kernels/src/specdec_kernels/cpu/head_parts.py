@@ -51,7 +51,7 @@ _NORMS = ("norm", "first_norm", "embed_norm", "feature_norm")
 def _norm(module: nn.Module | None, size: int) -> Norm | None:
     norm = norm_of(module, size)
     if norm is None and module is not None:
-        raise ValueError(f"its {type(module).__name__} is not a root-mean-square norm")
+        raise ValueError(f"its {type(module).__name__} is a norm of another kind")
     return norm
 
 

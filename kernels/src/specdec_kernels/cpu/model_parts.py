@@ -32,7 +32,7 @@ def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTables] | Declined
     ends = model_ends(parts, compiled_linear([parts.head]))
     if ends is None or not CompiledStack.supports(layers, ends):
         return Declined(
-            "compiled passes are for norms of one epsilon, in float32 or bfloat16; this model is in "
+            "compiled passes are for norms of one kind, in float32 or bfloat16; this model is in "
             f"{str(runner.dtype).removeprefix('torch.')}"
         )
     return CompiledStack(layers, ends), RotaryTables(

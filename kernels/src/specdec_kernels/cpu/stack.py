@@ -100,6 +100,7 @@ class CompiledStack:
                 (Column.IS_INTERLEAVED, parts.rotation is not None and parts.rotation.is_interleaved),
                 (Column.ARE_KEYS_VALUES, parts.are_keys_values),
                 (Column.IS_GELU, parts.activation is Activation.GELU_TANH),
+                (Column.IS_PARALLEL, parts.is_parallel),
             ):
                 table[index, column] = value
             factors[index, Factor.SCALING] = parts.scaling
@@ -129,6 +130,7 @@ class CompiledStack:
                 and ends.head.dtype == inner[0].dtype
                 and all(linear.is_rounded for layer in layers for linear in layer.linears),
             ),
+            (Part.ARE_NORMS_CENTRED, any(norm.is_centred for norm in _norms(layers, ends))),
             (Part.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
             (Part.IS_HALF_EMBEDDING, ends.embedding.dtype == np.uint16),
             (Part.WEIGH_LAYERS, weigher(np.empty(0, np.float32) if is_mixed else inner[0])),
@@ -149,7 +151,7 @@ class CompiledStack:
 
     @staticmethod
     def supports(layers: Sequence[FusedLayer[Product]], ends: Ends) -> bool:
-        """Return whether all weights are compact, and those of 8 or 4 bits of one kind, and all norms have one epsilon."""
+        """Return whether all weights are compact, those of 8 or 4 bits of one kind, and all norms of one kind."""
         weights = _layer_weights(layers, ends)
         kinds = {
             (weight.dtype, linear.group)
@@ -159,8 +161,10 @@ class CompiledStack:
         }
         is_packed = any(dtype.itemsize == 1 for dtype, _ in kinds)
         return (
-            len({norm.epsilon for norm in _norms(layers, ends)}) <= 1
+            len({(norm.epsilon, norm.is_centred) for norm in _norms(layers, ends)}) <= 1
             and len({norm.epsilon for norm in _all_head_norms(layers)}) <= 1
+            and not any(norm.is_centred for norm in _all_head_norms(layers))
+            and not (ends.takes_features and any(layer.parts.is_parallel for layer in layers))
             and all(weight is not None and weight.flags.c_contiguous for weight in weights)
             and (len(kinds) == 1 or not is_packed)
         )

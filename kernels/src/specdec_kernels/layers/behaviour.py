@@ -25,7 +25,7 @@ def activation_of(module: nn.Module | None) -> Activation | None:
 
 @torch.no_grad()
 def norm_of(module: nn.Module | None, size: int) -> Norm | None:
-    """Return the norm over `size` numbers that a module is, None if it is not a root-mean-square norm.
+    """Return the norm over `size` numbers that a module is, None if it is none that `Norm` describes.
 
     Its factor is the weight, or the weight + 1, or 1 if there is no weight.
     """
@@ -40,10 +40,12 @@ def norm_of(module: nn.Module | None, size: int) -> Norm | None:
         return None
     x = torch.linspace(-1.0, 2.0, size, device=weight.device)
     got = module(x)
-    scaled = x * torch.rsqrt(x.square().mean() + epsilon)
-    for factor in (weight, weight.float() + 1.0):
-        if _is_near(got, scaled * factor.float()):
-            return Norm(factor, epsilon)
+    for is_centred in (False, True):
+        entry = x - x.mean() if is_centred else x
+        scaled = entry * torch.rsqrt(entry.square().mean() + epsilon)
+        for factor in (weight, weight.float() + 1.0):
+            if _is_near(got, scaled * factor.float()):
+                return Norm(factor, epsilon, is_centred)
     return None
 
 

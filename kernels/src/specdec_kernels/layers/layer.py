@@ -53,7 +53,8 @@ class FusedLayer(Generic[L]):
     ) -> torch.Tensor:
         """Return the layer's output `[T, H]` for input `x [T, H]`; `factors` are those of `RotaryTables.rows`."""
         parts, num_rows = self.parts, x.shape[0]
-        heads = self.qkv(_normed(x, self.input_norm)).view(num_rows, -1, parts.head_dim)
+        entry = _normed(x, self.input_norm)
+        heads = self.qkv(entry).view(num_rows, -1, parts.head_dim)
         num_rotated = parts.num_heads + parts.num_kv_heads
         value = heads[:, -parts.num_kv_heads :]
         if self.value_norm is not None:
@@ -70,7 +71,9 @@ class FusedLayer(Generic[L]):
             softcap=parts.softcap,
         )
         x = self._added(x, self.out(attended.reshape(num_rows, -1)), self.attended_norm)
-        gate, up = self.gate_up(_normed(x, self.mlp_norm)).split(self.intermediate, -1)
+        if not parts.is_parallel:
+            entry = _normed(x, self.mlp_norm)
+        gate, up = self.gate_up(entry).split(self.intermediate, -1)
         if parts.activation is Activation.SILU:
             activated = nn.functional.silu(gate)
         else:

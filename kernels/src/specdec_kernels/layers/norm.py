@@ -1,4 +1,4 @@
-"""Root-mean-square norm with few operations."""
+"""Norms with few operations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from specdec_kernels.layers.parts import Norm
 
 
 class FastNorm:
-    """`x / rms(x) * weight`, computed in float32, as in `transformers`."""
+    """See `Norm`; computed in float32, as in `transformers`."""
 
     def __init__(self, norm: Norm) -> None:
-        self.weight, self.epsilon = norm
+        self.weight, self.epsilon, self.is_centred = norm
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the norm of `x [..., H]` over its last dimension."""
+        if self.is_centred:
+            return torch.nn.functional.layer_norm(x, x.shape[-1:], self.weight, None, self.epsilon)
         if x.dtype == torch.float32:
             scale = torch.rsqrt(x.square().mean(-1, keepdim=True).add_(self.epsilon))
             return (x * scale).mul_(self.weight)

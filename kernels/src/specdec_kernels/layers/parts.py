@@ -20,11 +20,13 @@ class Activation(Enum):
 
 
 class Norm(NamedTuple):
-    """A root-mean-square norm, `x / rms(x) * weight`."""
+    """A root-mean-square norm, `x / rms(x) * weight`, or the same of `x` less its mean."""
 
     weight: torch.Tensor
     """The factor; some modules store it less one."""
     epsilon: float
+    is_centred: bool = False
+    """The mean is subtracted first: a layer norm without bias."""
 
 
 class Rotation(NamedTuple):
@@ -64,6 +66,8 @@ class LayerParts:
     mlp_norm: Norm | None = None
     mlp_out_norm: Norm | None = None
     """Of the feed-forward layer's output, before it is added."""
+    is_parallel: bool = False
+    """The feed-forward layer reads what attention reads, and has no norm of its own."""
     query_norm: Norm | None = None
     """Of each head, or of all at once (`is_joint_norm`)."""
     key_norm: Norm | None = None
@@ -88,6 +92,7 @@ class LayerParts:
             and self.rotation == Rotation(None, self.head_dim, is_interleaved=False)
             and self.input_norm is not None
             and self.mlp_norm is not None
+            and not (self.input_norm.is_centred or self.mlp_norm.is_centred)
             and self.input_norm.weight.dtype == self.out.weight.dtype
             and self.softcap is None
             and not any((self.attended_norm, self.mlp_out_norm, self.value_norm))

@@ -64,15 +64,21 @@ class RotaryTable:
     def _grow(self, length: int) -> None:
         positions = torch.arange(length, device=self._like.device)
         cos, sin = rotary_factors(self._module, self._like, positions, self._rotation.layer_type)
-        half = sin.shape[-1] // 2
         if self._rotation.is_interleaved:
-            cos = cos[:, :half].repeat_interleave(2, -1)
-            sin = torch.stack((-sin[:, :half], sin[:, :half]), -1).flatten(-2)
+            cos, sin = (_by_pair(each).repeat_interleave(2, -1) for each in (cos, sin))
+            sin[:, ::2].neg_()
         else:
+            half = sin.shape[-1] // 2
             sin = torch.cat((-sin[:, :half], sin[:, half:]), -1)
         self._cos, self._sin = cos[:, None].contiguous(), sin[:, None].contiguous()
         if self._cos.device.type == "cpu":
             self._host = self._cos[:, 0].float().numpy(), self._sin[:, 0].float().numpy()
+
+
+def _by_pair(factors: torch.Tensor) -> torch.Tensor:
+    """Return a factor `[P, R / 2]` for each pair of dimensions, of `[P, R]` with each twice in a row, or all of them twice."""
+    first = factors[:, ::2]
+    return first if torch.equal(first, factors[:, 1::2]) else factors[:, : first.shape[1]]
 
 
 class RotaryTables:

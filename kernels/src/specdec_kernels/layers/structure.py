@@ -36,8 +36,10 @@ _PLACES: tuple[dict[str, str], ...] = (
         "post_mlp_layernorm": _AFTER,
     },
     {"post_attention_layernorm": _ATTENDED, "post_feedforward_layernorm": _AFTER},
+    {"input_layernorm": _BEFORE},
 )
-"""Where the norms of a layer stand, by their names: the same name stands elsewhere beside others."""
+"""Where the norms of a layer stand, by their names: the same name stands elsewhere beside others. With the first alone,
+attention and feed-forward layer are side by side."""
 _QKV = (("q_proj", "k_proj", "v_proj"), ("qkv_proj",), ("q_proj", "k_proj"))
 _GATE_UP = (("gate_proj", "up_proj"), ("gate_up_proj",))
 _ACTIVATIONS = ("act_fn", "activation_fn")
@@ -115,7 +117,8 @@ def _model_parts(
         rotary=parts["rotary_emb"],
         head=head,
         embed_scale=scale * float(getattr(base, "embedding_multiplier", 1.0)),
-        logits_scale=1.0 / float(getattr(config, "logits_scaling", 1.0)),
+        logits_scale=float(getattr(config, "logit_scale", 1.0))
+        / float(getattr(config, "logits_scaling", 1.0)),
         logits_softcap=getattr(config, "final_logit_softcapping", None),
     )
 
@@ -171,6 +174,7 @@ def _layer_parts(
         activation=activation,
         rotation=_rotation(attention, rotary, like),
         **_norms(places, children, hidden),
+        is_parallel=set(places.values()) == {_BEFORE},
         **_head_norms(head_norms, dim, num_heads),
         are_keys_values=are_keys_values,
         softcap=getattr(attention, "attn_logit_softcapping", None),
@@ -203,7 +207,7 @@ def _width(linear: Any, *, is_input: bool = False) -> int:
 def _norm(module: nn.Module, size: int) -> Norm:
     norm = norm_of(module, size)
     if norm is None:
-        raise _UnknownError(f"{type(module).__name__} is not a root-mean-square norm")
+        raise _UnknownError(f"{type(module).__name__} is a norm of another kind")
     return norm
 
 
@@ -234,6 +238,9 @@ def _rotation(attention: nn.Module, rotary: nn.Module, like: torch.Tensor) -> Ro
     interleaved = is_interleaved(attention)
     if interleaved is None:
         raise _UnknownError("its attention rotates by a rule of its own")
+    in_windows = getattr(getattr(attention, "config", None), "sliding_window", None) is not None
+    if interleaved and in_windows and getattr(attention, "sliding_window", 0) is None:
+        return None  # of Cohere 2's layers those without a window
     layer_type = None
     if "layer_type" in inspect.signature(rotary.forward).parameters:
         layer_type = getattr(attention, "layer_type", getattr(attention, "attention_type", None))

@@ -16,21 +16,26 @@ _GELU, _GELU_CUBE = np.float32(2.0 * np.sqrt(2.0 / np.pi)), np.float32(0.044715)
 
 
 @njit(fastmath=True, nogil=True, cache=True, error_model="numpy")
-def norm(x: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
-    """Write `x / rms(x) * weight` to `out`; both `[T, H]`."""
+def norm(x: Floats, weight: Floats, epsilon: float, is_centred: bool, out: Floats) -> None:
+    """Write `x / rms(x) * weight`, or the same of `x` less its mean, to `out`; both `[T, H]`."""
     size = x.shape[1]
     for t in range(x.shape[0]):
+        mean = _mean(x[t]) if is_centred else np.float32(0.0)
         total = np.float32(0.0)
         for d in range(size):
-            total += x[t, d] * x[t, d]
+            total += (x[t, d] - mean) * (x[t, d] - mean)
         scale = np.float32(1.0 / np.sqrt(total / size + epsilon))
         for d in range(size):
-            out[t, d] = x[t, d] * scale * weight[d]
+            out[t, d] = (x[t, d] - mean) * scale * weight[d]
 
 
 @njit(fastmath=True, nogil=True, cache=True, error_model="numpy")
-def add_norm(x: Floats, delta: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
+def add_norm(x: Floats, delta: Floats, weight: Floats, epsilon: float, is_centred: bool, out: Floats) -> None:
     """Add `delta` to `x` in place, then write its norm to `out`; all `[T, H]`."""
+    if is_centred:
+        x += delta
+        norm(x, weight, epsilon, is_centred, out)
+        return
     size = x.shape[1]
     for t in range(x.shape[0]):
         total = np.float32(0.0)
@@ -189,6 +194,15 @@ def rotate_and_store(
                     query[t, h, d] = x[d]
                 else:
                     keys[slot, h - num_heads, d] = narrow(x[d], keys[slot, h - num_heads, d])
+
+
+@njit(inline="always", fastmath=True)
+def _mean(x: Floats) -> np.float32:
+    """Return the mean of `x [H]`."""
+    total = np.float32(0.0)
+    for d in range(x.shape[0]):
+        total += x[d]
+    return np.float32(total / x.shape[0])
 
 
 @njit(inline="always", fastmath=True)

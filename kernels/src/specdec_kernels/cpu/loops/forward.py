@@ -51,6 +51,7 @@ def run_pass(
     frame, numbers = tables.frame, tables.numbers
     group, is_rounded = frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0
     num_rows, hidden = tokens.shape[0], frame[Part.HIDDEN]
+    is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
     x = np.empty((num_rows, hidden), np.float32)
     normed = np.empty((num_rows, hidden), np.float32)
     shape, embed_scale = (frame[Part.NUM_IDS], hidden), np.float32(numbers[Number.EMBED_SCALE])
@@ -61,7 +62,7 @@ def run_pass(
     if frame[Part.TAKES_FEATURES]:
         entry = _join(x, features, tables, normed)
     else:
-        _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, normed)
+        _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, is_centred, normed)
         entry = normed
     run_layers(
         x, entry, tables, num_slots, positions, slots, segments, visible, aux_places, aux, normed,
@@ -87,12 +88,13 @@ def _look_up(tokens: Ints, embedding: Weights, factor: np.float32, x: Floats) ->
 def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats:
     """Return the first layer's input `[T, W]` of a head; turns `x [T, H]`, the embeddings, into the residual stream."""
     frame, numbers = tables.frame, tables.numbers
+    is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
     num_rows, hidden = x.shape
     pair = np.empty((num_rows, 2 * hidden), np.float32)
     embedded = pair[:, hidden:] if frame[Part.IS_FEATURE_FIRST] else pair[:, :hidden]
     feature = pair[:, :hidden] if frame[Part.IS_FEATURE_FIRST] else pair[:, hidden:]
-    _norm_or_copy(x, frame[Part.EMBED_NORM], numbers, embedded)
-    _norm_or_copy(features, frame[Part.FEATURE_NORM], numbers, feature)
+    _norm_or_copy(x, frame[Part.EMBED_NORM], numbers, is_centred, embedded)
+    _norm_or_copy(features, frame[Part.FEATURE_NORM], numbers, is_centred, feature)
     if not frame[Part.JOIN]:
         x[:] = feature if frame[Part.IS_NORMED_RESIDUAL] else features
         return pair
@@ -100,14 +102,16 @@ def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats
         frame[Part.WEIGH_LAYERS], (pair, frame[Part.JOIN], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0, x)
     )
     add_bias(x, frame[Part.JOIN_BIAS])
-    _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, normed)
+    _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, is_centred, normed)
     return normed
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _norm_or_copy(x: Floats, address: int, numbers: npt.NDArray[np.float64], out: Floats) -> None:
+def _norm_or_copy(
+    x: Floats, address: int, numbers: npt.NDArray[np.float64], is_centred: bool, out: Floats
+) -> None:
     """Write the norm of `x [T, H]` with the weight at an address to `out`; for address 0, write a copy of `x`."""
     if address:
-        norm(x, array_at(address, (x.shape[1],), x), numbers[Number.EPSILON], out)
+        norm(x, array_at(address, (x.shape[1],), x), numbers[Number.EPSILON], is_centred, out)
     else:
         out[:] = x

@@ -48,6 +48,8 @@ class Part(IntEnum):
     """The same for the head."""
     ATTEND = 21
     """Address of the function that reads and writes the cache; see `store_and_attend`."""
+    ARE_NORMS_CENTRED = 22
+    """Norms over the hidden size subtract the mean first."""
 
 
 class Number(IntEnum):
@@ -108,6 +110,8 @@ class Column(IntEnum):
     """The activation is GELU by tanh rather than SiLU."""
     NUM_FIRST = 28
     """First positions that are seen beside the window."""
+    IS_PARALLEL = 29
+    """The feed-forward layer reads what attention reads."""
 
 
 class Factor(IntEnum):

@@ -54,6 +54,7 @@ def run_layers(
     table, frame = tables.layers, tables.frame
     weigher, group, is_rounded = frame[Part.WEIGH_LAYERS], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0
     epsilon, head_epsilon = tables.numbers[Number.EPSILON], tables.numbers[Number.HEAD_EPSILON]
+    is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
     most_joined, most_attended, most_activated, most_scores = _largest(table, segments, hidden)
     all_queries = np.empty(num_rows * most_attended, np.float32)
     all_attended = np.empty(num_rows * most_attended, np.float32)
@@ -95,18 +96,21 @@ def run_layers(
             weigher, (attended.reshape(num_rows, num_heads * dim), row[Column.OUT], group, is_rounded, delta)
         )
         add_bias(delta, row[Column.OUT_BIAS])
-        _finish(delta, row[Column.ATTENDED_NORM], epsilon, factors[Factor.RESIDUAL_SCALE])
-        _add(x, delta, row[Column.MLP_NORM], epsilon, normed)
+        _finish(delta, row[Column.ATTENDED_NORM], epsilon, is_centred, factors[Factor.RESIDUAL_SCALE])
+        if row[Column.IS_PARALLEL]:
+            x += delta
+        else:
+            _add(x, delta, row[Column.MLP_NORM], epsilon, is_centred, normed)
         weigh(weigher, (normed, row[Column.GATE_UP], group, is_rounded, gate_up))
         add_bias(gate_up, row[Column.GATE_UP_BIAS])
         activate(gate_up, row[Column.IS_GELU] != 0, activated)
         weigh(weigher, (activated, row[Column.DOWN], group, is_rounded, delta))
         add_bias(delta, row[Column.DOWN_BIAS])
-        _finish(delta, row[Column.MLP_OUT_NORM], epsilon, factors[Factor.RESIDUAL_SCALE])
+        _finish(delta, row[Column.MLP_OUT_NORM], epsilon, is_centred, factors[Factor.RESIDUAL_SCALE])
         if factors[Factor.OUTPUT_SCALE] != 1.0:
             scale(x, factors[Factor.OUTPUT_SCALE])
             scale(delta, factors[Factor.OUTPUT_SCALE])
-        _add(x, delta, row[Column.NEXT_NORM], epsilon, normed)
+        _add(x, delta, row[Column.NEXT_NORM], epsilon, is_centred, normed)
     if aux_places[-1] >= 0:
         aux[aux_places[-1]] = x
 
@@ -126,19 +130,21 @@ def _largest(table: Ints, segments: Ints, hidden: int) -> tuple[int, int, int, i
 
 
 @njit(nogil=True, error_model="numpy")
-def _finish(delta: Floats, norm_address: int, epsilon: float, factor: float) -> None:
+def _finish(delta: Floats, norm_address: int, epsilon: float, is_centred: bool, factor: float) -> None:
     """Normalize and scale what is added to the residual stream, in place, where a layer does so."""
     if norm_address:
-        norm(delta, array_at(norm_address, (delta.shape[1],), delta), epsilon, delta)
+        norm(delta, array_at(norm_address, (delta.shape[1],), delta), epsilon, is_centred, delta)
     if factor != 1.0:
         scale(delta, factor)
 
 
 @njit(nogil=True, error_model="numpy")
-def _add(x: Floats, delta: Floats, norm_address: int, epsilon: float, normed: Floats) -> None:
+def _add(
+    x: Floats, delta: Floats, norm_address: int, epsilon: float, is_centred: bool, normed: Floats
+) -> None:
     """Add to the residual stream, and write the input of the next products."""
     if norm_address:
-        add_norm(x, delta, array_at(norm_address, (x.shape[1],), x), epsilon, normed)
+        add_norm(x, delta, array_at(norm_address, (x.shape[1],), x), epsilon, is_centred, normed)
     else:
         x += delta
         normed[:] = x
