@@ -122,6 +122,7 @@ def test_the_example_keeps_its_promises(environment: Environment, tmp_path: Path
     assert_all_passed(environment.pytest("tests", folder=example.parent), least=26)
 
 
+@pytest.mark.xdist_group("installed for heads")
 def test_the_example_of_a_head_keeps_its_promises(environment_for_heads: Environment, tmp_path: Path) -> None:
     environment = environment_for_heads
     environment.install(wheels.build(HEAD_EXAMPLE, tmp_path / "wheels"))
