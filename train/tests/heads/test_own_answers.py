@@ -36,7 +36,9 @@ def options(prompts, out, *more):
     return ["train", "eagle3", "--prompts", str(prompts), "--out", str(out), *SMALL, *more]
 
 
-def test_from_prompts_to_a_measured_head(prompts, tmp_path, capsys):
+def test_from_prompts_to_a_measured_head(prompts, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("specdec_train.heads.measure._MAX_TOKENS", 32)
+    monkeypatch.setattr("specdec_train.heads.measure._ROUNDS", 2)  # how fast it is does not matter here
     out = tmp_path / "head"
     more = ["--self-instruct", "2", "--steps", "40", "--draft-vocab-size", "2048", "--json"]
     assert run(options(prompts, out, *more)) == 0
