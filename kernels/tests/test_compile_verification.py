@@ -76,6 +76,7 @@ def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
         longs(2),
         longs(2, width + 1),
         longs(2, width),
+        longs(2),
         heuristic(VOCAB_SIZE),
     )
     assert set(compiled) == {"draw_node_kernel", "walk_tree_kernel"}
@@ -127,6 +128,18 @@ def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
     out = torch.empty(2, VOCAB_SIZE)
     kernel.process_logits_triton(logits, *given, cuts, out, heuristic(VOCAB_SIZE))
     assert set(compiled) == {"adjust_kernel", "heat_kernel", "cut_kernel"}
+
+
+@pytest.mark.parametrize("path_len", [0, 7])
+def test_penalise(path_len: int, compile_launches) -> None:
+    from specdec_kernels.triton.penalise import PathRows, Texts, kernel
+    from specdec_kernels.triton.penalise.config import heuristic
+
+    compiled = compile_launches(kernel)
+    texts = Texts(longs(5), torch.ones(5), longs(3), torch.ones(3, 2))
+    paths = PathRows(longs(4), longs(4), longs(4, path_len), longs(8))
+    kernel.penalise_triton(torch.ones(4, VOCAB_SIZE), texts, paths, heuristic(path_len))
+    assert set(compiled) == {"penalise_kernel"}
 
 
 @pytest.mark.parametrize(("dtype", "width"), [(torch.bfloat16, 7), (torch.float64, 1)], ids=str)

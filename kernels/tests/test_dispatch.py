@@ -71,7 +71,7 @@ def _call(**changes: torch.Tensor) -> None:
             "num_nodes is on meta, the rest on cpu",
         ),
         (
-            {"out": PathVerdict(torch.zeros(2), torch.zeros(2, 2), torch.zeros(2, 1))},
+            {"out": PathVerdict(torch.zeros(2), torch.zeros(2, 2), torch.zeros(2, 1), torch.zeros(2))},
             r"out.num_accepted must be contiguous int64 \[2\]",
         ),
     ],

@@ -48,7 +48,7 @@ def check(
     size, width = draft.shape
     keys = keys_for(size, -3) if keys is None else keys
     inputs = (logits, draft, row_starts, num_nodes, torch.tensor(temperatures, dtype=torch.float32))
-    shapes = ((size,), (size, width + 1), (size, width))
+    shapes = ((size,), (size, width + 1), (size, width), (size,))
     out = PathVerdict(*(torch.full(shape, POISON, device=device) for shape in shapes))
     result = strict_verify(
         *(tensor.to(device) for tensor in inputs),
@@ -214,6 +214,21 @@ def test_the_text_is_that_of_plain_sampling_whatever_was_drafted(device: torch.d
     assert emitted([]) == text[:1]
 
 
+def test_the_first_row_on_the_path_that_is_not_numbers_is_named(device: torch.device) -> None:
+    logits = 9 * torch.eye(8).repeat(2, 1)  # row i of a request draws i
+    draft = torch.tensor([[0, 1, 2], [0, 7, 0]])
+    parents = torch.tensor([[-1, 0, 1], [-1, -1, 0]])
+    for row, value, first in [
+        (0, torch.nan, [0, -1]), (2, torch.nan, [2, -1]), (3, -torch.inf, [3, -1]), (3, torch.nan, [3, -1]),
+        (2, torch.inf, [-1, -1]), (10, torch.nan, [-1, -1]), (8, -torch.inf, [-1, 0]), (9, torch.nan, [-1, 1]),
+    ]:  # fmt: skip
+        broken = logits.clone()
+        broken[row, slice(None) if value < 0 else 5] = value
+        out = check(broken, draft, torch.tensor([0, 8]), torch.tensor([3, 3]), [0.0, 0.0], device, parents)
+        assert out.first_unsound.tolist() == first
+        assert ((out.token_ids >= -1) & (out.token_ids < 8)).all()
+
+
 def test_no_requests(device: torch.device) -> None:
     empty = torch.empty(0, dtype=torch.int64, device=device)
     keys = NoiseKeys(empty, empty, empty)
@@ -242,7 +257,7 @@ def test_wrong_arguments_are_named() -> None:
         "temperatures": torch.ones(3),
         "keys": keys_for(3, -3),
         "parents": ids,
-        "out": PathVerdict(ids, ids, ids),
+        "out": PathVerdict(ids, ids, ids, ids),
     }.items():
         with pytest.raises(ValueError, match=name):
             strict_verify(**(good | {name: wrong}))
@@ -259,6 +274,8 @@ MUTANTS = {
     "reads the first request's rows": ("tl.load(row_starts_ptr + request)", "tl.load(row_starts_ptr)"),
     "forgets the token after the path": ("places == last, drawn", "places == 0, drawn"),
     "does not pad what it emits": ("tl.full((BLOCK_N,), -1, tl.int64)\n    step", "places.to(tl.int64)\n    step"),
+    "calls rows with a NaN numbers": ("tl.where(is_broken, -1 - winner, winner)", "winner"),
+    "looks at the last row only": ("tl.where(is_broken, step, first_unsound)", "first_unsound"),
 }  # fmt: skip
 
 
@@ -273,5 +290,6 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
         check(*batch, cpu, parents, config=LaunchConfig(4, num_warps=1))
         test_of_equal_siblings_the_longest_path_stands_and_then_the_first(cpu)
         test_a_drafted_id_that_is_no_token_does_not_stand(cpu)
+        test_the_first_row_on_the_path_that_is_not_numbers_is_named(cpu)
 
     check_mutant("strict_verify", None if name is None else MUTANTS[name], check_all)

@@ -220,7 +220,10 @@ def test_logits_that_are_not_numbers_are_not_sampled_from(sampler) -> None:
     scores, draft, batch = a_problem(1, [1.0, 1.0], sizes=[2, 1])
     scores.logits[:, 2] = float("nan")
     with pytest.raises(FloatingPointError, match="not numbers"):
-        sampler.verify(scores, draft, batch)
+        sampler.verify_with_torch(scores, draft, batch)
+    sound = sampler.verify(scores, draft, batch).is_sound
+    assert sound is not None
+    assert not any(sound)
 
 
 LAWS = {

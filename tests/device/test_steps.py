@@ -29,7 +29,7 @@ METHODS = {
         "method": "eagle3", "model": "zoo", "num_speculative_tokens": 8, "tree_top_k": 2, "tree_depth": 3,
     },
     "mtp": {"method": "mtp", "model": "zoo", "num_speculative_tokens": 3},
-    "self": {"method": "self", "num_speculative_tokens": 3},
+    "self": {"method": "self", "num_speculative_tokens": 3, "skip_layers": [1, 3, 4, 6, 7, 8, 9, 10, 11, 13]},
 }  # fmt: skip
 NOT_DRAFTING_ON_IT = ("plain", "ngram", "suffix")
 """Methods of which every pass is the target's."""
@@ -118,9 +118,8 @@ def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: l
 @pytest.mark.parametrize("name", PARAMS)
 def test_a_generation(name: str, size: int, served, device, prompts, expected) -> None:
     method, llm = served
-    llm.generate(
-        prompts[:size], params(name)[:size]
-    )  # draft loops and trees are recorded when they come again
+    for _ in range(2 if "tree" in method else 1):  # passes over trees are recorded when they come again
+        llm.generate(prompts[:size], params(name)[:size])
     outputs, steps = counted(llm, device, prompts[:size], params(name)[:size])
     for output, wanted in zip(outputs, expected[name][:size], strict=True):
         (got,), (own,) = output.outputs, wanted.outputs
@@ -136,6 +135,8 @@ def test_a_generation(name: str, size: int, served, device, prompts, expected) -
         assert sum(step.recordings for step in steps) == 0, "a graph was captured after load"
     if method != "plain":
         assert sum(output.metrics.num_draft_tokens for output in outputs) > 0
+    if method not in NOT_DRAFTING_ON_IT:
+        steps = steps[:-1]  # the last one also delivers the last tokens
     replaying = [step for step in steps if not step.recordings]
     later = replaying[len(replaying) // 2 :]
     settled = [median(getattr(step, kind) for step in later) for kind in LIMITED]

@@ -9,7 +9,17 @@ import torch
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
 from specdec.noise import Stream, node_word
-from specdec_kernels.triton import Cuts, NoiseKeys, gumbel_noise, gumbel_sample, process_logits, uniforms
+from specdec_kernels.triton import (
+    Cuts,
+    NoiseKeys,
+    PathRows,
+    Texts,
+    gumbel_noise,
+    gumbel_sample,
+    penalise,
+    process_logits,
+    uniforms,
+)
 
 _LOG_BITS = 1e-5
 """Devices and numpy differ in the last bits of `log` and `exp`."""
@@ -70,9 +80,35 @@ def make_process_logits(sizes: Sizes) -> Problem:
     return Problem(call, num_bytes(logits) + logits.numel() * 4, tolerance=_LOG_BITS)
 
 
+def make_penalise(sizes: Sizes) -> Problem:
+    """All penalties for every row, with texts of half the context."""
+    logits = sizes.randn(sizes.num_rows, sizes.shape.vocab_size).float()
+    size, length = sizes.num_rows, max(1, sizes.context // 2)
+    starts, rows = (
+        torch.arange(0, size * length + 1, length, device=sizes.device),
+        torch.arange(size, device=sizes.device),
+    )
+    ids = torch.arange(size * length, device=sizes.device) % length
+    texts = Texts(
+        ids,
+        (ids % 3).float(),
+        starts,
+        torch.full((3, size), 1.1, device=sizes.device),
+    )
+    paths = PathRows(rows, rows, torch.full((size, 0), -1, device=sizes.device), ids[:1])
+
+    def call() -> Sequence[torch.Tensor]:
+        changed = logits.clone()
+        penalise(changed, texts, paths)
+        return (changed,)
+
+    return Problem(call, num_bytes(logits) * 2)
+
+
 CASES = (
     KernelCase("noise", "gumbel_noise", make_gumbel_noise),
     KernelCase("noise", "uniforms", make_uniforms),
     KernelCase("gumbel_sample", "temperature 0.8", make_gumbel_sample),
+    KernelCase("penalise", "all penalties", make_penalise),
     KernelCase("process_logits", "temperature, top-k, top-p", make_process_logits),
 )

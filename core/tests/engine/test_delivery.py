@@ -46,7 +46,8 @@ def passed(num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_rows_that_are_asked_for_are_kept(rows, num_rows) -> None:
     kept, made, delivered = sequence(), passed(num_rows), delivery()
     delivered.keep_hidden(kept, made, rows)
-    delivered.keep_paths(made)
+    if len(delivered.path_rows):
+        delivered.keep_paths(made, torch.from_numpy(delivered.path_rows))
     ((hidden, aux),) = kept.deliverable_hidden
     assert torch.equal(hidden, made[0][rows])
     assert torch.equal(aux, made[1][rows])

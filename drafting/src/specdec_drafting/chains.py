@@ -63,9 +63,9 @@ class ChainLoop:
         is_greedy = self._method == "greedy"
         temperatures = [0.0 if is_greedy else p.temperature for p in params]
         keys = batch.draws.coupled_keys(rows)
-        has_cuts = not is_greedy and any(map(_has_cuts, params))
-        cuts = [(p.top_k, p.top_p, p.min_p) for p in params] if has_cuts else ()
-        chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts))
+        cuts = () if is_greedy else cuts_of(params)
+        least = [max(1, depth) for depth in depths]
+        chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, least))
         if chains.token_ids.is_cuda and not self.rules.is_drawn and not self.rules.wants_confidences:
             for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
                 draft.unread = UnreadChain(chains.token_ids, place, depth)
@@ -84,7 +84,14 @@ class ChainLoop:
             draft.parents = list(range(-1, length - 1))
             if self.rules.is_drawn and not params[index].is_greedy:
                 draft.draft_probs = {i: chains.draft_probs[index, i] for i in range(length)}
-        return [row[: min(depth, len(row)) - 1] for row, depth in zip(tokens, depths, strict=True)], chains
+        return [
+            row[: max(0, min(depth, len(row)) - 1)] for row, depth in zip(tokens, depths, strict=True)
+        ], chains
+
+
+def cuts_of(params: Sequence[SamplingParams]) -> Sequence[tuple[int, float, float]]:
+    """Return `ChainWork.cuts` of requests."""
+    return [(p.top_k, p.top_p, p.min_p) for p in params] if any(map(_has_cuts, params)) else ()
 
 
 def _has_cuts(params: SamplingParams) -> bool:

@@ -11,7 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.interfaces import DraftHead, ForwardOutput, NewRows, ProposeBatch, Runner, TargetInfo
+from specdec.interfaces import (
+    ChainWork,
+    DraftHead,
+    ForwardOutput,
+    NewRows,
+    NoiseKeys,
+    ProposeBatch,
+    Runner,
+    TargetInfo,
+)
 from specdec_drafting.chain_growth import ChainGrowth
 from specdec_drafting.chains import ChainCall, ChainLoop, Places
 from specdec_drafting.chooser import Chooser
@@ -24,6 +33,7 @@ from specdec_drafting.request_state import RequestState
 from specdec_drafting.target_rows import TargetRows
 from specdec_drafting.tree import GrowingTree
 from specdec_drafting.tree_growth import Nodes, TreeGrowth
+from specdec_drafting.tree_loop import TreeLoop
 from specdec_drafting.vocabulary import DraftVocabulary
 
 
@@ -55,9 +65,12 @@ class Drafter:
         module: the model or head.
         runner: its runner.
         info: the target.
+        num_aux: of how many layers of the target a head reads the inputs.
     """
 
-    def __init__(self, config: DraftingConfig, module: DraftModule, runner: Runner, info: TargetInfo) -> None:
+    def __init__(
+        self, config: DraftingConfig, module: DraftModule, runner: Runner, info: TargetInfo, num_aux: int = 0
+    ) -> None:
         self._config, self._module, self._runner = config, module, runner
         self._head = module.module if isinstance(module.module, DraftHead) else None
         self.vocabulary = vocabulary = module.vocabulary
@@ -71,15 +84,39 @@ class Drafter:
         self.chooser = Chooser(method, vocabulary, wants_confidence=config.has_confidence or tree is not None)
         self._chains = ChainGrowth(self.chooser, threshold, ends)
         self._trees = None if tree is None else TreeGrowth(tree, self.chooser, vocabulary, ends)
+        self._tree_loop: TreeLoop | None = None
+        if tree is not None and self._trees is not None:
+            self._tree_loop = TreeLoop(tree, vocabulary, module.num_logits, self._trees.depth)
         self._loop = ChainLoop(method, vocabulary, module.num_logits, threshold, ends)
         self._is_chain = self.rows.num_stages == 1 and module.mask_id is None and not config.is_tree
+        runner.expected = self._expected(info, num_aux)
+        self._most_new = 0 if runner.expected is None else runner.expected[0].counts[0]
+
+    def _expected(self, info: TargetInfo, num_aux: int) -> tuple[NewRows, ChainWork] | None:
+        """Return what the runner's draft loop will be asked for; None if it makes no drafts."""
+        num_steps, rules = self._config.num_speculative_tokens, self._loop.rules
+        if self._tree_loop is not None and self._trees is not None:
+            num_steps, rules = min(num_steps, self._trees.depth or num_steps), self._tree_loop.rules
+        if (
+            not (self._is_chain if self._tree_loop is None else self._tree_loop.is_possible)
+            or not rules.num_ids
+        ):
+            return None
+        num_steps = min(num_steps, self._module.max_depth or num_steps)
+        num_new = 2
+        states: tuple[torch.Tensor, ...] = ()
+        if isinstance(self.rows, TargetRows):
+            num_new = 1
+        elif self._head is not None:
+            num_new = num_steps + 1
+            none = torch.empty(0, info.hidden_size, dtype=info.dtype, device=info.device)
+            states = (none,) * (1 + num_aux)
+        keys = NoiseKeys(*np.zeros((3, 1), np.int64))
+        rows = NewRows(np.zeros(num_new, np.int64), [num_new], states)
+        return rows, ChainWork([0], [0], num_steps, [0.0], keys, rules)
 
     def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:
         """Return the drafts `[B]` of a step, None for rows without one."""
-        features = None
-        if self._head is not None:
-            assert batch.hidden_states is not None, "heads need states"
-            features = self._head.combine(batch.hidden_states, batch.aux_hidden_states)
         # All rows have room for the deepest draft, because compiled loops run them to that depth.
         num_ahead = max(batch.max_nodes, default=0)
         num_ahead = num_ahead if self._trees is None else self._trees.most_rows(num_ahead)
@@ -87,16 +124,16 @@ class Drafter:
         pieces: dict[int, Piece] = {}
         # Pieces are made when all rows have their places, because making room may move them.
         new_ids = [self.rows.update(batch, row, num_ahead) for row in range(batch.batch_size)]
-        for row, (ids, end) in enumerate(zip(new_ids, accumulate(batch.counts), strict=True)):
+        for row, ids in enumerate(new_ids):
             if ids is not None:
-                known = None if features is None else features[:end]
-                drafts[row], piece = self._begin(batch, row, ids, known)
+                drafts[row], piece = self._begin(batch, row, ids)
                 if len(piece.ids):
                     pieces[row] = piece
         wanted = [draft for draft in drafts if draft is not None]
         if not self._draft_after(batch, wanted, pieces):
             logits = None
             if pieces:
+                self._add_features(batch, pieces)
                 logits = self._run_new([(self._state(batch, row), piece) for row, piece in pieces.items()])
             is_whole = list(pieces) == [draft.row for draft in wanted]
             for draft in self._grow(batch, wanted, logits if is_whole else None) if wanted else ():
@@ -106,10 +143,8 @@ class Drafter:
     def _state(self, batch: ProposeBatch, row: int) -> RequestState:
         return self.rows.states[batch.request_ids[row]]
 
-    def _begin(
-        self, batch: ProposeBatch, row: int, ids: Int64s, features: torch.Tensor | None
-    ) -> tuple[PartialDraft | None, Piece]:
-        """Return a row's empty draft, if it gets one, and the piece of its new tokens `ids`, the last with `features`."""
+    def _begin(self, batch: ProposeBatch, row: int, ids: Int64s) -> tuple[PartialDraft | None, Piece]:
+        """Return a row's empty draft, if it gets one, and the piece of its new tokens `ids`."""
         piece, state, draft = self.rows.append(batch, row, ids), self._state(batch, row), None
         num_new, most = len(piece.ids), batch.max_nodes[row]
         width = self._config.tree_top_k if self._trees is None else 1
@@ -118,49 +153,81 @@ class Drafter:
             draft = PartialDraft(row, most, deepest, width)
         if num_new and (draft is not None or self._head is not None):
             piece.num_logits = 1
-        if features is not None:
-            piece.features = features[len(features) - num_new :]
         if self._module.mask_id is not None and draft is not None:
             num_masks = draft.max_depth - 1
             piece.ids = np.concatenate((piece.ids, np.full(num_masks, self._module.mask_id)))
             piece.num_logits += num_masks
             piece.num_drafted = num_masks
-            if piece.features is not None and self._head is not None and self._head.mask_feature is not None:
-                masks = self._head.mask_feature.expand(num_masks, -1)
-                piece.features = torch.cat((piece.features, masks))
         return draft, piece
 
+    def _new_states(self, batch: ProposeBatch, pieces: dict[int, Piece]) -> tuple[torch.Tensor, ...]:
+        """Return the target's states `[T, H]` of every kind that predicted the new tokens of the pieces; () for a model."""
+        if self._head is None:
+            return ()
+        assert batch.hidden_states is not None, "heads need states"
+        given = batch.hidden_states, *batch.aux_hidden_states
+        ends = list(accumulate(batch.counts))
+        spans = [(ends[row] - len(p.ids) + p.num_drafted, ends[row]) for row, p in pieces.items()]
+        if sum(end - start for start, end in spans) == len(batch.hidden_states):
+            return given
+        return tuple(torch.cat([states[start:end] for start, end in spans]) for states in given)
+
+    def _add_features(self, batch: ProposeBatch, pieces: dict[int, Piece]) -> None:
+        """Give a head's pieces their features: of new tokens from the target's states, and the head's own of mask tokens."""
+        if self._head is None:
+            return
+        first, *aux = self._new_states(batch, pieces)
+        features = self._head.combine(first, tuple(aux))
+        counts = [len(piece.ids) - piece.num_drafted for piece in pieces.values()]
+        for piece, part in zip(pieces.values(), features.split(counts), strict=True):
+            piece.features = part
+            if piece.num_drafted and self._head.mask_feature is not None:
+                piece.features = torch.cat((part, self._head.mask_feature.expand(piece.num_drafted, -1)))
+
     def _draft_after(self, batch: ProposeBatch, drafts: list[PartialDraft], pieces: dict[int, Piece]) -> bool:
-        """Run the pieces and draft chains in one call; returns False if that is not possible."""
-        if not self._is_chain or not pieces or list(pieces) != [draft.row for draft in drafts]:
+        """Run the pieces and draft in one call; returns False if that is not possible.
+
+        A recorded loop takes pieces of rows without a draft as well.
+        """
+        new, rows = list(pieces.values()), [draft.row for draft in drafts]
+        is_recorded = self._runner.device.type != "cpu"
+        if not drafts or not (pieces.keys() >= set(rows) if is_recorded else list(pieces) == rows):
             return False
-        new = list(pieces.values())
-        if sum(len(piece.ids) for piece in new) > self._runner.max_new_rows:
+        if len(drafts) < len(pieces):
+            by_row = {row: PartialDraft(row, 0, 0) for row in pieces} | dict(zip(rows, drafts, strict=True))
+            drafts = list(by_row.values())
+        if not self._can_loop(batch, drafts):
             return False
-        if not self._loop.can_draft(batch, drafts, self._runner.max_chain_rows):
+        num_new = sum(len(piece.ids) for piece in new)
+        if num_new > (self._most_new * len(new) if is_recorded else self._runner.max_new_rows):
             return False
-        features = [piece.features for piece in new if piece.features is not None]
-        rows = NewRows(
-            np.concatenate([piece.ids for piece in new]),
-            [len(piece.ids) for piece in new],
-            torch.cat(features).float().contiguous().numpy() if features else None,
-        )
+        ids = np.concatenate([piece.ids for piece in new])
+        given = NewRows(ids, [len(piece.ids) for piece in new], self._new_states(batch, pieces))
         places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
-        self._draft_chains(batch, drafts, partial(self._runner.draft_after, rows), places)
+        self._loop_over(batch, drafts, partial(self._runner.draft_after, given), places)
         return True
 
-    def _draft_chains(
+    def _can_loop(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> bool:
+        """Return whether the runner's draft loop makes these drafts."""
+        if self._tree_loop is not None:
+            return self._tree_loop.can_draft(batch, drafts, self._runner.max_tree_nodes)
+        return self._is_chain and self._loop.can_draft(batch, drafts, self._runner.max_chain_rows)
+
+    def _loop_over(
         self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: Places
     ) -> None:
+        """Make drafts by the runner's draft loop."""
+        if self._tree_loop is not None:
+            self._tree_loop.draft(batch, drafts, call, places)
+            return
         fed, chains = self._loop.draft(batch, drafts, call, places)
         states = [self._state(batch, draft.row) for draft in drafts]
         for state, token_ids in zip(states, fed, strict=True):
             self.rows.keep_drafted(state, token_ids)
         if self._head is None or not len(chains.logits):
             return  # a model can run its last token again
-        logits, carries = torch.from_numpy(chains.logits).split(1), torch.from_numpy(chains.states).unbind()
-        for index, state in enumerate(states):
-            state.logits, state.carries[0] = logits[index], carries[index]
+        for state, logits, carry in zip(states, chains.logits.split(1), chains.states, strict=True):
+            state.logits, state.carries[0] = logits, carry
 
     def _run_new(self, running: list[tuple[RequestState, Piece]]) -> torch.Tensor | None:
         """Run new tokens through every stage, each with the carries of the stage before.
@@ -203,14 +270,14 @@ class Drafter:
             return drafts
         logits = torch.cat(known) if logits is None else logits
         carries = None if self._head is None else torch.stack([state.carries[0] for state in states])
+        if self._can_loop(batch, drafts):
+            call = partial(self._runner.draft_chain, ForwardOutput(logits, carries))
+            slots, num_rows = zip(*(self.rows.place(batch.request_ids[d.row]) for d in drafts), strict=True)
+            self._loop_over(batch, drafts, call, (slots, num_rows))
+            return drafts
         if self._trees is not None and carries is not None:
             trees = [GrowingTree(draft.row, draft.max_nodes, draft.max_depth) for draft in drafts]
             return self._trees.grow(batch, trees, logits, carries, partial(self._run_nodes, batch))
-        if self._is_chain and self._loop.can_draft(batch, drafts, self._runner.max_chain_rows):
-            call = partial(self._runner.draft_chain, ForwardOutput(logits, carries))
-            slots, num_rows = zip(*(self.rows.place(batch.request_ids[d.row]) for d in drafts), strict=True)
-            self._draft_chains(batch, drafts, call, (slots, num_rows))
-            return drafts
 
         def run_next(active: list[PartialDraft], places: list[int], token_ids: list[int]) -> torch.Tensor:
             nonlocal carries

@@ -108,4 +108,4 @@ class DraftingProposer(RowsProposer):
         """See `RowsProposer.make_drafter`."""
         module = self.load_module(target)
         self._runner = module.target_runner or target.make_runner(module.module)
-        return Drafter(self._config, module, self._runner, target.info)
+        return Drafter(self._config, module, self._runner, target.info, len(self.aux_layer_ids))

@@ -41,12 +41,13 @@ class TreeGrowth:
         self._config, self._chooser, self._vocabulary = config, chooser, vocabulary
         self._eos_token_ids = eos_token_ids
         self._is_dynamic = config.is_dynamic
-        self._depth = config.tree_depth or (_DEFAULT_DEPTH if self._is_dynamic else None)
+        self.depth = config.tree_depth or (_DEFAULT_DEPTH if self._is_dynamic else None)
+        """The deepest node of a tree; None if the shape says it."""
 
     def most_rows(self, num_nodes: int) -> int:
         """Return the maximum number of rows, after the committed ones, for drafts of `num_nodes` nodes."""
         if self._is_dynamic:
-            return self._config.tree_top_k * min(num_nodes, self._depth or num_nodes)
+            return self._config.tree_top_k * min(num_nodes, self.depth or num_nodes)
         return num_nodes
 
     def grow(
@@ -67,7 +68,7 @@ class TreeGrowth:
             run_nodes: runs nodes of the trees.
         """
         for tree in trees:
-            tree.max_depth = min(tree.max_depth, self._depth or tree.max_depth)
+            tree.max_depth = min(tree.max_depth, self.depth or tree.max_depth)
             tree.shape = self._shape(tree)
         frontier: Nodes = [(tree, [-1]) for tree in trees]
         while True:

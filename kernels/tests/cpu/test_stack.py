@@ -191,7 +191,7 @@ def test_a_chain_ends_where_every_row_is_unsure():
 
     whole = draft(1e-9)
     assert whole.token_ids.shape == (2, 6)
-    running_lowest = np.minimum.accumulate(whole.confidences, 1).max(0)
+    running_lowest = np.minimum.accumulate(whole.confidences.numpy(), 1).max(0)
     for count in range(1, 6):
         if running_lowest[count - 1] > running_lowest[count]:
             got = draft(float(running_lowest[count - 1] + running_lowest[count]) / 2)
@@ -219,7 +219,7 @@ def test_taking_in_and_drafting_in_one_call_is_what_two_calls_give(dtype, is_dra
             for part, slot, length in zip(np.split(tokens, [3, 4]), slots, cached, strict=True)
         ]
     )
-    torch.testing.assert_close(torch.from_numpy(got.logits), logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(got.logits, logits, rtol=1e-5, atol=1e-5)
     lengths = [length + count for length, count in zip(cached, counts, strict=True)]
     expected = in_turn.draft_chain(ForwardOutput(logits.clone()), ChainWork(slots, lengths, *settings))
     assert got.token_ids.tolist() == expected.token_ids.tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from speccheck.recorder import Rerun, StandInAttention
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws
-from specdec.interfaces import ChainRules, ChainWork, PackedBatch
+from specdec.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
@@ -42,13 +44,23 @@ class Passes:
         seen = (batch.token_ids, batch.positions, rows.slots, rows.context_lens, rows.query_starts)
         self.seen.append(tuple(tensor.tolist() for tensor in seen))
         logits = made_up(batch.token_ids, batch.positions, features)
+        if batch.logits_rows is not None:
+            logits = logits[batch.logits_rows]
         return (logits,) if features is None else (logits, features * 0.5 + batch.token_ids[:, None])
 
 
-def make(recorder: Rerun | None = None, max_positions: int = 512) -> tuple[ChainGraphs, Passes]:
+def make(
+    recorder: Rerun | None = None, max_positions: int = 512, *, is_head: bool = False
+) -> tuple[ChainGraphs, Passes]:
     backend = StandInAttention()
     passes = Passes(backend)
-    return ChainGraphs(passes, recorder or Rerun(), backend, 512, max_positions), passes
+    head = (torch.empty(1, 4), combined) if is_head else (None, None)
+    place = recorder or Rerun(), backend, 512, max_positions, torch.device("cpu")
+    return ChainGraphs(passes, *place, *head), passes
+
+
+def combined(hidden: torch.Tensor, aux: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return hidden + 2.0 * aux[0]
 
 
 def keys_of(sequences: list[Sequence]) -> NoiseKeys:
@@ -70,6 +82,7 @@ def by_hand(
     sequences: list[Sequence],
     num_steps: int,
     rules: ChainRules,
+    cached: list[int] = CACHED,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens `[B, K]` and q `[B, K, num_ids]`, chosen as proposers choose step by step."""
     draws, rows = EngineDraws(sequences), range(len(sequences))
@@ -88,7 +101,7 @@ def by_hand(
             drawn = torch.searchsorted(names, draws.coupled(wide, rows, step + 1))
         index = torch.where(temperatures > 0, drawn, scores.argmax(-1))
         tokens.append(names[index])
-        logits = made_up(tokens[-1], torch.tensor(CACHED) + step, carry)
+        logits = made_up(tokens[-1], torch.tensor(cached) + step, carry)
         carry = None if carry is None else carry * 0.5 + tokens[-1][:, None]
     return torch.stack(tokens, 1), torch.stack(draft_probs, 1)
 
@@ -124,10 +137,86 @@ def test_it_chooses_what_is_chosen_step_by_step(is_head, is_drawn, is_reduced, t
         assert chains.token_ids[:3].tolist() == expected.tolist()
         index = expected if target_ids is None else (expected - 1) // 3
         confidences = draft_probs.gather(2, index[:, :, None])[:, :, 0]
-        torch.testing.assert_close(torch.from_numpy(chains.confidences), confidences)
+        torch.testing.assert_close(chains.confidences, confidences)
         if is_drawn and any(temperatures):
             torch.testing.assert_close(chains.draft_probs, draft_probs)
     assert (graphs.num_plain, graphs.num_recordings, graphs.num_replays) == (2, 1, 1)
+
+
+COUNTS = [3, 1, 2]
+AFTER = [8, 41, 11]
+
+
+@pytest.mark.parametrize("is_head", [False, True])
+@pytest.mark.parametrize("temperatures", [[0.0, 0.0, 0.0], [0.7, 0.0, 1.3]])
+def test_new_tokens_are_run_first_in_the_same_recording(is_head, temperatures) -> None:
+    graphs, passes = make(is_head=is_head)
+    sequences = sequences_of(temperatures)
+    for turn in range(3):
+        torch.manual_seed(turn)
+        tokens = torch.randint(0, 9, (6,))
+        states = (torch.randn(6, 4), torch.randn(6, 4)) if is_head else ()
+        features = combined(states[0], states[1:]) if is_head else None
+        positions = torch.tensor([5, 6, 7, 40, 9, 10])
+        logits = made_up(tokens, positions, features)[[2, 3, 5]]
+        carry = None if features is None else (features * 0.5 + tokens[:, None])[[2, 3, 5]]
+        expected, _ = by_hand(logits, carry, sequences, 5, GREEDY, AFTER)
+        work = ChainWork(FIRST_SLOTS, CACHED, 5, temperatures, keys_of(sequences), GREEDY)
+        passes.seen.clear()
+        chains = graphs.draft_after(NewRows(tokens.numpy(), COUNTS, states), work)
+        assert chains.token_ids.tolist() == expected.tolist()
+        ids, places, slots, lengths, starts = passes.seen[0]
+        assert (ids[:6], places[:6]) == (tokens.tolist(), positions.tolist())
+        assert slots == [
+            5,
+            6,
+            7,
+            168,
+            265,
+            266,
+            *[-1] * 18,
+        ]  # with room for six new tokens of each of four requests
+        assert (lengths, starts) == ([8, 41, 11, *[0] * 21], [0, 3, 4, *[6] * 22])
+    assert (graphs.num_plain, graphs.num_recordings, graphs.num_replays) == (2, 1, 1)
+
+
+def test_shorter_chains_use_the_recording_of_longer_ones_and_write_no_further() -> None:
+    graphs, passes = make()
+    nothing, tokens = NoiseKeys(*np.zeros((3, 3), np.int64)), np.array([4, 7, 1])
+    rows = NewRows(tokens, [1, 1, 1])
+    for _ in range(2):
+        whole = graphs.draft_after(rows, ChainWork(FIRST_SLOTS, CACHED, 5, [0.0] * 3, nothing, GREEDY))
+    for num_steps in (4, 1):
+        passes.seen.clear()
+        got = graphs.draft_after(rows, ChainWork(FIRST_SLOTS, CACHED, num_steps, [0.0] * 3, nothing, GREEDY))
+        assert torch.equal(got.token_ids, whole.token_ids[:, :num_steps])
+        written = [[slot >= 0 for slot in slots[:3]] for _, _, slots, _, _ in passes.seen[1:]]
+        assert written == [[step + 1 < num_steps] * 3 for step in range(4)]
+        assert all(max(lengths) <= 41 + num_steps for *_, lengths, _ in passes.seen)
+    assert (graphs.num_plain, graphs.num_recordings, graphs.num_replays) == (2, 1, 2)
+
+
+def test_what_is_expected_is_recorded_at_load_and_other_loops_with_new_tokens_are_not() -> None:
+    graphs, _ = make()
+    nothing, rules = NoiseKeys(*np.zeros((3, 1), np.int64)), ChainRules(NUM_IDS)
+    example = NewRows(np.zeros(2, np.int64), [2]), ChainWork([0], [0], 3, [0.0], nothing, rules)
+    graphs.prepare([(1, 256), (4, 256)], 16, *example)
+    assert (graphs.num_recordings, graphs.num_replays, graphs.num_plain) == (6, 0, 0)
+    keys = keys_of(sequences_of([0.0] * 3))
+    for temperature, cuts in ((0.0, ()), (0.7, ()), (0.7, [(4, 1.0, 0.0)] * 3)):
+        work = ChainWork(FIRST_SLOTS, CACHED, 2, [temperature] * 3, keys, rules, cuts)
+        for counts in ([1, 1, 1], [2, 1, 2]):
+            tokens = np.arange(sum(counts))
+            got = graphs.draft_after(NewRows(tokens, counts), work)
+            if temperature == 0.0:
+                last = np.cumsum(counts) - 1
+                positions = torch.tensor(CACHED) + torch.tensor(counts) - 1
+                first = made_up(torch.from_numpy(tokens[last]), positions, None).argmax(-1)
+                assert got.token_ids[:, 0].tolist() == first.tolist()
+    assert (graphs.num_recordings, graphs.num_replays, graphs.num_plain) == (6, 6, 0)
+    for _ in range(3):
+        graphs.draft_after(NewRows(np.arange(9), [7, 1, 1]), replace(work, temperatures=[0.0] * 3, cuts=()))
+    assert (graphs.num_recordings, graphs.num_replays, graphs.num_plain) == (6, 6, 3)
 
 
 CUTS = [SamplingParams(top_k=4), SamplingParams(top_p=0.5, min_p=0.01), SamplingParams(min_p=0.3)]

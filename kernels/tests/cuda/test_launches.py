@@ -99,8 +99,8 @@ def test_a_layer_takes_few_launches(name: str, most: int, num_requests: int, mon
             form.forward(batch, None)  # what is made once
             with monkeypatch.context() as patch, Launches(patch) as launches:
                 output = form.forward(batch, None)
+            own: ForwardOutput = runner.forms[0][-1].forward(batch, None)
         totals.append(sum(launches.counts.values()))
-        own: ForwardOutput = runner.forms[0][-1].forward(batch, None)
         torch.testing.assert_close(output.logits, own.logits, rtol=1e-4, atol=1e-4)
     assert (totals[1] - totals[0]) / 2 <= most
     assert launches.counts["paged_attention"] == 3

@@ -122,7 +122,7 @@ class Dispatcher(TorchDispatchMode):
             return out
         if not is_view(func) and name not in FREE:
             made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
-            if any(tensor.numel() for tensor in made):
+            if not made or any(tensor.numel() for tensor in made):
                 self.launch(name)
             if self.tape is not None:
                 self.tape.add(func, given, named, out)

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.engine.checks import NOT_NUMBERS
 from specdec.engine.containment import Contained, fail
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.scheduler import SchedulerOutput
@@ -26,6 +25,7 @@ from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import sent_together
 from specdec.logits.logprobs import Listing, LogprobRecord, listings
 from specdec.outputs import DraftStep
+from specdec.samplers.soundness import NOT_NUMBERS
 
 logger = logging.getLogger("specdec")
 
@@ -104,11 +104,13 @@ class Committer:
             if outcome is not None and outcome.emitted:
                 self._append(sequence, draft, scores, outcome)
             self._kv.publish(sequence)
-        if delivery is not None and delivery.needs_hidden:
-            delivery.keep_paths(_states(scores))
         if moves:
             together = [np.concatenate(slots) for slots in zip(*moves, strict=True)]
-            self._cache.gather(*sent_together(together, self._cache.device))
+            together += [] if delivery is None else [delivery.path_rows]
+            sources, destinations, *paths = sent_together(together, self._cache.device)
+            self._cache.gather(sources, destinations)
+            if delivery is not None and len(paths[0]):
+                delivery.keep_paths(_states(scores), paths[0])
         return outcomes
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from specdec.engine.checks import check_verdict, sound_rows
+from specdec.engine.checks import check_verdict
 from specdec.engine.commit import Committer, Outcome
 from specdec.engine.containment import Contained, output_of
 from specdec.engine.draft_rows import constrain, with_expected
@@ -31,6 +31,7 @@ from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.unread import UnreadIds
 from specdec.outputs import RequestOutput
 from specdec.registry.undisturbed import undisturbed
+from specdec.samplers.soundness import sound_rows
 
 if TYPE_CHECKING:
     import pluggy
@@ -146,7 +147,8 @@ class Engine:
         device = self._scorer.cache.device
         if device.type != "cpu":  # which shares the host's memory: nothing is sent
             draft = replace(draft, along=self._sampler.ahead(draft, batch, device))
-        scores = sound_rows(self._scorer.score(scheduled, draft))
+        scores = self._scorer.score(scheduled, draft)
+        scores = scores if self._sampler.takes_any_rows else sound_rows(scores)
         times.append(perf_counter() - ONCE.seconds)
         verdict = self._sampler.verify(scores, draft, batch)
         verdict = check_verdict(verdict, batch.num_nodes, scores, self._sampler.name)

@@ -32,14 +32,14 @@ from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE, done_once
 from specdec.interfaces.part import Part
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
-from specdec.interfaces.row_operations import RowOperations
+from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.score_batch import ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
-from specdec.interfaces.unread import UnreadIds
+from specdec.interfaces.unread import UnreadIds, UnreadRow
 
 __all__ = [
     "NEEDED_CAPABILITIES",
@@ -88,6 +88,7 @@ __all__ = [
     "ModelFiles",
     "NewRows",
     "NoiseKeys",
+    "Occurrences",
     "PackedBatch",
     "Part",
     "ProposeBatch",
@@ -115,6 +116,7 @@ __all__ = [
     "TargetTopK",
     "TokenIds",
     "UnreadIds",
+    "UnreadRow",
     "Verdict",
     "Verify",
     "VerifyBatch",

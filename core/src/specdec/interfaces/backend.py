@@ -32,6 +32,9 @@ Verify = Callable[[Scores, CheckedDraft, VerifyBatch], Verdict | None]
 class ReadsAhead(Protocol):
     """A `Verify` that finds in `CheckedDraft.along` what it reads on the device beside the logits."""
 
+    takes_any_rows: bool
+    """See `Sampler.takes_any_rows`."""
+
     def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> Sequence[npt.NDArray[Any]]:
         """Return what it reads of a batch, in the order in which it takes it."""
 

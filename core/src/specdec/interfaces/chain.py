@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -13,13 +13,12 @@ import torch
 from specdec.interfaces.draws import NoiseKeys
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
-_NONE = np.empty((0, 0), np.float32)
+_NONE = torch.empty(0, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class ChainRules:
-    """How a chain chooses its tokens. A recorded loop belongs to one instance.
+    """How a draft loop chooses tokens. A recorded loop belongs to one instance.
 
     Args:
         num_ids: number of leading logits that are used.
@@ -28,12 +27,17 @@ class ChainRules:
             `strict` chooses.
         threshold: a row needs no further tokens after one with a probability below it; 0 disables this, and then
             no probabilities are computed.
+        width: above 1 drafts are trees of point masses expanded by joint confidence: so many nodes of each depth are continued,
+            with so many children each.
+        num_nodes: the most nodes of a tree.
     """
 
     num_ids: int
     target_ids: Ints | None = None
     is_drawn: bool = False
     threshold: float = 0.0
+    width: int = 1
+    num_nodes: int = 0
 
     @property
     def wants_confidences(self) -> bool:
@@ -60,6 +64,8 @@ class ChainWork:
     cuts: Sequence[tuple[int, float, float]] = ()
     """`[B]` top-k (0 for all), top-p and min-p, if tokens are chosen by the noise of `strict` and a row has any. A loop may
     leave out more or fewer ids: they are guesses."""
+    depths: Sequence[int] = ()
+    """`[B]` how deep each draft may be, at most `num_steps`; what is deeper means nothing. Empty if all are as deep."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,8 @@ class NewRows:
     """`[T]` the draft's ids."""
     counts: Sequence[int]
     """`[B]` number of new tokens of each request; at least one."""
-    features: Floats | None = None
-    """`[T, F]` for heads."""
+    states: tuple[torch.Tensor, ...] = ()
+    """For heads, the target's states `[T, H]` that predicted the tokens, as `DraftHead.combine` takes them."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +87,18 @@ class Chains:
     token_ids: torch.Tensor
     """`[B, K]` int64: the target's ids, on the runner's device, where the next call may overwrite them, or on the host; rows of
     padding may follow. K may be below `num_steps` if every row has a token below the threshold."""
-    confidences: Floats
-    """`[B, K]` the draft's own probability of each token, or empty."""
+    confidences: torch.Tensor
+    """`[B, K]` the draft's own probability of each token, or empty; where `token_ids` are."""
     draft_probs: torch.Tensor
     """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty. Rows at temperature 0 are
     not read."""
-    logits: Floats = field(default_factory=lambda: _NONE)
-    """`[B, V]` of each request's last new token; empty if there were no new tokens."""
-    states: Floats = field(default_factory=lambda: _NONE)
+    logits: torch.Tensor = _NONE
+    """`[B, V]` of each request's last new token; empty if there were no new tokens, or if they are not kept."""
+    states: torch.Tensor = _NONE
     """`[B, H]` likewise: the carry of a head."""
+    nodes: torch.Tensor | None = None
+    """`[B, 3, K]` float64, of trees: ids, parents (see `Draft.parents`) and confidences of the best nodes, best first, of which
+    there are all that the depths allow; to be read by one transfer."""
 
 
 class Chain(Protocol):
@@ -98,6 +107,10 @@ class Chain(Protocol):
     @property
     def max_rows(self) -> int:
         """Maximum number of requests per call."""
+
+    @property
+    def max_tree_nodes(self) -> int:
+        """Maximum number of nodes of one depth, of all requests, that a call continues; 0 if it drafts no trees."""
 
     @property
     def max_new_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,13 +34,28 @@ class KVCache:
         self.shapes: dict[int, LayerShape] = {}
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
+        self._groups: list[torch.Tensor] = []
+        """`[n, num_slots, Hkv, D]`: of layers that were allocated together keys, values or both, so that rows move at once."""
 
     def allocate(self, layer: int, shape: LayerShape) -> None:
         """Allocate the tensors of one layer. On the host, the system commits pages only when they are written."""
-        self.shapes[layer] = shape
+        self._allocate([layer], shape)
+
+    def allocate_all(self, shapes: Mapping[int, LayerShape]) -> None:
+        """Allocate the tensors of many layers, those of one shape together."""
+        for shape in dict.fromkeys(shapes.values()):
+            self._allocate([layer for layer, each in shapes.items() if each == shape], shape)
+
+    def _allocate(self, layers: Sequence[int], shape: LayerShape) -> None:
+        count, dims = len(layers), [shape.key_dim, shape.value_dim]
+        sizes = [(2 * count, dims[0])] if dims[0] == dims[1] else [(count, dim) for dim in dims]
         rows, device = (self.num_slots, shape.num_kv_heads), shape.device or self.device
-        self.keys[layer] = torch.empty((*rows, shape.key_dim), dtype=shape.dtype, device=device)
-        self.values[layer] = torch.empty((*rows, shape.value_dim), dtype=shape.dtype, device=device)
+        groups = [torch.empty((n, *rows, dim), dtype=shape.dtype, device=device) for n, dim in sizes]
+        parts = [group[place] for group in groups for place in range(len(group))]
+        self._groups += groups
+        self.shapes |= dict.fromkeys(layers, shape)
+        self.keys |= zip(layers, parts[:count], strict=True)
+        self.values |= zip(layers, parts[count:], strict=True)
 
     def ensure(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Allocate a layer before its first `keys` and `values` `[T, Hkv, D]` are written, if needed."""
@@ -67,17 +83,15 @@ class KVCache:
     def copy(self, source: int, destination: int, num_rows: int) -> None:
         """Copy `num_rows` consecutive rows of every layer; the ranges may overlap."""
         overlaps = abs(source - destination) < num_rows
-        for tensors in (self.keys, self.values):
-            for tensor in tensors.values():
-                rows = tensor[source : source + num_rows]
-                tensor[destination : destination + num_rows] = rows.clone() if overlaps else rows
+        for group in self._groups:
+            rows = group[:, source : source + num_rows]
+            group[:, destination : destination + num_rows] = rows.clone() if overlaps else rows
 
     def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
         """Copy the rows `sources` `[n]` of every layer to the slots `destinations` `[n]`, which must differ."""
-        for tensors in (self.keys, self.values):
-            for tensor in tensors.values():
-                rows = tensor[sources.to(tensor.device)]
-                tensor.index_copy_(0, destinations.to(tensor.device), rows)
+        for group in self._groups:
+            rows = group[:, sources.to(group.device)]
+            group.index_copy_(1, destinations.to(group.device), rows)
 
     @property
     def bytes_by_device(self) -> dict[torch.device, int]:

@@ -73,6 +73,11 @@ class LogitsRules(ABC):
     causes: dict[int, BaseException]
     """Exceptions that the caller's own functions raised, by row of the last block."""
 
+    @property
+    @abstractmethod
+    def reads_drafts(self) -> bool:
+        """Whether the host has to know the drafted ids, so that it waits for the device before the pass."""
+
     @classmethod
     @abstractmethod
     def changed(cls, logits: torch.Tensor, blocks: Sequence[tuple[slice, RowBlock]]) -> torch.Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +14,30 @@ Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
+class Occurrences(NamedTuple):
+    """What penalties count of one request, whose drafted ids on the path to a row count as output."""
+
+    ids: Int64s
+    """`[n]` different ids that occurred in its text."""
+    counts: npt.NDArray[np.float32]
+    """`[n]` how often each did in the output; 0 if only in the prompt, where that counts."""
+    amounts: tuple[float, float, float]
+    """Penalties for repetition, presence and frequency."""
+    nodes: Sequence[int]
+    """Drafted ids; an `UnreadRow` if they are on the device."""
+    parents: Sequence[int] | None
+    """See `CheckedDraft.parents`."""
+
+
 class RowOperations(ABC):
     """Argmax, finite rows, temperature, and draws with the noise of `specdec.noise`, on one device."""
+
+    penalises: ClassVar[bool] = False
+    """Whether `penalise` is there; otherwise the host makes a list of changes."""
+
+    def penalise(self, logits: torch.Tensor, text: Sequence[tuple[int, Int64s, Occurrences]]) -> None:
+        """Apply penalties in place to `logits [R, V]`, float32; for each request: its first row, and which from there on."""
+        raise NotImplementedError
 
     @abstractmethod
     def best_ids(self, logits: torch.Tensor) -> list[int]:

@@ -52,6 +52,8 @@ class Runner(Protocol):
     """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
     states: LayerStates | None
     """States of layers that keep no keys and values; passes of such a model name requests by `Segment.owner`."""
+    expected: tuple[NewRows, ChainWork] | None
+    """What its draft loop will be asked for, of one request with as many new tokens as there may be; None if unknown."""
 
     @property
     def max_chain_rows(self) -> int:
@@ -60,6 +62,10 @@ class Runner(Protocol):
     @property
     def max_new_rows(self) -> int:
         """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
+
+    @property
+    def max_tree_nodes(self) -> int:
+        """See `Chain.max_tree_nodes`; 0 without a draft loop."""
 
     def forward(
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0

@@ -89,6 +89,8 @@ class Sampler(ABC):
     often."""
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     """The parts of a draft that the sampler can use: `TREE`, `DRAFT_PROBS`."""
+    takes_any_rows: ClassVar[bool] = False
+    """Whether `verify` finds the rows that are not numbers itself, for `Verdict.is_sound`; otherwise they are uniform."""
 
     def __init__(self, config: SamplerConfig) -> None:
         self.config = config

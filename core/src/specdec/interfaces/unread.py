@@ -26,7 +26,7 @@ class UnreadIds:
     @property
     def rows(self) -> tuple[Sequence[int], ...]:
         """`[B]` rows of ids, whose lengths are known; see `known`."""
-        return tuple(_UnreadRow(self, row) for row in range(len(self.num_nodes)))
+        return tuple(UnreadRow(self, row) for row in range(len(self.num_nodes)))
 
     @property
     def known(self) -> list[tuple[int, ...]]:
@@ -54,18 +54,18 @@ class UnreadIds:
         return UnreadIds(ids, [self.num_nodes[row] for row in indices], self.vocab_size)
 
 
-class _UnreadRow(Sequence[int]):
-    """The ids of one row."""
+class UnreadRow(Sequence[int]):
+    """The ids of one row, `row`, of `ids`."""
 
     def __init__(self, ids: UnreadIds, row: int) -> None:
-        self._ids, self._row = ids, row
+        self.ids, self.row = ids, row
 
     def __len__(self) -> int:
-        return self._ids.num_nodes[self._row]
+        return self.ids.num_nodes[self.row]
 
     @overload
     def __getitem__(self, index: int) -> int: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[int, ...]: ...
     def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
-        return self._ids.known[self._row][index]
+        return self.ids.known[self.row][index]

@@ -9,7 +9,7 @@ import torch
 
 from specdec import registry
 from specdec.interfaces.backend import Backend, Declined
-from specdec.interfaces.row_operations import RowOperations
+from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.noise.torch_rows import TorchRows
 from specdec.registry.offers import first_offer
 
@@ -61,7 +61,23 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
         )
         and torch.allclose(found.gumbel(*keys, 8, _IDS), own.gumbel(*keys, 8, _IDS), atol=1e-5)
         and torch.allclose(found.uniforms(*keys, keys[2]), own.uniforms(*keys, keys[2]), atol=1e-12)
+        and _penalises(found, logits)
     )
+
+
+def _penalises(found: RowOperations, logits: torch.Tensor) -> bool:
+    """Return whether penalties are right along a path of two tokens, the first of which is in the text."""
+    if not found.penalises:
+        return True
+    expected, got = logits.clone(), logits.clone()
+    text = Occurrences(np.array([3, 5]), np.array([0, 1], np.float32), (1.5, 0.25, 0.5), (5, 7), None)
+    found.penalise(got, [(1, np.arange(3), text)])
+    for row, counts in ((1, (0, 1, 0)), (2, (0, 2, 0)), (3, (0, 2, 1))):
+        for token, count in zip((3, 5, 7), counts, strict=True):
+            value = expected[row, token]
+            lowered = torch.where(value > 0, value / 1.5, value * 1.5) if count or token == 3 else value
+            expected[row, token] = lowered - 0.5 * count - 0.25 * (count > 0)
+    return torch.allclose(got, expected, atol=1e-5)
 
 
 def _agree_at_once(found: RowOperations, own: RowOperations, logits: torch.Tensor) -> bool:

@@ -85,6 +85,7 @@ class ModuleRunner:
         self.windows: dict[int, int | None] = {}
         self.states = layer_states(module, is_invariant=is_invariant)
         """States of the layers that keep no keys and values; None if there are no such layers."""
+        self.expected: tuple[NewRows, ChainWork] | None = None
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
         register()
@@ -119,6 +120,11 @@ class ModuleRunner:
     def max_new_rows(self) -> int:
         """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
         return 0 if self.chain is None else self.chain.max_new_rows
+
+    @property
+    def max_tree_nodes(self) -> int:
+        """See `Chain.max_tree_nodes`; 0 without a draft loop."""
+        return 0 if self.chain is None else self.chain.max_tree_nodes
 
     @in_inference_mode
     def forward(
@@ -161,8 +167,7 @@ class ModuleRunner:
     def allocate(self, num_slots: int) -> None:
         """Allocate the cache for `num_slots` tokens."""
         cache = self.make_cache(num_slots)
-        for layer, shape in self.cache.shapes.items():
-            cache.allocate(layer, shape)
+        cache.allocate_all(self.cache.shapes)
         self.use(cache)
 
     def use(self, cache: KVCache) -> None:

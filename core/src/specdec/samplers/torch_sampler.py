@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
 from specdec.registry.offers import first_offer
+from specdec.samplers.soundness import sound_rows
 from specdec.sampling_params import SamplingParams
 
 _REQUESTS, _NODES, _VOCAB = 4, 3, 5003
@@ -36,6 +38,10 @@ class TorchSampler(Sampler):
     api_version: ClassVar[int] = SPECDEC_API
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.takes_any_rows = cls.verify is TorchSampler.verify
+
     def ahead(self, draft: CheckedDraft, batch: VerifyBatch, device: torch.device) -> Along | None:
         """See `Sampler.ahead`."""
         fast: object = fast_verify(type(self), device, registry.backends())
@@ -45,8 +51,13 @@ class TorchSampler(Sampler):
     def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
         fast = fast_verify(type(self), scores.logits.device, registry.backends())
+        if scores.is_sound is None and not getattr(fast, "takes_any_rows", False):
+            scores = sound_rows(scores)
         verdict = None if fast is None else fast(scores, draft, batch)
-        return self.verify_with_torch(scores, draft, batch) if verdict is None else verdict
+        verdict = self.verify_with_torch(scores, draft, batch) if verdict is None else verdict
+        if verdict.is_sound is None and scores.is_sound is not None:
+            verdict = replace(verdict, is_sound=scores.is_sound.tolist())
+        return verdict
 
     @abstractmethod
     def verify_with_torch(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:

@@ -37,9 +37,10 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
     """Pack a step: for each running sequence its chunk of committed tokens, then its draft's nodes."""
     rows = draft.rows
     all_parents = draft.parents
-    # Rules follow the drafted paths on the host.
-    has_rules = any(batch.sequences[index].rules for index in batch.decoding)
-    unread = None if has_rules or not any(map(len, rows)) else draft.unread
+    unread = draft.unread if any(map(len, rows)) else None
+    ruled = [] if unread is None else [batch.sequences[index].rules for index in batch.decoding]
+    if any(rules is not None and rules.reads_drafts for rules in ruled):
+        unread = None
     width = 0 if unread is None else unread.token_ids.shape[1]
     row_of_decoding = {index: row for row, index in enumerate(batch.decoding)}
     segments: list[Segment] = []

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Chains, ChainWork, NewRows, Runner
+from specdec.interfaces import Chains, ChainWork, DraftHead, NewRows, Runner
 from specdec.noise import Stream, node_word
 from specdec_kernels.cpu.loops.chain import run_chain
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS
@@ -37,6 +37,7 @@ class CompiledChain:
     """
 
     max_rows = max_new_rows = MAX_CHAIN_ROWS
+    max_tree_nodes = 0
 
     def __init__(self, stack: CompiledStack, rotary: RotaryTables, runner: Runner) -> None:
         self._stack, self._rotary, self._runner = stack, rotary, runner
@@ -73,8 +74,10 @@ class CompiledChain:
         num_rows, stack = len(logits), self._stack
         tokens, features, taken_logits, taken_states = _NO_TOKENS, _NONE, _NONE, _NONE
         if rows is not None:
-            tokens = rows.token_ids
-            features = _NONE if rows.features is None else rows.features
+            tokens, module = rows.token_ids, self._runner.module
+            if isinstance(module, DraftHead):
+                combined = module.combine(rows.states[0], rows.states[1:])
+                features = combined.float().contiguous().numpy()
             taken_logits, taken_states = np.empty_like(logits), np.empty_like(states)
         out = np.empty((num_rows, num_steps), np.int64)
         confidences = np.empty((num_rows, num_steps if rules.wants_confidences else 0), np.float32)
@@ -93,10 +96,10 @@ class CompiledChain:
         )  # fmt: skip
         return Chains(
             torch.from_numpy(out[:, :count]),
-            confidences[:, :count],
+            torch.from_numpy(confidences[:, :count]),
             torch.from_numpy(draft_probs[:, :count]),
-            taken_logits,
-            taken_states,
+            torch.from_numpy(taken_logits),
+            torch.from_numpy(taken_states),
         )
 
 

@@ -7,7 +7,7 @@ import torch
 from specdec.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Recorder
-from specdec_kernels.cuda.graphs.pass_shape import shapes_for
+from specdec_kernels.cuda.graphs.pass_shape import loops_for, shapes_for
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.paged_pass import page_size_of
 
@@ -58,18 +58,25 @@ class GraphForm(Form):
         place = self._run_whole, self._recorder, attention, runner.max_context
         self._passes = PassGraphs(*place, runner.rounding, keeps_logits=runner.is_draft)
         if self._has_chain:
-            self._chain = ChainGraphs(*place, self._num_positions())
+            features, combine = self._features(), None
+            if isinstance(runner.module, DraftHead):
+                combine = runner.module.combine
+            self._chain = ChainGraphs(*place, self._num_positions(), runner.device, features, combine)
 
     def prepare(self, num_requests: int) -> None:
-        """See `Form.prepare`: record passes of chains."""
+        """See `Form.prepare`: record passes of chains, and the draft loops that are expected."""
         runner = self._runner
         if self._passes is None or runner.device.type != "cuda":
             return
-        module, features = runner.module, None
-        if isinstance(module, DraftHead):
-            features = torch.zeros(1, module.feature_size, dtype=runner.dtype, device=runner.device)
-        shapes = shapes_for(num_requests, runner.max_context, page_size_of(runner.cache.num_slots))
-        self._passes.prepare(shapes, runner.device, features)
+        page_size = page_size_of(runner.cache.num_slots)
+        shapes = shapes_for(num_requests, runner.max_context, page_size)
+        self._passes.prepare(shapes, runner.device, self._features())
+        if self._chain is not None and runner.expected is not None:
+            most = self._chain.max_rows
+            if runner.expected[1].rules.width > 1:
+                most = self._chain.max_tree_nodes // runner.expected[1].rules.width
+            loops = loops_for(min(num_requests, most), runner.max_context)
+            self._chain.prepare(loops, page_size, *runner.expected)
 
     def counts(self) -> dict[str, int]:
         """See `Form.counts`."""
@@ -96,6 +103,13 @@ class GraphForm(Form):
         output = self._inner.forward(batch, features)
         hidden = () if output.hidden_states is None else (output.hidden_states,)
         return (output.logits, *hidden, *output.aux_hidden_states)
+
+    def _features(self) -> torch.Tensor | None:
+        """Return features `[1, F]` of a head, for their width and dtype; None for a model."""
+        module, runner = self._runner.module, self._runner
+        if not isinstance(module, DraftHead):
+            return None
+        return torch.zeros(1, module.feature_size, dtype=runner.dtype, device=runner.device)
 
     def _num_positions(self) -> int:
         """Return the number of positions that the module may be run at."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +13,10 @@ import torch
 from specdec.interfaces import RowOperations
 from specdec.runner import sent_together
 from specdec_kernels.cuda.attention import kernels_on
+from specdec_kernels.cuda.penalties import Text, counted
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
+from specdec_kernels.triton.penalise import penalise
 from specdec_kernels.triton.process_logits import Cuts, process_logits
 
 Int64s = npt.NDArray[np.int64]
@@ -29,9 +33,16 @@ class DeviceRows(RowOperations):
         device: of all tensors.
     """
 
+    penalises: ClassVar[bool] = True
+
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._cuts: OrderedDict[tuple[int, bytes], Cuts] = OrderedDict()
+
+    def penalise(self, logits: torch.Tensor, text: Sequence[Text]) -> None:
+        """See `RowOperations.penalise`."""
+        with kernels_on(self._device):
+            penalise(logits, *counted(text, self._device))
 
     def best_ids(self, logits: torch.Tensor) -> list[int]:
         """See `RowOperations.best_ids`."""

@@ -119,6 +119,8 @@ class _Given(NamedTuple):
 class WalkOnDevice:
     """Verifies chains or trees along the target's drawn tokens; synchronises once. None for a batch without requests."""
 
+    takes_any_rows = True
+
     def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
         """See `ReadsAhead.arrays`."""
         return _arrays(draft, batch, _row_starts(batch))
@@ -129,23 +131,26 @@ class WalkOnDevice:
         if not size:
             return None
         width = _width(draft, batch)
-        results = _Results(scores, draft, (0, width + 1, width) if width else (0, 1), batch, width + 1)
+        widths = (0, 0, width + 1, width) if width else (0, 0, 1)
+        results = _Results(scores, draft, widths, batch, width + 1)
         given = _given(scores, draft, batch)
-        nodes = results.parts[2] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
-        out = PathVerdict(results.parts[0], results.parts[1].view(size, width + 1), nodes)
+        num_accepted, first_unsound, tokens, *paths = results.parts
+        nodes = paths[0] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
+        out = PathVerdict(num_accepted, tokens, nodes, first_unsound)
         read = given.token_ids, given.row_starts, given.num_nodes, given.temperatures, given.keys
         with kernels_on(scores.logits.device):
             strict_verify(scores.logits, *read, parents=given.parents, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
-        (counts, tokens, *paths), is_sound, logprobs = results.read()
-        paths = paths[0] if paths else [[] for _ in counts]
-        return Verdict(
-            [row[:count] for row, count in zip(paths, counts, strict=True)],
-            [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
-            is_sound,
-            logprobs,
-        )
+        (counts, unsound, emitted, *found), is_sound, logprobs = results.read()
+        accepted = [row[:count] for row, count in zip(found[0] if width else emitted, counts, strict=True)]
+        if max(unsound) >= 0:
+            is_sound = [True] * len(scores.logits)
+            for row, (path, place) in enumerate(zip(accepted, unsound, strict=True)):
+                if place >= 0:
+                    is_sound[scores.row_of(row, (-1, *path)[place])] = False
+        tokens_out = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
+        return Verdict(accepted, tokens_out, is_sound, logprobs)
 
 
 class JudgeOnDevice:
@@ -154,6 +159,8 @@ class JudgeOnDevice:
     Args:
         operation: `rejection_verify` or `block_verify`.
     """
+
+    takes_any_rows = False
 
     def __init__(self, operation: str) -> None:
         self._operation = operation

@@ -15,6 +15,7 @@ from specdec_kernels.triton.matmul_invariant import matmul_invariant
 from specdec_kernels.triton.ngram_match import ngram_match
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
+from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, process_logits
 from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.results import ChainDraft, ChainVerdict, PathVerdict
@@ -33,8 +34,10 @@ __all__ = [
     "HeadNorms",
     "NoiseKeys",
     "NormOutput",
+    "PathRows",
     "PathVerdict",
     "Penalties",
+    "Texts",
     "Workspace",
     "block_verify",
     "gumbel_noise",
@@ -46,6 +49,7 @@ __all__ = [
     "ngram_match",
     "pack_tree_mask",
     "paged_attention",
+    "penalise",
     "process_logits",
     "rejection_verify",
     "rms_norm",

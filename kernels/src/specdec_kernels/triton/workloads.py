@@ -17,6 +17,7 @@ from specdec_kernels.triton.ngram_match import ngram_match
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise
 from specdec_kernels.triton.paged_attention import paged_attention
 from specdec_kernels.triton.paged_attention.config import Problem
+from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.process_logits import Cuts, process_logits
 from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.rms_norm import rms_norm
@@ -97,6 +98,24 @@ def _gumbel_sample(device: torch.device, vocab_size: int) -> Call:
 def _noise(device: torch.device, num_ids: int) -> Call:
     keys = _keys(device, ROWS)
     return lambda config: (gumbel_noise(keys, keys.samples, num_ids, config=config),)
+
+
+def _penalise(device: torch.device, path_len: int) -> Call:
+    count, size = REQUESTS * 1024, REQUESTS * (path_len + 1)
+    ids, rows = torch.arange(count, device=device) % 100_000, torch.arange(size, device=device)
+    starts, ones = torch.arange(0, count + 1, 1024, device=device), torch.ones(3, REQUESTS, device=device)
+    texts = Texts(ids, ids.float() % 3, starts, 1.1 * ones)
+    steps = torch.arange(path_len, device=device)
+    sources = torch.where(steps < rows[:, None] % (path_len + 1), steps, -1)
+    paths = PathRows(rows, rows // (path_len + 1), sources, ids[: max(1, path_len)])
+    logits = torch.randn(size, 128_256, device=device)
+
+    def call(config: Any) -> tuple[torch.Tensor, ...]:
+        changed = logits.clone()
+        penalise(changed, texts, paths, config=config)
+        return (changed,)
+
+    return call
 
 
 def _process_logits(device: torch.device, vocab_size: int) -> Call:
@@ -211,6 +230,7 @@ WORKLOADS = {
     "ngram_match": Workload([(2048,), (8192,), (32768,)], _ngram_match),
     "noise": Workload(VOCABULARIES, _noise),
     "paged_attention": Workload([*_problems()], _paged_attention),
+    "penalise": Workload([(0,), (4,), (8,)], _penalise),
     "process_logits": Workload(VOCABULARIES, _process_logits),
     "rejection_verify": Workload(VOCABULARIES, _rejection_verify),
     "rms_norm": Workload([(128,), (1024,), (2048,), (4096,), (8192,)], _rms_norm),

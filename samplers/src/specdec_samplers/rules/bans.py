@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from specdec.interfaces import RowBlock
 from specdec.runner import sent
+from specdec.samplers import node_depths
 from specdec_samplers.rules.edits import Edits, Points
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-from specdec.interfaces import RowBlock
 
 
 class AllowedIdsRule:
@@ -58,7 +59,8 @@ class MinTokensRule:
         """See `Rule.add_to`; rows with enough output tokens are unchanged."""
         missing = self._min_tokens - len(block.output_token_ids)
         if missing > 0:
-            rows = np.array([row for row, path in enumerate(block.paths()) if len(path) < missing])
+            depths = [0, *node_depths(len(block.nodes), block.parents)]
+            rows = np.array([row for row, depth in enumerate(depths) if depth < missing])
             ids = np.tile(self._end_ids, len(rows))
             edits.bans.append(Points(rows.repeat(len(self._end_ids)), ids))
 

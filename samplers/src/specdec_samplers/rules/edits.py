@@ -10,10 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.noise import row_operations
 from specdec.runner import sent_together
 
 if TYPE_CHECKING:
+    from specdec.interfaces import RowBlock
     from specdec_samplers.rules.bans import AllowedIdsRule
+    from specdec_samplers.rules.penalties import PenaltyRule
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -52,8 +55,7 @@ class Edits:
         self.bans: list[Points] = []
         self.biases: list[Points] = []
         """With a number to add."""
-        self.penalties: list[Points] = []
-        """With three numbers: what positive logits are divided by and negative ones multiplied by, and two to subtract."""
+        self.penalties: list[tuple[PenaltyRule, RowBlock]] = []
 
     def leave_dead_rows(self, vocab_size: int) -> list[int]:
         """Return the rows in which nothing may be chosen, and leave those alone."""
@@ -65,7 +67,7 @@ class Edits:
             banned = [token_id for points in self.bans for token_id in points.ids[points.rows == row]]
             possible = np.arange(vocab_size) if self.allowed is None else self.allowed.ids
             is_left[row] = not np.isin(possible, banned).all()
-        for kind in (self.bans, self.biases, self.penalties):
+        for kind in (self.bans, self.biases):
             kind[:] = [points.of_rows(is_left) for points in kind]
         self.rows = np.flatnonzero(is_left)
         return np.flatnonzero(~is_left).tolist()
@@ -79,22 +81,38 @@ def make_edits(logits: torch.Tensor, all_edits: Sequence[tuple[int, Edits]]) -> 
         all_edits: those of each request, with its first row.
     """
     lists = [(first, edits) for first, edits in all_edits if edits.allowed is not None]
+    operations = row_operations(logits.device)
+    counted = [(first, edits.rows, *each) for first, edits in all_edits for each in edits.penalties]
+    penalties = (
+        [] if operations.penalises else [(n, rule.points(block, rows)) for n, rows, rule, block in counted]
+    )
     kinds = [
-        _joined(
-            ((first, points) for first, edits in all_edits for points in getattr(edits, kind)),
-            logits.shape[1],
+        _joined(points, logits.shape[1])
+        for points in (
+            [(first, points) for first, edits in all_edits for points in edits.bans],
+            [(first, points) for first, edits in all_edits for points in edits.biases],
+            penalties,
         )
-        for kind in ("bans", "biases", "penalties")
     ]
     rows = np.concatenate([first + edits.rows for first, edits in lists] or [np.empty(0, np.int64)])
     which = np.repeat(np.arange(len(lists)), [len(edits.rows) for _, edits in lists])
     arrays: list[npt.NDArray[Any]] = [rows, which, *chain.from_iterable(kinds)]
-    if not any(len(array) for array in arrays):
-        return
+    if any(len(array) for array in arrays):
+        _make(logits, lists, arrays)
+    if counted and operations.penalises:
+        operations.penalise(
+            logits, [(first, rows, rule.occurrences(block)) for first, rows, rule, block in counted]
+        )
+
+
+def _make(
+    logits: torch.Tensor, lists: Sequence[tuple[int, Edits]], arrays: Sequence[npt.NDArray[Any]]
+) -> None:
+    """Send the changes of all requests, and make them; `lists` are those in which only some ids are allowed."""
     given = sent_together(arrays, logits.device)
     rows_there, which_there, bans, _, places, biases, punished, amounts = given
     flat = logits.view(-1)
-    if len(rows):
+    if len(rows_there):
         forbidden = torch.stack([e.allowed.is_forbidden(logits) for _, e in lists if e.allowed is not None])
         logits[rows_there] = logits[rows_there].masked_fill(forbidden[which_there], -torch.inf)
     if len(bans):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from specdec import SamplingParams
-from specdec.interfaces import RowBlock
-from specdec_samplers.rules.edits import Edits, Points
+from specdec.interfaces import Occurrences, RowBlock
+from specdec_samplers.rules.edits import Edits, Int64s, Points
 
 
 class PenaltyRule:
@@ -35,6 +35,15 @@ class PenaltyRule:
     def add_to(self, edits: Edits, block: RowBlock) -> None:
         """See `Rule.add_to`."""
         self._count_committed(block)
+        edits.penalties.append((self, block))
+
+    def occurrences(self, block: RowBlock) -> Occurrences:
+        """Return what is counted of the rows of a block, whose drafted ids need not be known."""
+        amounts = self._repetition, self._presence, self._frequency
+        return Occurrences(self._ids, self._counts, amounts, block.nodes, block.parents)
+
+    def points(self, block: RowBlock, rows: Int64s) -> Points:
+        """Return what happens in `rows` of a block."""
         num_known, num_rows = len(self._ids), block.num_rows
         drafted = dict.fromkeys(token_id for token_id in block.nodes if token_id not in self._places)
         ids = np.concatenate((self._ids, np.fromiter(drafted, np.int64, len(drafted))))
@@ -50,8 +59,7 @@ class PenaltyRule:
         amounts = np.stack(
             (ratios, self._frequency * counts, self._presence * is_in_output.astype(np.float32))
         )
-        rows = np.arange(num_rows).repeat(len(ids))
-        edits.penalties.append(Points(rows, np.tile(ids, num_rows), amounts.reshape(3, -1)))
+        return Points(rows.repeat(len(ids)), np.tile(ids, len(rows)), amounts[:, rows].reshape(3, -1))
 
     def _count_committed(self, block: RowBlock) -> None:
         """Count the tokens committed since the last step; those of the prompt only where they are penalised."""

@@ -13,7 +13,7 @@ import torch
 from specdec import SamplingParams, TargetInfo
 from specdec.errors import described, is_interrupt
 from specdec.interfaces import GrammarState, LogitsRules, RowBlock, SamplingRules
-from specdec_samplers.rules.bans import AllowedIdsRule, MinTokensRule, bad_words_rule
+from specdec_samplers.rules.bans import AllowedIdsRule, BadWordsRule, MinTokensRule, bad_words_rule
 from specdec_samplers.rules.bias import BiasRule
 from specdec_samplers.rules.edits import Edits, make_edits
 from specdec_samplers.rules.penalties import PenaltyRule
@@ -73,6 +73,11 @@ class RequestRules(LogitsRules):
     def _is_on_host(self) -> bool:
         """Whether the host has to see the logits, and waits for the device: for the caller's functions, and for a grammar."""
         return self.grammar is not None or self._processors is not None
+
+    @property
+    def reads_drafts(self) -> bool:
+        """See `LogitsRules.reads_drafts`."""
+        return self._is_on_host or any(isinstance(rule, BadWordsRule) for rule in self._rules)
 
     def _process(self, logits: torch.Tensor, block: RowBlock) -> None:
         """Begin with the rows `logits [n, V]` of a block: change them by the caller's functions."""

@@ -54,6 +54,7 @@ class RightChain:
     """A draft loop of one pass per token."""
 
     max_rows = max_new_rows = 32
+    max_tree_nodes = 0
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -69,7 +70,7 @@ class RightChain:
             parts = [RequestRows(slot, cached + step, (token,)) for slot, cached, token in places]
             logits = self.runner.forward(packed(parts, self.runner.device)).logits
         ids = torch.tensor(tokens).T
-        return Chains(ids, np.empty((0, 0), np.float32), torch.stack(probs, 1).float())
+        return Chains(ids, torch.empty(0, 0), torch.stack(probs, 1).float())
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
         ids, first, requests = rows.token_ids.tolist(), 0, []

@@ -15,7 +15,7 @@ from specdec.engine.speculation.shown import EngineDraws, Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots
-from specdec.interfaces.sent import sent
+from specdec.interfaces.forward import Int64s
 
 logger = logging.getLogger("specdec")
 
@@ -59,6 +59,7 @@ class Delivery:
         self.draft_slots = draft_slots
         self.needs_hidden = bool(no_states)
         self._no_states = no_states
+        self._flags = torch.empty(0, dtype=torch.bool, device=device)  # all True
         self._is_on_device = is_on_device
         self._device = device
         self._metrics = metrics or EngineMetrics()
@@ -132,16 +133,18 @@ class Delivery:
             states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
         _keep(sequence, states, is_first=is_first)
 
-    def keep_paths(self, passed: tuple[torch.Tensor, ...]) -> None:
-        """Keep the states of all paths through trees of a pass; called after `keep_hidden`, with the same states."""
-        if not self._paths:
-            return
+    @property
+    def path_rows(self) -> Int64s:
+        """The rows of the paths through trees of which `keep_hidden` was told."""
+        return np.array([row for _, rows, _ in self._paths for row in rows], np.int64)
+
+    def keep_paths(self, passed: tuple[torch.Tensor, ...], index: torch.Tensor) -> None:
+        """Keep the states of all paths through trees of a pass; `index` are `path_rows` on the device."""
         sequences, rows, first = zip(*self._paths, strict=True)
         self._paths.clear()
-        index = sent(torch.from_numpy(np.concatenate(rows)), self._device)
-        parts = zip(*(state[index].split([len(each) for each in rows]) for state in passed), strict=True)
+        parts = torch.stack(passed)[:, index].split([len(each) for each in rows], 1)
         for sequence, states, is_first in zip(sequences, parts, first, strict=True):
-            _keep(sequence, states, is_first=is_first)
+            _keep(sequence, states.unbind(), is_first=is_first)
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
         """Return whether a suspended proposer must be called, because too many states wait for it.
@@ -236,16 +239,23 @@ class Delivery:
     def _hidden(
         self, sequences: list[Sequence], starts: list[int]
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], torch.Tensor]:
-        kept = [states for sequence in sequences for states in sequence.deliverable_hidden]
-        # Copies even of a single piece: its memory may belong to the pass.
-        joined = [torch.cat(column) for column in zip(*(kept or [self._no_states]), strict=True)]
-        flags = torch.ones(joined[0].shape[0], dtype=torch.bool, device=self._device)
-        row = 0
+        kept = [states for sequence in sequences for states in sequence.deliverable_hidden] or [
+            self._no_states
+        ]
+        # Copies even of a single piece, whose memory may belong to the pass; all kinds by one launch.
+        joined = torch.cat([state for kind in zip(*kept, strict=True) for state in kind])
+        hidden, *aux = joined.chunk(len(kept[0]))
+        row, first_rows = 0, list[int]()
         for sequence, start in zip(sequences, starts, strict=True):
             if start == 0 and sequence.deliverable_hidden:
-                flags[row] = False
+                first_rows.append(row)
             row += sum(states[0].shape[0] for states in sequence.deliverable_hidden)
-        return joined[0], tuple(joined[1:]), flags
+        if row > len(self._flags):
+            self._flags = torch.ones(row, dtype=torch.bool, device=self._device)
+        flags = self._flags[:row].clone() if first_rows else self._flags[:row]
+        for row in first_rows:
+            flags[row] = False
+        return hidden, tuple(aux), flags
 
     def _device_form(
         self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
+
 import numpy as np
 import torch
 
 from specdec.interfaces import Chains, ChainWork, HostRows, NewRows, PackedBatch, Segment, done_once
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
-from specdec_kernels.cuda.graphs.pass_shape import larger_shapes
+from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, PassShape, larger_shapes, padded, shape_of
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs
-from specdec_kernels.cuda.graphs.static_chain import ChainShape, StaticChain
+from specdec_kernels.cuda.graphs.static_chain import StaticChain
+from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
+from specdec_kernels.cuda.graphs.static_start import Combine
+from specdec_kernels.cuda.graphs.static_tree import StaticTree
+from specdec_kernels.cuda.paged_pass import PassNumbers, bound_of
 
 MAX_CHAIN_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
+_TABLE_SIZE = 2**23
+"""Most numbers in the tables of a pass over nodes of trees, each of which has its own."""
+_Pass = tuple[HostRows, PassNumbers]
 
 
-class ChainGraphs(Graphs[StaticChain]):
-    """Drafts chains with one recording per shape: number of requests, number of steps, and how tokens are chosen.
+class ChainGraphs(Graphs[StaticLoop]):
+    """Drafts chains and trees with one recording per shape: numbers of requests, new tokens and steps, and way to choose.
 
     The host waits for nothing but confidences. The first time a shape is used, and whenever recording failed, the loop runs
     eagerly. The second time, it is recorded, and the recording is compared with the eager result.
@@ -29,66 +40,138 @@ class ChainGraphs(Graphs[StaticChain]):
         backend: the runner's attention.
         max_context: maximum sequence length, in tokens.
         max_positions: number of positions that the model supports.
+        device: where it runs.
+        features: `[T, F]` of a head, for width and dtype; None for a model.
+        combine: see `DraftHead.combine`; None for a model.
     """
 
-    max_new_rows = 0
-    """The loop starts from logits; passes over new tokens are recorded separately."""
-
     def __init__(
-        self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, max_positions: int
+        self,
+        run: RunPass,
+        recorder: Recorder,
+        backend: PagedBackend,
+        max_context: int,
+        max_positions: int,
+        device: torch.device,
+        features: torch.Tensor | None = None,
+        combine: Combine | None = None,
     ) -> None:
         super().__init__("draft loops")
         self._run_pass, self._recorder, self._backend = run, recorder, backend
         self._max_context, self._max_positions = max_context, max_positions
+        self._device, self._features, self._combine = device, features, combine
+        self._most_steps = 0
+        self._most_new = 0
+        """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
 
     @property
     def max_rows(self) -> int:
         """Maximum number of requests of a loop; 0 once recording has failed. Single passes may still be recorded."""
         return MAX_CHAIN_REQUESTS if self.failure is None else 0
 
+    @property
+    def max_new_rows(self) -> int:
+        """Maximum number of new tokens; 0 once recording has failed."""
+        return MAX_ROWS if self.failure is None else 0
+
+    @property
+    def max_tree_nodes(self) -> int:
+        """Maximum number of nodes that one step of all trees continues; 0 for models, and once recording has failed."""
+        if self.failure is not None or self._features is None:
+            return 0
+        return min(MAX_ROWS, _TABLE_SIZE // bound_of(self._max_context))
+
+    def prepare(self, shapes: list[tuple[int, int]], page_size: int, rows: NewRows, work: ChainWork) -> None:
+        """Record the loops that will be asked for, with padding, which reads and writes nothing.
+
+        Args:
+            shapes: numbers of requests, and bounds on contexts.
+            page_size: see `PagedPass.page_size`.
+            rows: new tokens of one request, as many as there may be.
+            work: the draft of that request.
+        """
+        self._most_steps, self._most_new = work.num_steps, rows.counts[0]
+        kind = StaticChain if work.rules.width == 1 else StaticTree
+        ways = [(True, False), (False, False), *([] if work.rules.is_drawn else [(False, True)])]
+        for size, bound in shapes:
+            for is_greedy, has_cuts in ways:
+                last = padded(size, size, page_size, bound)
+                first = padded(size * self._most_new, size, page_size, bound)
+                shape = ChainShape(last, work.num_steps, is_greedy, work.rules, has_cuts, first)
+                place = self._max_context, self._max_positions, self._device
+                static = kind(shape, *place, self._features, rows.states, self._combine)
+                self._record(shape, static, self._run(static), last.num_rows)
+                if self.failure is not None:
+                    return
+
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
         """Return the tokens of each row; see `Runner.draft_chain`."""
-        num_rows = len(work.first_slots)
-        batch = _last_pass(work, logits.device)
-        numbers = self._backend.numbers(batch)
-        assert batch.host is not None
-        is_greedy = not any(t > 0 for t in work.temperatures)
-        has_cuts = bool(work.cuts) and not is_greedy
-        shapes = [
-            ChainShape(last, work.num_steps, is_greedy, work.rules, has_cuts)
-            for last in larger_shapes(num_rows, numbers, MAX_CHAIN_REQUESTS)
-        ]
-        shape = shapes[0]
-        # More rows of padding cost less than a loop that is not recorded, when requests end one after another.
-        found = next(filter(None, map(self._recordings.find, shapes)), None)
-        static = (
-            StaticChain(shape, self._max_context, self._max_positions, logits, states)
-            if found is None
-            else found[0]
-        )
-        static.fill(batch.host, numbers, logits, states, work)
+        return self._draft(work, (logits,) if states is None else (logits, states))
+
+    def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
+        """Run new rows first, then draft; see `Runner.draft_after`."""
+        first = _new_pass(rows, work, self._device)
+        assert first.host is not None
+        after = [cached + count for cached, count in zip(work.num_cached, rows.counts, strict=True)]
+        work = replace(work, num_cached=after)
+        return self._draft(work, rows.states, (first.host, self._backend.numbers(first)))
+
+    def _draft(self, work: ChainWork, given: Tensors, first: _Pass | None = None) -> Chains:
+        """Draft from what is given and, if there is one, a first pass."""
+        last = _last_pass(work, self._device)
+        numbers, num_rows = self._backend.numbers(last), len(work.first_slots)
+        assert last.host is not None
+        self._most_steps = max(self._most_steps, work.num_steps)
+        shapes = self._shapes(work, numbers, first)
+        shape = next(shapes)
+        # More padding costs less than a loop that is not recorded, when requests end one after another.
+        found = self._recordings.find(shape) or next(filter(None, map(self._recordings.find, shapes)), None)
+        if found is None:
+            features = self._features if first is not None else given[1] if len(given) > 1 else None
+            place = self._max_context, self._max_positions, self._device
+            kind = StaticChain if work.rules.width == 1 else StaticTree
+            static: StaticLoop = kind(shape, *place, features, given, self._combine)
+        else:
+            static = found[0]
+        static.send(last.host, numbers, work, first)
+        static.start.fill(given)
         if found is not None:
             found[1].replay()
             self.num_replays += 1
-            return _chains(found[1].outputs, num_rows)
+            return _drafted(found[1].outputs, num_rows, work)
         outputs = self._run(static)
         self.num_plain += 1
-        if self._recordings.is_due(shape) and bool(outputs[3].isfinite().all()):
+        is_due = not (self._most_new and first is not None) and self._recordings.is_due(shape)
+        if is_due and bool(outputs[3].isfinite().all()):
             self._record(shape, static, outputs, num_rows)
-        return _chains(outputs, num_rows)
+        return _drafted(outputs, num_rows, work)
 
-    def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
-        """Not possible: `max_new_rows` is 0."""
-        raise NotImplementedError("a recorded loop starts from logits")
+    def _shapes(self, work: ChainWork, numbers: PassNumbers, first: _Pass | None) -> Iterator[ChainShape]:
+        """Yield the shapes of which a recording drafts these chains, those with little padding first."""
+        is_greedy = not any(t > 0 for t in work.temperatures)
+        how = is_greedy, work.rules, bool(work.cuts) and not is_greedy
+        most = MAX_CHAIN_REQUESTS if work.rules.width == 1 else self.max_tree_nodes // work.rules.width
+        for last in larger_shapes(len(work.first_slots), numbers, max(most, len(work.first_slots))):
+            for num_steps in range(work.num_steps, self._most_steps + 1):
+                for before in (
+                    [None] if first is None else self._first_shapes(first, last.num_rows, num_steps)
+                ):
+                    yield ChainShape(last, num_steps, *how, before)
 
-    def _run(self, static: StaticChain) -> Tensors:
-        def run(step: StaticPass) -> Tensors:
+    def _first_shapes(self, first: _Pass, num_rows: int, num_steps: int) -> list[PassShape]:
+        """Return the shapes of passes over new tokens: as many as there may be, so that they are few."""
+        host, numbers = first
+        num_new, most = len(host.token_ids), num_rows * (self._most_new or num_steps + 1)
+        return [shape_of(most if num_new <= most <= MAX_ROWS else num_new, numbers)]
+
+    def _run(self, static: StaticLoop) -> Tensors:
+        def run(step: StaticPass, features: torch.Tensor | None) -> Tensors:
             self._backend.use(step.batch, step.rows)
-            return self._run_pass(step.batch, step.features)
+            return self._run_pass(step.batch, features)
 
         return static.run(run)
 
-    def _record(self, shape: ChainShape, static: StaticChain, expected: Tensors, num_rows: int) -> None:
+    def _record(self, shape: ChainShape, static: StaticLoop, expected: Tensors, num_rows: int) -> None:
         """Record a loop that has run, and compare the results; every run writes the same values to the cache."""
         with done_once():
             try:
@@ -106,12 +189,28 @@ class ChainGraphs(Graphs[StaticChain]):
 def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
     """Return how a replay differs from the loop it repeats; None if it agrees.
 
-    The first tokens come from given logits, so they must be equal. The logits of the pass over them may differ slightly,
+    The first tokens come from the same logits, so they must be equal. The logits of the pass over them may differ slightly,
     and so may later tokens where two logits are almost equal.
     """
     if not torch.equal(got[0][:num_rows, 0], expected[0][:num_rows, 0]):
         return "a replay chose other tokens"
     return difference((got[3][:num_rows],), (expected[3][:num_rows],), 0.0) if got[3].shape[1] else None
+
+
+def _new_pass(rows: NewRows, work: ChainWork, device: torch.device) -> PackedBatch:
+    """Return the pass over new tokens, with the logits of each request's last one."""
+    counts, cached = np.array(rows.counts, np.int64), np.array(work.num_cached, np.int64)
+    ends = np.cumsum(counts)
+    positions = np.arange(ends[-1]) + np.repeat(cached - ends + counts, counts)
+    slots = positions + np.repeat(np.array(work.first_slots, np.int64), counts)
+    segments = [
+        Segment(end - count, count, slot, before)
+        for end, count, slot, before in zip(
+            accumulate(rows.counts), rows.counts, work.first_slots, work.num_cached, strict=True
+        )
+    ]
+    host = HostRows(rows.token_ids, positions, slots, ends - 1)
+    return PackedBatch.of_rows(host, segments, device)
 
 
 def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
@@ -127,7 +226,10 @@ def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
     return PackedBatch.of_rows(HostRows(np.zeros_like(last), last, slots + last, None), segments, device)
 
 
-def _chains(outputs: Tensors, num_rows: int) -> Chains:
-    """Return the chains, ids with those of padding, which cost nothing; q as a copy that the next replay cannot write."""
-    ids, confidences, draft_probs, _ = outputs
-    return Chains(ids[:num_rows], confidences[:num_rows].cpu().numpy(), draft_probs[:num_rows].clone())
+def _drafted(outputs: Tensors, num_rows: int, work: ChainWork) -> Chains:
+    """Return the drafts, ids with those of padding, which cost nothing; q as a copy that the next replay cannot write."""
+    ids, confidences, others, _ = (output[:num_rows] for output in outputs)
+    if work.rules.width > 1:
+        return Chains(ids, confidences, confidences[:, :0, None], nodes=others)
+    num_steps = work.num_steps
+    return Chains(ids[:, :num_steps], confidences[:, :num_steps], others[:, :num_steps].clone())

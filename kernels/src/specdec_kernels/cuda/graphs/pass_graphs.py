@@ -25,6 +25,8 @@ from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative distance between a replay and the pass it repeats that is always allowed."""
+_MOST_DRAFTED = 4
+"""Room for drafted ids that are on the device, per row of the pass: where drafts differ in length, some are no rows."""
 
 RunPass = Callable[[PackedBatch, torch.Tensor | None], Tensors]
 """Runs a pass over all its rows, with features `[T, F]` or None; each result has T rows."""
@@ -76,6 +78,8 @@ class PassGraphs(Graphs[StaticPass]):
         self._max_context = max_context
         self._shared: list[torch.Tensor] = []
         """Outputs of all recordings, which run one after another; what a recording computes is freed for the next one."""
+        self._states = torch.empty(0)
+        """`[n, MAX_ROWS, H]`: those of them that follow the logits; they are of one width and dtype."""
 
     @property
     def num_bytes(self) -> int:
@@ -94,7 +98,7 @@ class PassGraphs(Graphs[StaticPass]):
             half = self.num_recordings >= MAX_RECORDINGS // 2 or self.num_bytes >= MAX_BYTES // 2
             if half or self.failure is not None:
                 return
-            static = StaticPass(shape, self._max_context, device, features, _num_along(shape))
+            static = self._place(shape, device, features)
             self._record(shape, static, partial(self._run_once, static), shape.num_rows)
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
@@ -115,7 +119,7 @@ class PassGraphs(Graphs[StaticPass]):
         shape = shape_of(num_rows, numbers)
         found = self._recordings.find(shape)
         if found is None and self._recordings.is_due(shape):
-            static = StaticPass(shape, self._max_context, batch.token_ids.device, features, _num_along(shape))
+            static = self._place(shape, batch.token_ids.device, features)
             if not static.has_room(batch.drafted):
                 return None
             static.send(host, numbers, features, drafted=batch.drafted)
@@ -135,7 +139,11 @@ class PassGraphs(Graphs[StaticPass]):
         logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
         if wanted is None and self._keeps_logits:
             logits = logits.clone()
-        return logits, *own_rows(tuple(states), num_rows)
+        return (logits, *self._states[:, :num_rows].clone().unbind()) if states else (logits,)
+
+    def _place(self, shape: PassShape, device: torch.device, features: torch.Tensor | None) -> StaticPass:
+        place = shape, self._max_context, device, features
+        return StaticPass(*place, _num_along(shape), _MOST_DRAFTED * shape.num_rows)
 
     def _run_once(self, static: StaticPass) -> Tensors:
         static.make_inputs()
@@ -148,6 +156,14 @@ class PassGraphs(Graphs[StaticPass]):
         for place, output in zip(places, outputs, strict=True):
             place.copy_(output)
         return places
+
+    def _share(self, made: Tensors) -> None:
+        """Allocate the outputs of all recordings, like those that a pass has made."""
+        logits, *states = made
+        self._shared = [logits.new_empty(MAX_ROWS, *logits.shape[1:])]
+        if states:
+            self._states = states[0].new_empty(len(states), MAX_ROWS, *states[0].shape[1:])
+            self._shared += self._states.unbind()
 
     def _record(
         self,
@@ -167,9 +183,8 @@ class PassGraphs(Graphs[StaticPass]):
         with done_once():
             try:
                 expected = run()
-                self._shared = self._shared or [
-                    made.new_empty(MAX_ROWS, *made.shape[1:]) for made in expected
-                ]
+                if not self._shared:
+                    self._share(expected)
                 recording = self._recorder.record(partial(self._run_static, static))
                 recording.replay()
                 wrong = difference(

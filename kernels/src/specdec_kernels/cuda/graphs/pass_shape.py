@@ -39,7 +39,7 @@ def shape_of(num_rows: int, numbers: PassNumbers) -> PassShape:
     """Return the shape that a pass is padded to."""
     words = 0 if numbers.tree_mask is None else numbers.tree_mask.shape[1]
     width = 0 if numbers.branches is None else max(_LEAST_BRANCHES, _power(numbers.branches.shape[2]))
-    return _padded(num_rows, len(numbers.context_lens), numbers.page_size, numbers.bound, words, width)
+    return padded(num_rows, len(numbers.context_lens), numbers.page_size, numbers.bound, words, width)
 
 
 def larger_shapes(num_rows: int, numbers: PassNumbers, most: int) -> list[PassShape]:
@@ -50,16 +50,31 @@ def larger_shapes(num_rows: int, numbers: PassNumbers, most: int) -> list[PassSh
 
 def shapes_for(num_requests: int, max_context: int, page_size: int) -> list[PassShape]:
     """Return the shapes of chains that a number of requests needs, those of few rows first."""
-    sizes = sorted({_bucket(count) for count in range(1, min(MAX_ROWS, _CHAIN * num_requests) + 1)})
+    sizes, bounds = (
+        sorted({_bucket(count) for count in range(1, min(MAX_ROWS, _CHAIN * num_requests) + 1)}),
+        bounds_for(max_context),
+    )
+    return [padded(size, min(size, num_requests), page_size, bound) for size in sizes for bound in bounds]
+
+
+def loops_for(num_requests: int, max_context: int) -> list[tuple[int, int]]:
+    """Return the numbers of requests, powers of two, and the bounds on contexts that draft loops are recorded for."""
+    sizes = [1 << place for place in range(_power(num_requests).bit_length())]
+    return [(size, bound) for size in sizes for bound in bounds_for(max_context)]
+
+
+def bounds_for(max_context: int) -> list[int]:
+    """Return the bounds on contexts up to a length."""
     bounds = [bound_of(1)]
     while bounds[-1] < max_context:
         bounds.append(bound_of(bounds[-1] + 1))
-    return [_padded(size, min(size, num_requests), page_size, bound) for size in sizes for bound in bounds]
+    return bounds
 
 
-def _padded(
+def padded(
     num_rows: int, num_requests: int, page_size: int, bound: int, words: int = 0, num_branches: int = 0
 ) -> PassShape:
+    """Return the shape that a pass of these sizes is padded to."""
     num_rows = _bucket(num_rows)
     # A request has at least one row, so that few rows leave no choice.
     least = min(num_rows, _FEW_REQUESTS)

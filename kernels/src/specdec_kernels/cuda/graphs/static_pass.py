@@ -11,9 +11,6 @@ from specdec.interfaces import HostRows, PackedBatch, Segment, UnreadIds
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches
 
-_MOST_DRAFTED = 4
-"""Room for drafted ids that are on the device, per row of the pass: where drafts differ in length, some are no rows."""
-
 
 class StaticPass:
     """A padded pass that is refilled before each replay.
@@ -28,6 +25,8 @@ class StaticPass:
         device: where its tensors are.
         features: `[T, F]` of a head's pass, for their width and dtype; None for a model's pass.
         num_more: how many further numbers are sent with it.
+        num_drafted: room for drafted ids that are on the device.
+        memory: `[num_numbers(shape, num_more, num_drafted)]` int64, the place of its numbers; None allocates it.
     """
 
     def __init__(
@@ -37,29 +36,16 @@ class StaticPass:
         device: torch.device,
         features: torch.Tensor | None,
         num_more: int = 0,
+        num_drafted: int = 0,
+        memory: torch.Tensor | None = None,
     ) -> None:
         self._shape = shape
         num_rows, num_requests = shape.num_rows, shape.num_requests
         has_mask, width = shape.mask_words > 0, shape.num_branches
-        self._at = _places(
-            {
-                "ids": num_rows,
-                "positions": num_rows,
-                "slots": num_rows,
-                "query_starts": num_requests + 1,
-                "context_lens": num_requests,
-                "first_pages": num_requests,
-                "logits_rows": num_rows,
-                "tree_mask": num_rows * shape.mask_words,
-                "tree_positions": num_rows * has_mask,
-                "branches": 2 * num_requests * width,
-                "sources": num_rows,
-                "more": num_more,
-                "drafted": _MOST_DRAFTED * num_rows,
-            }
-        )
+        self._at = _layout(shape, num_more, num_drafted)
         self._num_sent = self._at["drafted"].start
-        self._numbers = torch.from_numpy(self._empty()).to(device)
+        empty = torch.from_numpy(self._empty())
+        self._numbers = empty.to(device) if memory is None else memory.copy_(empty)
         part = {name: self._numbers[place] for name, place in self._at.items()}
         self._first_pages, self._sources, self._drafted = (
             part["first_pages"],
@@ -117,13 +103,30 @@ class StaticPass:
         drafted: UnreadIds | None = None,
         more: Int64s | None = None,
     ) -> None:
-        """Send a pass into these tensors; its sizes must not exceed the shape's.
+        """Send a pass into these tensors.
+
+        Args:
+            host: see `packed`, like `numbers` and `more`.
+            numbers: the same in the form that the kernels read.
+            features: `[T, F]` of a head's pass; None leaves them as they are.
+            drafted: see `PackedBatch.drafted`.
+            more: further numbers.
+        """
+        if drafted is not None:
+            drafted.scored(self._numbers.device, out=self._drafted[: drafted.token_ids.numel()])
+        copy_in(self._numbers[: self._num_sent], torch.from_numpy(self.packed(host, numbers, more)))
+        if self.features is not None and features is not None:
+            count = len(features)
+            self.features[:count].copy_(features)
+            if count < len(self.features):
+                self.features[count:].fill_(0)
+
+    def packed(self, host: HostRows, numbers: PassNumbers, more: Int64s | None = None) -> Int64s:
+        """Return the numbers to send of a pass, whose sizes must not exceed the shape's.
 
         Args:
             host: the pass.
             numbers: the same in the form that the kernels read.
-            features: `[T, F]` of a head's pass; None leaves them as they are.
-            drafted: see `PackedBatch.drafted`.
             more: further numbers, for `more`.
         """
         num_rows, together, at = len(host.token_ids), self._empty(), self._at
@@ -147,17 +150,15 @@ class StaticPass:
         if numbers.branches is not None:
             _, size, width = numbers.branches.shape
             self._host_branches(together)[:, :size, :width] = numbers.branches
-        if drafted is not None:
-            is_drafted = np.flatnonzero(host.token_ids < 0)
-            first = self._num_sent - 1
-            together[at["sources"].start + is_drafted] = first - host.token_ids[is_drafted]
-            drafted.scored(self._numbers.device, out=self._drafted[: drafted.token_ids.numel()])
-        copy_in(self._numbers[: self._num_sent], torch.from_numpy(together[: self._num_sent]))
-        if self.features is not None and features is not None:
-            count = len(features)
-            self.features[:count].copy_(features)
-            if count < len(self.features):
-                self.features[count:].fill_(0)
+        is_drafted = np.flatnonzero(host.token_ids < 0)
+        together[at["sources"].start + is_drafted] = self._num_sent - 1 - host.token_ids[is_drafted]
+        return together[: self._num_sent]
+
+    def padding(self, more: Int64s) -> Int64s:
+        """Return the numbers of a pass of padding, with further numbers."""
+        numbers = self._empty()
+        numbers[self._at["more"]] = more
+        return numbers[: self._num_sent]
 
     def _host_branches(self, numbers: Int64s) -> Int64s:
         """Return the branches in the numbers of a pass, as a view `[2, B, W]`."""
@@ -172,6 +173,34 @@ class StaticPass:
         numbers[at["sources"]] = np.arange(self._shape.num_rows)
         self._host_branches(numbers)[0] = self._shape.max_context_len
         return numbers
+
+
+def num_numbers(shape: PassShape, num_more: int, num_drafted: int = 0) -> int:
+    """Return how many numbers a `StaticPass` has."""
+    size: int = _layout(shape, num_more, num_drafted)["drafted"].stop
+    return size
+
+
+def _layout(shape: PassShape, num_more: int, num_drafted: int) -> dict[str, slice]:
+    """Return the places of a pass's numbers in one tensor, those that the host sends first."""
+    num_rows, num_requests = shape.num_rows, shape.num_requests
+    return _places(
+        {
+            "ids": num_rows,
+            "positions": num_rows,
+            "slots": num_rows,
+            "query_starts": num_requests + 1,
+            "context_lens": num_requests,
+            "first_pages": num_requests,
+            "logits_rows": num_rows,
+            "tree_mask": num_rows * shape.mask_words,
+            "tree_positions": num_rows * (shape.mask_words > 0),
+            "branches": 2 * num_requests * shape.num_branches,
+            "sources": num_rows,
+            "more": num_more,
+            "drafted": num_drafted,
+        }
+    )
 
 
 def _places(sizes: Mapping[str, int]) -> dict[str, slice]:

@@ -56,7 +56,7 @@ def strict_verify(
     check_keys(keys, num_requests, logits)
     if parents is not None:
         check_tensor("parents", parents, (num_requests, width), IDS, logits, is_row_strided=True)
-    shapes = ((num_requests,), (num_requests, width + 1), (num_requests, width))
+    shapes = ((num_requests,), (num_requests, width + 1), (num_requests, width), (num_requests,))
     out = prepared(PathVerdict, shapes, out, like=logits)
     if num_requests == 0:
         return out

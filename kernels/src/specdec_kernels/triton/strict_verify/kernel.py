@@ -47,7 +47,10 @@ def draw_node_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Draw in one tile after one node of one request; write best, score and winner to `[B, WIDTH + 1, NUM_TILES]`."""
+    """Draw in one tile after one node of one request; write best, score and winner to `[B, WIDTH + 1, NUM_TILES]`.
+
+    The winner w of a tile that has a NaN is written as -1 - w.
+    """
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     request = program // (WIDTH + 1)
@@ -65,6 +68,8 @@ def draw_node_kernel(
         row = tl.load(row_starts_ptr + request).to(tl.int64) + place
         ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
         logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
+        raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=0.0)
+        is_broken = tl.max((raw != raw).to(tl.int32), 0) > 0
         best = tl.max(logits, 0)
         score, winner = race_tile(
             logits,
@@ -80,7 +85,7 @@ def draw_node_kernel(
         )
         tl.store(best_ptr + program * NUM_TILES + tile, best)
         tl.store(score_ptr + program * NUM_TILES + tile, score)
-        tl.store(id_ptr + program * NUM_TILES + tile, winner)
+        tl.store(id_ptr + program * NUM_TILES + tile, tl.where(is_broken, -1 - winner, winner))
 
 
 @triton.jit
@@ -97,6 +102,7 @@ def walk_tree_kernel(
     num_accepted_ptr: tl.tensor,
     token_ids_ptr: tl.tensor,
     accepted_nodes_ptr: tl.tensor,
+    first_unsound_ptr: tl.tensor,
     WIDTH: tl.constexpr,
     HAS_PARENTS: tl.constexpr,
     NUM_TILES: tl.constexpr,
@@ -117,6 +123,7 @@ def walk_tree_kernel(
     places = tl.arange(0, BLOCK_N)
     depths = tl.full((BLOCK_N,), -1, tl.int64)  # -1 where a node is rejected
     drawn = tl.full((BLOCK_N,), -1, tl.int64)
+    is_unsound = tl.zeros((BLOCK_N,), tl.int32)
     last = tl.full((), 0, tl.int64)
     deepest = tl.full((), 0, tl.int64)
     for place in range(num_nodes + 1):
@@ -132,11 +139,15 @@ def walk_tree_kernel(
             best = tl.load(best_ptr + offsets, mask=in_row, other=-float("inf"))
             score = tl.load(score_ptr + offsets, mask=in_row, other=-float("inf"))
             ids = tl.load(id_ptr + offsets, mask=in_row, other=0)
+            is_broken = (tl.max((ids < 0).to(tl.int32), 0) > 0) | (tl.max(best, 0) == -float("inf"))
+            is_unsound = tl.where(places == place, is_broken.to(tl.int32), is_unsound)
+            ids = tl.where(ids < 0, -1 - ids, ids)
             drawn = tl.where(places == place, tile_winner(best, score, ids, divisor, tiles), drawn)
             depths = tl.where(places == place, depth, depths)
             last = tl.where(depth > deepest, place, last)
             deepest = tl.maximum(deepest, depth)
     tokens = tl.where(places == deepest, tl.sum(tl.where(places == last, drawn, 0), 0), -1)
+    first_unsound = tl.where(tl.sum(tl.where(places == last, is_unsound, 0), 0) > 0, deepest, -1)
     nodes = tl.full((BLOCK_N,), -1, tl.int64)
     step = deepest - 1
     node = last - 1
@@ -144,8 +155,11 @@ def walk_tree_kernel(
         nodes = tl.where(places == step, node, nodes)
         tokens = tl.where(places == step, tl.load(draft_ptr + node).to(tl.int64), tokens)
         node = parent_of(parents_ptr, node, HAS_PARENTS)
+        is_broken = tl.sum(tl.where(places == node + 1, is_unsound, 0), 0) > 0
+        first_unsound = tl.where(is_broken, step, first_unsound)
         step -= 1
     tl.store(num_accepted_ptr + request, deepest)
+    tl.store(first_unsound_ptr + request, first_unsound)
     tl.store(token_ids_ptr + request * (WIDTH + 1) + places, tokens, mask=places <= WIDTH)
     tl.store(accepted_nodes_ptr + request * WIDTH + places, nodes, mask=places < WIDTH)
 
@@ -161,9 +175,10 @@ def strict_verify_triton(
     num_accepted: torch.Tensor,
     token_ids: torch.Tensor,
     accepted_nodes: torch.Tensor,
+    first_unsound: torch.Tensor,
     config: LaunchConfig,
 ) -> None:
-    """Launch both kernels; writes `num_accepted [B]`, `token_ids [B, N + 1]` and `accepted_nodes [B, N]`."""
+    """Launch both kernels; writes the tensors of a `PathVerdict`."""
     num_requests, width = draft_token_ids.shape
     vocab_size = logits.shape[1]
     num_tiles = config.num_tiles(vocab_size)
@@ -203,6 +218,7 @@ def strict_verify_triton(
         num_accepted,
         token_ids,
         accepted_nodes,
+        first_unsound,
         WIDTH=width,
         HAS_PARENTS=parents is not None,
         NUM_TILES=num_tiles,

@@ -17,8 +17,8 @@ def strict_verify_reference(
     temperatures: torch.Tensor,
     keys: NoiseKeys,
     parents: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return `num_accepted [B]`, `token_ids [B, N + 1]` and `accepted_nodes [B, N]`; see `strict_verify`."""
+) -> tuple[torch.Tensor, ...]:
+    """Return the tensors of a `PathVerdict`; see `strict_verify`."""
     size, width = draft_token_ids.shape
     batch, places = torch.arange(size, device=logits.device), torch.arange(width + 1, device=logits.device)
     if parents is None:
@@ -28,7 +28,9 @@ def strict_verify_reference(
     depths = torch.zeros((size, width + 1), dtype=torch.int64, device=logits.device)
     for node in range(width):
         depths[:, node + 1] = depths[batch, parents[:, node] + 1] + 1
-    drawn = _draw(logits, row_starts, num_nodes, temperatures, keys, depths)
+    rows = torch.where(places <= num_nodes[:, None], row_starts[:, None] + places, 0)
+    drawn = _draw(logits, rows, temperatures, keys, depths)
+    is_unsound = ~(logits.amax(1) > -torch.inf)[rows]
 
     stands = torch.zeros_like(depths, dtype=torch.bool)
     stands[:, 0] = True
@@ -42,6 +44,7 @@ def strict_verify_reference(
     tokens = torch.full((size, width + 1), PADDING_ID, dtype=torch.int64, device=logits.device)
     tokens[batch, num_accepted] = drawn[batch, last]
     nodes = torch.full_like(tokens, PADDING_ID)
+    first_unsound = torch.where(is_unsound[batch, last], num_accepted, -1)
     for _ in range(width):
         above = (last - 1).clamp(min=0)
         place = torch.where(last > 0, depths[batch, last] - 1, width)
@@ -50,21 +53,19 @@ def strict_verify_reference(
         on_path = draft_token_ids[batch, above].long()
         tokens[:, :width] = torch.where(is_on_path, on_path[:, None], tokens[:, :width])
         last = torch.where(last > 0, parents[batch, above] + 1, 0)
-    return num_accepted, tokens, nodes[:, :width]
+        first_unsound = torch.where(is_unsound[batch, last], depths[batch, last], first_unsound)
+    return num_accepted, tokens, nodes[:, :width], first_unsound
 
 
 def _draw(
     logits: torch.Tensor,
-    row_starts: torch.Tensor,
-    num_nodes: torch.Tensor,
+    rows: torch.Tensor,
     temperatures: torch.Tensor,
     keys: NoiseKeys,
     depths: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the token `[B, N + 1]` drawn after the last committed token and after every node."""
+    """Return the token `[B, N + 1]` drawn from each of `rows [B, N + 1]`: of the last committed token and of every node."""
     size, count = depths.shape
-    places = torch.arange(count, device=logits.device)
-    rows = torch.where(places <= num_nodes[:, None], row_starts[:, None] + places, 0)
     by_place = NoiseKeys(
         keys.seeds.repeat_interleave(count),
         (keys.positions[:, None] + depths).flatten(),

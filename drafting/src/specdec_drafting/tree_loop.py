@@ -1,0 +1,58 @@
+"""Drafts trees that are expanded by joint confidence in one compiled call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specdec.interfaces import ChainRules, ChainWork, ProposeBatch
+from specdec_drafting.chains import ChainCall, Places, cuts_of
+from specdec_drafting.head_config import HeadConfig
+from specdec_drafting.partial_draft import PartialDraft
+from specdec_drafting.vocabulary import DraftVocabulary
+
+
+class TreeLoop:
+    """Drafts with a runner's loop, if it supports what a batch needs; else `TreeGrowth` does.
+
+    A loop goes on after tokens that end a text, which costs nothing but nodes.
+
+    Args:
+        config: the shape of the trees.
+        vocabulary: the ids that may be drafted.
+        num_logits: number of logits of the draft.
+        depth: the deepest node of a tree.
+    """
+
+    def __init__(
+        self, config: HeadConfig, vocabulary: DraftVocabulary, num_logits: int, depth: int | None
+    ) -> None:
+        self._is_greedy, self._depth = config.draft_sample_method == "greedy", depth
+        ids = vocabulary.chain_ids(num_logits)
+        num_ids, target_ids = (0, None) if ids is None else ids
+        most = config.num_speculative_tokens
+        self.rules = ChainRules(num_ids, target_ids, width=config.tree_top_k, num_nodes=most)
+        is_same = config.is_dynamic and config.draft_confidence_threshold == 0
+        self.is_possible = is_same and config.tree_top_k <= num_ids
+        """Whether it can draft at all."""
+
+    def can_draft(self, batch: ProposeBatch, drafts: Sequence[PartialDraft], most_nodes: int) -> bool:
+        """Return whether the loop can draft these rows together: no grammar, and at most `most_nodes` nodes of one depth."""
+        num_nodes = self.rules.width * len(drafts)
+        return self.is_possible and batch.allowed_after is None and 0 < num_nodes <= most_nodes
+
+    def draft(
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places
+    ) -> None:
+        """Fill empty drafts with the best nodes of their trees, best first."""
+        rows, width = [draft.row for draft in drafts], self.rules.width
+        depths = [min(draft.max_depth, self._depth or draft.max_depth) for draft in drafts]
+        params = [batch.sampling_params[row] for row in rows]
+        temperatures = [0.0 if self._is_greedy else p.temperature for p in params]
+        keys, cuts = batch.draws.coupled_keys(rows), () if self._is_greedy else cuts_of(params)
+        made = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, depths))
+        assert made.nodes is not None, "a loop of trees gives nodes"
+        for draft, depth, nodes in zip(drafts, depths, made.nodes.cpu().numpy(), strict=True):
+            count = min(draft.max_nodes, width + (depth - 1) * width * width)
+            ids, parents, confidences = nodes[:, :count]
+            draft.token_ids, draft.parents = ids.astype(int).tolist(), parents.astype(int).tolist()
+            draft.confidences = confidences.tolist()

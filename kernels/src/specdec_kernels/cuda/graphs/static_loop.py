@@ -1,0 +1,176 @@
+"""The tensors of a recorded draft loop, and what chains and trees have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from specdec.interfaces import ChainRules, ChainWork, HostRows
+from specdec_kernels.cuda.graphs.pass_shape import PassShape
+from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
+from specdec_kernels.cuda.graphs.static_start import Combine, GivenStart, NewRowsStart, RunStep, Start
+from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
+from specdec_kernels.triton.noise import NoiseKeys, uniforms
+
+_NUM_COLUMNS = 6
+"""Numbers of a row: cached rows, first slot, three keys of the noise, and how deep its draft is, which is 0 of padding."""
+_MOST_KEPT = 64
+"""Most ids that a cut keeps: enough for a guess, and found without sorting all."""
+_COLDEST = 1e-30
+"""Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainShape:
+    """The shape of a recorded loop."""
+
+    last: PassShape
+    """Shape of its last pass, if it drafts chains."""
+    num_steps: int
+    is_greedy: bool
+    """Whether all rows choose greedily and no noise is needed."""
+    rules: ChainRules
+    has_cuts: bool = False
+    """Whether a row is cut by top-k, top-p or min-p."""
+    first: PassShape | None = None
+    """Shape of the pass over new tokens that it begins with; None if it begins with logits."""
+
+
+class StaticLoop(ABC):
+    """A draft loop whose passes and choices read tensors at fixed addresses. One transfer fills it.
+
+    Args:
+        shape: its sizes.
+        step: shape of the pass over what was chosen in one step.
+        max_context: maximum sequence length, in tokens.
+        max_positions: number of positions that the model supports.
+        device: where its tensors are.
+        features: `[T, F]` of a head, for width and dtype; None for models.
+        given: see `NewRowsStart` if `shape.first` is given, else logits `[B, V]`, and for a head the carry.
+        combine: see `NewRowsStart`.
+    """
+
+    def __init__(
+        self,
+        shape: ChainShape,
+        step: PassShape,
+        max_context: int,
+        max_positions: int,
+        device: torch.device,
+        features: torch.Tensor | None,
+        given: Tensors,
+        combine: Combine | None,
+    ) -> None:
+        self.shape = shape
+        self._max_positions = max_positions
+        num_rows = shape.last.num_rows
+        size = max(num_rows, shape.last.num_requests)
+        num_heat = 0 if shape.is_greedy else 2 * num_rows
+        num_more = _NUM_COLUMNS * size + num_heat
+        sizes = [0 if shape.first is None else num_numbers(shape.first, 0), num_numbers(step, num_more)]
+        self._numbers = torch.empty(sum(sizes), dtype=torch.int64, device=device)
+        before, own = self._numbers.split(sizes)
+        self._first: StaticPass | None = None
+        self.start: Start
+        if shape.first is None:
+            self.start = GivenStart(num_rows, given)
+        else:
+            self._first = StaticPass(shape.first, max_context, device, None, memory=before)
+            self.start = NewRowsStart(self._first, num_rows, given, combine)
+        self.step = StaticPass(step, max_context, device, features, num_more, memory=own)
+        table, heat = self.step.more.split((_NUM_COLUMNS * size, num_heat))
+        self._cached, self._first_slots, self._seeds, self._samples, self._positions, self._depths = (
+            table.view(_NUM_COLUMNS, size)
+        )
+        self._heat = heat.view(torch.float32).view(4, num_heat // 2)
+        """Temperature, top-k, top-p and min-p; empty if all rows choose greedily."""
+        ids = shape.rules.target_ids
+        self._target_ids = None if ids is None else torch.from_numpy(ids).to(device)
+        self._num_noisy = shape.rules.num_ids if ids is None or shape.rules.is_drawn else int(ids[-1]) + 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the largest tensors."""
+        return self.step.num_bytes + self.start.num_bytes
+
+    def send(
+        self,
+        host: HostRows,
+        numbers: PassNumbers,
+        work: ChainWork,
+        first: tuple[HostRows, PassNumbers] | None = None,
+    ) -> None:
+        """Send the numbers of a loop.
+
+        Args:
+            host: the last pass of chains.
+            numbers: the same pass in the form that the kernels read.
+            work: what to draft, with the rows that are in the cache when the loop begins.
+            first: the pass over new tokens, if it begins with one.
+        """
+        parts = [] if first is None or self._first is None else [self._first.packed(*first)]
+        parts.append(self._packed(host, numbers, self._table(work)))
+        copy_in(self._numbers, torch.from_numpy(np.concatenate(parts)))
+
+    def _packed(self, host: HostRows, numbers: PassNumbers, table: Int64s) -> Int64s:
+        """Return the numbers of the pass of a step and the `table` of rows."""
+        return self.step.packed(host, numbers, table)
+
+    def _table(self, work: ChainWork) -> Int64s:
+        """Return what the choices of a loop read."""
+        count, keys = len(work.num_cached), work.keys
+        table = np.zeros((_NUM_COLUMNS, len(self._cached)), np.int64)
+        table[0, :count], table[1, :count] = work.num_cached, work.first_slots
+        table[2:5, :count] = keys.seeds, keys.samples, keys.positions
+        table[5, :count] = work.depths or work.num_steps
+        heat = np.zeros(self._heat.shape, np.float32)
+        if not self.shape.is_greedy:
+            # A positive temperature that float32 rounds to 0 is still not greedy.
+            heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
+        if self.shape.has_cuts:
+            heat[1:, :count] = np.array(
+                [(k or _MOST_KEPT, p, floor) for k, p, floor in work.cuts], np.float32
+            ).T
+        return np.concatenate((table.reshape(-1), heat.reshape(-1).view(np.int64)))
+
+    @abstractmethod
+    def run(self, run_pass: RunStep) -> Tensors:
+        """Run the loop.
+
+        Returns:
+            four tensors whose first dimension is T: ids of the target; the draft's own probability of each, of width 0 if not
+            requested; what else there is of each, of width 0 if nothing; and logits `[T, V]` of the first pass over chosen
+            tokens, of width 0 if there is none.
+        """
+
+    def _law(self, scores: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
+        """Return the distributions `[R, num_ids]` of rows with `heat [4, R]`; greedy rows have some distribution."""
+        temperatures = heat[0, :, None]
+        law = (
+            (scores - scores.amax(-1, keepdim=True)) / torch.where(temperatures > 0, temperatures, 1.0)
+        ).softmax(-1)
+        return self._cut(law, heat) if self.shape.has_cuts else law
+
+    def _cut(self, law: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
+        """Return distributions without what the cuts leave out, and of any row only the best ids."""
+        top_k, top_p, min_p = heat[1:, :, None]
+        best = law.topk(min(_MOST_KEPT, law.shape[1])).values
+        ranks = torch.arange(best.shape[1], device=best.device)
+        keep = (best.cumsum(-1) - best < top_p) & (ranks < top_k) & (best >= min_p * best[:, :1])
+        least = torch.where(keep, best, torch.inf).amin(-1, keepdim=True)
+        return torch.where(law >= least, law, 0.0)
+
+    def _exponentials(self, keys: NoiseKeys, word: int) -> torch.Tensor:
+        """Return unit exponentials `[R, num_ids]`, float64, for rows with these keys."""
+        noise = -torch.log1p(-uniforms(keys, torch.full_like(keys.positions, word), self._num_noisy))
+        if self._target_ids is not None and not self.shape.rules.is_drawn:
+            return noise[:, self._target_ids]
+        return noise
+
+    def _named(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the target's ids of indices into the logits."""
+        return index if self._target_ids is None else self._target_ids[index]

@@ -1,0 +1,36 @@
+"""Launch parameters of the Triton kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec_kernels.triton.launch import check_power_of_two, power_of_two
+
+_PAIRS = 4096
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """How the work is divided.
+
+    Args:
+        block_ids: ids of a text that a program compares with a path at once; a power of two.
+        num_warps: warps of one program, which changes one row.
+    """
+
+    block_ids: int
+    num_warps: int
+
+    def __post_init__(self) -> None:
+        check_power_of_two("block_ids", self.block_ids)
+
+
+def heuristic(path_len: int) -> LaunchConfig:
+    """Return a configuration in which a program compares about 4096 pairs at once."""
+    return LaunchConfig(min(1024, max(32, _PAIRS // power_of_two(max(1, path_len)))), num_warps=4)
+
+
+def candidates(path_len: int) -> list[LaunchConfig]:
+    """Return the configurations worth measuring for paths of up to `path_len` tokens."""
+    most = heuristic(path_len).block_ids
+    return [LaunchConfig(block, warps) for block in sorted({max(32, most // 4), most}) for warps in (2, 4)]

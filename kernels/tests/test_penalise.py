@@ -1,0 +1,178 @@
+"""`penalise` against core's penalties: the reference everywhere, the kernel under the interpreter and on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from specdec.logits.edits import Edits, make_edits
+from specdec.logits.penalties import PenaltyRule
+from specdec.logits.rows import RowBlock
+
+from specdec import SamplingParams
+from specdec.interfaces import RowOperations, UnreadIds, UnreadRow
+from specdec.logits import edits
+from specdec_kernels.cuda.penalties import Text, counted
+from specdec_kernels.triton.penalise import PathRows, Texts, penalise
+from specdec_kernels.triton.penalise.config import LaunchConfig, candidates, heuristic
+
+# Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
+
+VOCAB = 37
+PARAMS = [
+    {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.7},
+    {"presence_penalty": -1.5},
+    {"repetition_penalty": 0.6, "frequency_penalty": 1.9},
+    {"frequency_penalty": -0.3},
+]
+NODES = [(5, 7, 5, 5), (), (3,), (9, 9, 1)]
+PARENTS = [(-1, 0, 0, 2), (), (-1,), (-1, -1, 1)]
+
+
+class OnHost(RowOperations):
+    """Operations without penalties: the host lists the changes."""
+
+    best_ids = sound_rows = scaled = race = gumbel = uniforms = None  # type: ignore[assignment]  # not called
+
+
+def blocks(*, is_tree: bool) -> list[RowBlock]:
+    rng = np.random.default_rng(5)
+    texts = [rng.integers(0, VOCAB, size).astype(np.int32) for size in (60, 1, 9, 30)]
+    return [
+        RowBlock(SamplingParams(**params), nodes, parents if is_tree else None, None, text, len(text) // 2)
+        for params, nodes, parents, text in zip(PARAMS, NODES, PARENTS, texts, strict=True)
+    ]
+
+
+def problem(
+    monkeypatch: pytest.MonkeyPatch, *, is_tree: bool
+) -> tuple[torch.Tensor, torch.Tensor, list[Text]]:
+    """Logits, the same as core lowers them on the host, and what is to be counted; one row is left alone."""
+    torch.manual_seed(int(is_tree))
+    logits = 3.0 * torch.randn(sum(len(nodes) + 1 for nodes in NODES), VOCAB)
+    logits[7, 3], logits[3, 7], logits[6, 3] = 3e38, torch.nan, -torch.inf
+    all_edits, texts, first = [], [], 0
+    for block in blocks(is_tree=is_tree):
+        rule, made = PenaltyRule(block.params), Edits(block.num_rows)
+        rule.add_to(made, block)
+        made.rows = made.rows[made.rows != 2] if first == 0 else made.rows
+        all_edits.append((first, made))
+        texts.append((first, made.rows, rule.occurrences(block)))
+        first += block.num_rows
+    expected = logits.clone()
+    with monkeypatch.context() as patched:
+        patched.setattr(edits, "row_operations", lambda device: OnHost())
+        make_edits(expected, all_edits)
+    assert not torch.equal(expected, logits)
+    return logits, expected, texts
+
+
+def unread(texts: list[Text], device: torch.device) -> list[Text]:
+    """The same with drafted ids that are on the device; what stands behind those of a row means nothing."""
+    ids = torch.full((len(NODES), 5), VOCAB + 9)
+    for place, nodes in zip(ids, NODES, strict=True):
+        place[: len(nodes)] = torch.tensor(nodes, dtype=torch.int64)
+    rows = UnreadIds(ids.to(device), list(map(len, NODES)), VOCAB).rows
+    return [
+        (first, which, each._replace(nodes=row))
+        for (first, which, each), row in zip(texts, rows, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("is_unread", [False, True])
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_it_lowers_what_core_lowers(
+    is_tree: bool, is_unread: bool, device: torch.device, monkeypatch
+) -> None:
+    logits, expected, texts = problem(monkeypatch, is_tree=is_tree)
+    texts, got = unread(texts, device) if is_unread else texts, logits.to(device)
+    penalise(got, *counted(texts, device))
+    assert all(
+        not isinstance(row, UnreadRow) or row.ids.num_outside is None for _, _, (_, _, _, row, _) in texts
+    )
+    assert torch.equal(same(got), same(expected))
+
+
+def same(logits: torch.Tensor) -> torch.Tensor:
+    """Logits on the host, with a number that there is not in place of NaN, which equals nothing."""
+    return logits.cpu().nan_to_num(123.0, torch.inf, -torch.inf)
+
+
+def given(device: torch.device) -> tuple[torch.Tensor, Texts, PathRows]:
+    longs = {"dtype": torch.int64, "device": device}
+    texts = Texts(
+        torch.tensor([4, 2, 30, 7, 9], **longs),
+        torch.tensor([0.0, 2.0, 1.0, 3.0, 1.0], device=device),
+        torch.tensor([0, 3, 5], **longs),
+        torch.tensor([[2.0, 1.0], [0.5, 0.25], [1.0, 3.0]], device=device),
+    )
+    sources = torch.tensor([[-1, -1, -1], [0, -1, 2], [1, 1, 3]], **longs)
+    paths = PathRows(
+        torch.tensor([3, 0, 1], **longs),
+        torch.tensor([0, 0, 1], **longs),
+        sources,
+        torch.tensor([2, 9, 8, 5], **longs),
+    )
+    return torch.full((4, VOCAB), 6.0, device=device), texts, paths
+
+
+@pytest.mark.parametrize("config", [None, LaunchConfig(1, 1), LaunchConfig(2, 1)])
+def test_ids_of_the_path_count_as_output(config, device: torch.device) -> None:
+    logits, texts, paths = given(device)
+    penalise(logits, texts, paths, config=config)
+    expected = torch.full((4, VOCAB), 6.0)
+    expected[3, [4, 2, 30]] = torch.tensor([3.0, 0.5, 1.5])
+    expected[0, [4, 2, 30, 8]] = torch.tensor([3.0, -0.5, 1.5, 1.5])
+    expected[1, [7, 9, 5]] = torch.tensor([-3.25, -3.25, 2.75])
+    assert torch.equal(logits.cpu(), expected)
+
+
+def test_other_rows_are_left(device: torch.device) -> None:
+    logits, texts, paths = given(device)
+    penalise(logits, texts, PathRows(*(part[:0] for part in paths[:3]), paths.drafted))
+    assert torch.equal(logits.cpu(), torch.full((4, VOCAB), 6.0))
+
+
+@pytest.mark.parametrize("path_len", [0, 1, 5, 64, 300])
+def test_launch_configurations(path_len: int) -> None:
+    assert heuristic(path_len) in candidates(path_len)
+
+
+def test_wrong_arguments_are_named() -> None:
+    logits, texts, paths = given(torch.device("cpu"))
+    for name, wrong in {
+        "logits": (logits.double(), texts, paths),
+        "texts.counts": (logits, texts._replace(counts=texts.counts.double()), paths),
+        "texts.starts": (logits, texts._replace(starts=texts.starts.float()), paths),
+        "texts.penalties": (logits, texts._replace(penalties=texts.penalties[:2]), paths),
+        "paths.rows": (logits, texts, paths._replace(rows=paths.rows[:1])),
+        "paths.sources": (logits, texts, paths._replace(sources=paths.sources[0])),
+        "paths.drafted": (logits, texts, paths._replace(drafted=paths.drafted.float())),
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            penalise(*wrong)
+
+
+MUTANTS = {
+    "forgets the path": ("tl.sum(is_same, 1).to(tl.float32)", "0.0"),
+    "lowers what the text has twice": ("(is_known == 0) & ", ""),
+    "takes the first request's penalties": ("penalties_ptr += request", "penalties_ptr += 0"),
+    "lets numbers grow beyond the greatest": ("tl.where(logits > GREATEST, GREATEST, logits)", "logits"),
+}  # fmt: skip
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", [None, *MUTANTS])
+def test_a_wrong_kernel_fails(name: str | None, check_mutant, monkeypatch) -> None:
+    cpu = torch.device("cpu")
+    problems = [problem(monkeypatch, is_tree=is_tree) for is_tree in (False, True)]
+
+    def check_all() -> None:
+        test_ids_of_the_path_count_as_output(LaunchConfig(2, 1), cpu)
+        for logits, expected, texts in problems:
+            got = logits.clone()
+            penalise(got, *counted(texts, cpu))
+            assert torch.equal(same(got), same(expected))
+
+    check_mutant("penalise", None if name is None else MUTANTS[name], check_all)
