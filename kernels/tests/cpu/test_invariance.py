@@ -10,7 +10,6 @@ from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.recorder import RecordingBackend, use_backends
 from transformers import (
     AutoModelForCausalLM,
-    Cohere2Config,
     Gemma2Config,
     Gemma3TextConfig,
     Glm4Config,
@@ -19,6 +18,7 @@ from transformers import (
     Olmo3Config,
     Qwen2Config,
     Qwen3Config,
+    Starcoder2Config,
 )
 
 from specdec import ConfigError, ModelError, registry
@@ -210,12 +210,12 @@ def test_the_kernels_keep_the_bits_of_a_row(name, dtype, monkeypatch: pytest.Mon
 
 
 def test_models_without_compiled_layers_are_refused() -> None:
-    cohere = AutoModelForCausalLM.from_config(Cohere2Config(**SIZES))
+    starcoder = AutoModelForCausalLM.from_config(Starcoder2Config(**SIZES))
     with pytest.raises(
         ModelError,
-        match=r"deterministic=True needs a form.*\(cpu: its layers are made of self_attn, mlp, input_layernorm;",
+        match=r"deterministic=True needs a form.*\(cpu: its layers attend by .* and feed forward by c_fc, c_proj, act;",
     ):
-        ModuleRunner(cohere, CPU, 64, is_invariant=True)
+        ModuleRunner(starcoder, CPU, 64, is_invariant=True)
     llama = AutoModelForCausalLM.from_config(CONFIGS["llama"]).double()
     with pytest.raises(ModelError, match="in float32 or bfloat16; this model is in float64"):
         ModuleRunner(llama, CPU, 64, is_invariant=True)
