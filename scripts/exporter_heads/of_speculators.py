@@ -24,7 +24,6 @@ _EAGLE3: dict[str, dict[str, Any]] = {
     "llama_norm_before_fc": {"norm_before_fc": True},
     "llama_3_1": {"fc_norm": True, "norm_output": True},
     "llama_all_ids": {"is_reduced": False},
-    "llama_no_layers_named": {"aux": None},
     "llama_five_states": {"aux": (0, 2, 4, 6, 8)},
     "llama_window": {"layer": _WINDOW},
     "llama_attention_bias": {"layer": {"attention_bias": True}},
@@ -137,7 +136,7 @@ def _eagle3(
     num_layers: int = 1,
     is_reduced: bool = True,
     layer: dict[str, Any] | None = None,
-    aux: tuple[int, ...] | None = (2, 4, 5),
+    aux: tuple[int, ...] = (2, 4, 5),
     mask_token_id: int | None = None,
     **habits: bool,
 ) -> Head:
@@ -157,7 +156,7 @@ def _eagle3(
         settings(
             transformer_layer_config=layers,
             draft_vocab_size=len(DRAFT_IDS) if is_reduced else VOCAB,
-            eagle_aux_hidden_state_layer_ids=None if aux is None else list(aux),
+            eagle_aux_hidden_state_layer_ids=list(aux),
             speculators_config=_common(algorithm, target),
             **habits,
             **more,
@@ -170,7 +169,7 @@ def _eagle3(
     model.load_verifier_weights()
     drawn(model, 7, without=("verifier", "embed_tokens"))
     model = model.float().eval()
-    read = SpeculatorsHead(model, aux or (2, NUM_LAYERS // 2, NUM_LAYERS - 3))
+    read = SpeculatorsHead(model, aux)
     mask = None
     if mask_token_id is not None:
         mask = (mask_token_id, read.feature(list(model.mask_hidden[0].detach().chunk(3, -1))).detach())
