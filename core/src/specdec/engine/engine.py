@@ -194,8 +194,7 @@ class Engine:
         """Finish ended sequences in the proposer, whose last tokens it had its chance to get."""
         ended, self._ended = self._ended, []
         self._forget(ended)
-        if self._speculation is not None:
-            self._speculation.finish(ended)
+        self._finish(ended)
 
     def _forget(self, sequences: list[Sequence]) -> None:
         """Drop the engine's state of ended sequences."""
@@ -205,7 +204,7 @@ class Engine:
             sequence.deliverable_hidden.clear()
             sequence.rules = None  # penalties hold the text, whitelists one number per id of the vocabulary
 
-    def _finish(self, sequences: list[Sequence], reason: FinishReason) -> None:
+    def _finish(self, sequences: list[Sequence], reason: FinishReason | None = None) -> None:
         """Finish sequences in the proposer; re-raises its exceptions if `on_proposer_error` is "raise"."""
         if self._speculation is not None:
             self._speculation.finish(sequences, reason)

@@ -73,14 +73,12 @@ def follow_all(drawn: Sequence[int], scores: Scores, draft: CheckedDraft) -> Ver
         scores: maps requests to rows.
         draft: a checked draft.
     """
-    rows = draft.rows
-    parents = draft.parents
     nodes_out: list[list[int]] = []
     tokens_out: list[list[int]] = []
-    for i, row in enumerate(rows):
+    for i, row in enumerate(draft.rows):
         start = scores.row_starts[i]
         drawn_here = list(drawn[start : start + len(row) + 1])
-        nodes, emitted = follow(drawn_here, row, None if parents is None else parents[i])
+        nodes, emitted = follow(drawn_here, row, None if draft.parents is None else draft.parents[i])
         nodes_out.append(nodes)
         tokens_out.append(emitted)
     return Verdict(nodes_out, tokens_out)

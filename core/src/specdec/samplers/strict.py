@@ -33,9 +33,7 @@ class StrictSampler(TorchSampler):
         """Draw at every node, then follow the drawn tokens."""
         if batch.is_all_greedy:
             return greedy_verdict(scores, draft)
-        rows = draft.rows
-        parents = draft.parents
-        drawn = self._draw_all(scores, rows, parents, batch)
+        drawn = self._draw_all(scores, draft.rows, draft.parents, batch)
         if min(drawn) < 0:
             raise_not_numbers()
         return follow_all(drawn, scores, draft)
