@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from specdec.logits.edits import Edits, make_edits
-from specdec.logits.penalties import PenaltyRule
-from specdec.logits.rows import RowBlock
 
 from specdec import SamplingParams
-from specdec.interfaces import RowOperations, UnreadIds, UnreadRow
-from specdec.logits import edits
+from specdec.interfaces import RowBlock, RowOperations, UnreadIds, UnreadRow
 from specdec_kernels.cuda.penalties import Text, counted
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.penalise.config import LaunchConfig, candidates, heuristic
+from specdec_samplers.rules import edits
+from specdec_samplers.rules.edits import Edits, make_edits
+from specdec_samplers.rules.penalties import PenaltyRule
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

@@ -101,13 +101,13 @@ def test_a_request_that_fails_is_told_so_and_no_other(
         if params.seed == BAD:
             owner, what = find(request)
             # A stream that fails before its first event would be answered with a status.
-            setattr(owner, what, failing(getattr(owner, what), num_right=10 if stream else 0))
+            setattr(owner, what, failing(getattr(owner, what), num_right=40 if stream else 0))
         return request
 
     monkeypatch.setattr(bytewise.llm._intake, "prepare", prepare)
     body = {
         "prompt": ids_of(TOKENIZER, "x"),
-        "max_tokens": 20,
+        "max_tokens": 60,
         "temperature": 0,
         "ignore_eos": True,
         "logprobs": 1,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from speccheck.recorder import Rerun, StandInAttention
-from specdec.engine.speculation.draws import EngineDraws
 
 from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.shown import EngineDraws
 from specdec.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import ChainGraphs

@@ -72,7 +72,10 @@ def test_members_take_what_the_whole_says_unless_they_say_otherwise() -> None:
         ({}, "'proposers' needs a list"),
         ({"proposers": "ngram"}, "'proposers' needs a list"),
         ({"proposers": [NGRAM]}, "proposers"),
-        ({"proposers": [NGRAM, {"method": "ngram"}]}, r"proposers\[1\]: .*num_speculative_tokens"),
+        (
+            {"proposers": [NGRAM, {"method": "speccheck.proposers.Scripted"}]},
+            r"proposers\[1\]: .*num_speculative_tokens",
+        ),
         (
             {"proposers": [NGRAM, {**NGRAM, "adaptive": True}]},
             r"proposers\[1\]: 'adaptive' belongs to the composite as a whole",

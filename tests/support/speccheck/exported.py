@@ -62,6 +62,13 @@ class StoredTarget:
         states = self._states[tuple(tokens)]
         return (states[NUM_LAYERS + 1], *(states[layer] for layer in aux_layer_ids))
 
+    def states_before(self, tokens: Sequence[int], aux_layer_ids: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """Return the same for the position before each token; zeros before the first."""
+        return tuple(
+            torch.cat((state.new_zeros(1, state.shape[1]), state[:-1]))
+            for state in self.states(tokens, aux_layer_ids)
+        )
+
 
 @cache
 def target() -> StoredTarget:

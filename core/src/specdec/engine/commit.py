@@ -25,7 +25,7 @@ from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import sent_together
 from specdec.logits.logprobs import Listing, LogprobRecord, listings
 from specdec.outputs import DraftStep
-from specdec.samplers.soundness import NOT_NUMBERS
+from specdec.samplers.paths import NOT_NUMBERS
 
 logger = logging.getLogger("specdec")
 

@@ -31,7 +31,7 @@ from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.unread import UnreadIds
 from specdec.outputs import RequestOutput
 from specdec.registry.undisturbed import undisturbed
-from specdec.samplers.soundness import sound_rows
+from specdec.samplers.paths import sound_rows
 
 if TYPE_CHECKING:
     import pluggy

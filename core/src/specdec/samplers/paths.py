@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
 
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.scorer import Scores
 from specdec.noise import row_operations
+
+NOT_NUMBERS = "the logits are not numbers"
 
 
 def follow(
@@ -87,3 +92,18 @@ def follow_all(drawn: Sequence[int], scores: Scores, draft: CheckedDraft) -> Ver
 def raise_not_numbers() -> None:
     """Raise the error for logits that are not numbers."""
     raise FloatingPointError("the target's logits are not numbers; nothing can be sampled from them")
+
+
+def sound_rows(scores: Scores) -> Scores:
+    """Return scores whose p-logits are numbers, with `Scores.is_sound`.
+
+    The other rows become uniform: any sampler can draw from them, and the drawn tokens are discarded. On a
+    device the mask stays there to avoid a synchronisation, so it is never None.
+    """
+    is_sound = row_operations(scores.logits.device).sound_rows(scores.logits)
+    if is_sound is None:
+        return scores
+    zero = torch.zeros(
+        (), dtype=scores.logits.dtype
+    )  # of the host: a number would be sent by a launch of its own
+    return replace(scores, logits=torch.where(is_sound[:, None], scores.logits, zero), is_sound=is_sound)

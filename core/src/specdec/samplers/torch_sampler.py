@@ -19,7 +19,7 @@ from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
 from specdec.registry.offers import first_offer
-from specdec.samplers.soundness import sound_rows
+from specdec.samplers.paths import sound_rows
 from specdec.sampling_params import SamplingParams
 
 _REQUESTS, _NODES, _VOCAB = 4, 3, 5003

@@ -252,7 +252,9 @@ class Delivery:
             row += sum(states[0].shape[0] for states in sequence.deliverable_hidden)
         if row > len(self._flags):
             self._flags = torch.ones(row, dtype=torch.bool, device=self._device)
-        flags = self._flags[:row].clone() if first_rows else self._flags[:row]
+        flags = self._flags[:row]
+        if first_rows or self._device.type == "cpu":  # a copy costs a launch elsewhere
+            flags = flags.clone()
         for row in first_rows:
             flags[row] = False
         return hidden, tuple(aux), flags
