@@ -50,7 +50,8 @@ def test_rows_attend_to_the_first_and_the_newest(befores, is_half) -> None:
             seen = place[(place < FIRST) | (place > before + row - WINDOW)]
             exact = expected(query[index * count + row], keys, values, int(starts[index]), seen)
             error = (torch.from_numpy(out[index * count + row]).double() - exact).abs().max()
-            assert error < (0.02 if is_half else 1e-5)
+            # Queries are rounded to bfloat16 too where the processor multiplies such pairs.
+            assert error < (0.01 if is_half else 2e-6)
 
 
 def test_a_path_of_a_tree_is_as_long_as_its_tokens() -> None:
@@ -69,7 +70,7 @@ def test_a_path_of_a_tree_is_as_long_as_its_tokens() -> None:
         path = [*range(before - 2), *(before - 2 + np.flatnonzero(sees))]
         seen = torch.tensor(path[:FIRST] + path[-WINDOW:])
         exact = expected(query[row], keys, values, 0, seen)
-        assert (torch.from_numpy(out[row]).double() - exact).abs().max() < 1e-5
+        assert (torch.from_numpy(out[row]).double() - exact).abs().max() < 2e-6
 
 
 def test_at_most_a_chunk_of_first_rows() -> None:
