@@ -104,6 +104,13 @@ def test_without_time_to_make_engines_the_rest_is_left_out_and_said() -> None:
     assert bench.now < 150
 
 
+def test_one_candidate_is_tried_however_long_plain_decoding_took() -> None:
+    bench = Bench({"m1": 1.5, "m2": 2.0}, making_s=20.0)
+    halving = bench.halving([candidate("bad"), candidate("m1"), candidate("m2")], seconds=12.0)
+    halving.run()
+    assert [entry.candidate.name for entry in found(halving).tried] == ["m1"]
+
+
 def test_who_has_no_engine_is_left_out_with_the_reason() -> None:
     bench = Bench({"good": 1.5})
     halving = bench.halving([candidate("bad"), candidate("good"), candidate("bad k=2", engine="bad")])

@@ -43,11 +43,12 @@ class Stage:
         return len(self.turns[self.candidates[0].name]) if self.turns else 0
 
     def prepare(self, pool: Pool, deadline: float = inf) -> None:
-        """Make the engines until the deadline; leave out candidates that have none, or cannot be faster."""
+        """Make the engines until the deadline, at least one; leave out candidates that have none, or cannot be faster."""
         plain = pool.engine(self.candidates[0])
+        num_ready = 0
         for candidate in list(self.candidates[1:]):
             self.on_done()
-            if self.clock() > deadline and not pool.has(candidate):
+            if num_ready and self.clock() > deadline and not pool.has(candidate):
                 self._leave_out(candidate, "there was no time to try it: give more --minutes")
                 continue
             try:
@@ -65,6 +66,8 @@ class Stage:
                     f"a step takes {times:.0f} times as long as a plain one, and brings {most} tokens at most"
                 )
                 self._leave_out(candidate, reason)
+            else:
+                num_ready += 1
 
     def run(
         self, pool: Pool, groups: Sequence[Sequence[int]], deadline: float, fewest_groups: int = 1
