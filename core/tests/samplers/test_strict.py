@@ -105,9 +105,20 @@ def test_logits_that_are_not_numbers_are_not_sampled_from() -> None:
     scores.logits[:, 2] = float("nan")
     with pytest.raises(FloatingPointError, match="not numbers"):
         SAMPLER.verify_with_torch(scores, draft, batch)
-    sound = SAMPLER.verify(scores, draft, batch).is_sound
-    assert sound is not None
-    assert not any(sound)
+    verdict = SAMPLER.verify(scores, draft, batch)
+    assert verdict.is_sound is not None
+    assert not verdict.is_sound[0]
+    assert (list(verdict.accepted_nodes[0]), len(verdict.token_ids[0])) == ([], 1)
+
+
+def test_a_path_ends_where_logits_are_not_numbers() -> None:
+    logits = torch.eye(4)  # the target chooses 0, 1, 2, 3
+    logits[2] = float("nan")
+    scores, draft = Scores(logits, [0], logits, [0]), CheckedDraft(((0, 1, 2),))
+    batch = VerifyBatch([3], [5], [0], [0], [SamplingParams(temperature=0.0)], is_all_greedy=True)
+    verdict = SAMPLER.verify(scores, draft, batch)
+    assert list(verdict.accepted_nodes[0]) == [0, 1]
+    assert verdict.is_sound == [True, True, False, True]
 
 
 def test_samplers_are_imported_without_models() -> None:

@@ -68,7 +68,7 @@ class CpuBackend(Backend):
         from specdec_kernels.cpu.verification import rejection, strict
 
         if sampler == "strict":
-            return strict.verify
+            return strict.Walk()
         if sampler in ("probabilistic", "block"):
             return partial(rejection.verify, is_block=sampler == "block")
         return Declined(f"it does not verify by {sampler!r}")

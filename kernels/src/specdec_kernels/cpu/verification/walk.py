@@ -20,15 +20,17 @@ def _draw(
     weights: npt.NDArray[np.floating],
 ) -> int:
     """Return the id drawn from `logits [V]`; -1 if they contain NaN or are all -inf. `weights [V]` is scratch."""
-    best, has_nan = 0, False
+    highest, has_nan = logits.dtype.type(-np.inf), False
     for j in range(logits.shape[0]):
         has_nan |= logits[j] != logits[j]
-        if logits[j] > logits[best]:
-            best = j
-    highest = logits[best]
+        if logits[j] > highest:
+            highest = logits[j]
     if has_nan or highest == -np.inf:
         return -1
     if is_greedy:
+        best = 0
+        while logits[best] != highest:
+            best += 1
         return best
     for j in range(logits.shape[0]):
         weights[j] = exp(logits[j] - highest)
