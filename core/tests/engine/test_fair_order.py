@@ -44,7 +44,7 @@ def test_without_clients_it_is_first_come_first_served() -> None:
     assert order_of(waiting, [], 2) == ["a#0", "a#1"]
     waiting.put_back(samples[1])
     assert order_of(waiting, [], 4) == ["a#1", "a#2", "b#0", "c#0"]
-    assert len(waiting) == 0
+    assert waiting.num_samples == 0
 
 
 def test_each_client_and_each_of_its_requests_has_the_same_share() -> None:
@@ -66,10 +66,10 @@ def test_a_sample_that_left_is_not_there() -> None:
     one, other = sample("a", "x"), sample("b", "y")
     waiting = queue_of(one)
     waiting.remove(other)
-    assert len(waiting) == 1
+    assert waiting.num_samples == 1
     waiting.remove(one)
     waiting.remove(one)
-    assert len(waiting) == 0
+    assert waiting.num_samples == 0
 
 
 @pytest.mark.parametrize("speculation", [None, scripted("Recorder", 4, shape="chain", wrong=0.2)])

@@ -53,5 +53,7 @@ def test_an_exception_while_settings_are_put_back_is_the_calls(monkeypatch: pyte
         return put_back(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "_put_back", interrupted)
+    dtype = torch.get_default_dtype()
     with pytest.raises(ValueError, match="from a handler"):
-        undisturbed(lambda: 1)
+        undisturbed(torch.set_default_dtype, torch.float64)
+    assert torch.get_default_dtype() is dtype

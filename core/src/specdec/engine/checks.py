@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index as as_int
 
-from specdec.engine.speculation.received import exact_rows
 from specdec.errors import PluginError
 from specdec.interfaces.sampler import Listed, Verdict
 from specdec.interfaces.scorer import Scores
@@ -31,7 +31,9 @@ def check_verdict(verdict: object, num_nodes: Sequence[int], scores: Scores, sam
             raise PluginError(
                 f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows"
             )
-        nodes, tokens = exact_rows(verdict.accepted_nodes), exact_rows(verdict.token_ids)
+        nodes, tokens = (
+            [[*map(as_int, row)] for row in rows] for rows in (verdict.accepted_nodes, verdict.token_ids)
+        )
         own = Verdict(
             nodes, tokens, sound, None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
         )

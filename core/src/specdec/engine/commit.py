@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.engine.containment import Contained, fail
+from specdec.engine.containment import contain, fail
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.scheduler import SchedulerOutput
 from specdec.engine.sequence import Sequence
@@ -33,19 +32,6 @@ Moves = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Slots of accepted rows, and where they belong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The part of the verdict on one sequence that is kept."""
-
-    row: int
-    """Its row of the draft."""
-    num_drafted: int
-    nodes: list[int]
-    """Accepted nodes, from depth 1 on."""
-    emitted: list[int]
-    """Tokens to append: those of the nodes and, unless the sample ended before it, the correction or bonus token."""
-
-
 class Committer:
     """Applies verdicts to sequences.
 
@@ -62,9 +48,13 @@ class Committer:
 
     def commit(
         self, scheduled: SchedulerOutput, draft: CheckedDraft, scores: Scores, verdict: Verdict
-    ) -> list[Outcome]:
-        """Commit one step; sequences that end are marked finished. Returns what was kept for each that sampled."""
-        outcomes: list[Outcome] = []
+    ) -> Verdict:
+        """Commit one step; sequences that end are marked finished.
+
+        Returns:
+            the part of the verdict that was kept: of a sample that ended, the tokens up to its end.
+        """
+        kept_nodes, kept_tokens = list[list[int]](), list[list[int]]()
         sound = verdict.is_sound
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         delivery = self._delivery
@@ -78,31 +68,40 @@ class Committer:
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
             if chunk == 0:
                 continue
-            missing = sequence.missing_prompt_rows(chunk)
-            if missing:
-                with Contained(sequence, "recording log probabilities of the prompt"):
-                    _record_prompt(sequence, missing, scores, num_prompt_rows)
-                num_prompt_rows += len(missing)
+            if sequence.prompt_logprobs is not None:
+                num_prompt_rows += _record_prompt(sequence, chunk, scores, num_prompt_rows)
             row = row_of_decoding.get(index)
-            outcome = None
-            if row is not None and sound is not None and _spoils(draft, row, scores, verdict, sound):
-                self._repeat_without_draft(sequence)
-                outcomes.append(Outcome(row, len(draft.rows[row]), [], []))
-                continue
+            nodes, emitted = list[int](), list[int]()
             if row is not None:
-                outcome = _judge(sequence, row, draft, scores, verdict, sound, listed)
-                outcomes.append(outcome)
-                _count(sequence, outcome, is_expected=index in scheduled.expected)
-            nodes = [] if outcome is None else outcome.nodes
+                kept_nodes.append(nodes)
+                kept_tokens.append(emitted)
+                if sound is not None and _spoils(draft, row, scores, verdict, sound):
+                    self._repeat_without_draft(sequence)
+                    continue
+                nodes, emitted = _judge(sequence, row, draft, scores, verdict, listed)
+                kept_nodes[-1], kept_tokens[-1] = nodes, emitted
+                num_drafted = len(draft.rows[row])
+                if num_drafted:  # else the proposer may still have to learn of an earlier draft
+                    sequence.drafts.count(num_drafted, len(nodes))
+                    if index not in scheduled.expected:
+                        sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, len(nodes)
+                    elif sequence.expected is not None:
+                        sequence.expected.observe(num_drafted, len(nodes))
             if nodes and nodes[-1] != len(nodes) - 1:  # the accepted rows of a chain are contiguous already
                 first = sequence.first_slot + sequence.num_computed + chunk
                 moves.append((first + np.array(nodes), np.arange(first, first + len(nodes))))
             if delivery is not None and delivery.needs_hidden:
-                rows = [scores.first_rows[index] + row for row in _choosers(chunk, outcome)]
-                delivery.keep_hidden(sequence, _states(scores), rows)
+                # A stop may cut the draft after other rows, or no token could be chosen.
+                num_choosers = chunk if row is None or emitted else chunk - 1
+                choosers = [
+                    *range(num_choosers),
+                    *(chunk + node for node in nodes[: max(0, len(emitted) - 1)]),
+                ]
+                first_row = scores.first_rows[index]
+                delivery.keep_hidden(sequence, _states(scores), [first_row + row for row in choosers])
             sequence.num_computed += chunk + len(nodes)
-            if outcome is not None and outcome.emitted:
-                self._append(sequence, draft, scores, outcome)
+            if row is not None and emitted:
+                self._append(sequence, draft, row, nodes, emitted)
             self._kv.publish(sequence)
         if moves:
             together = [np.concatenate(slots) for slots in zip(*moves, strict=True)]
@@ -111,7 +110,7 @@ class Committer:
             self._cache.gather(sources, destinations)
             if delivery is not None and len(paths[0]):
                 delivery.keep_paths(_states(scores), paths[0])
-        return outcomes
+        return Verdict(kept_nodes, kept_tokens)
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
         """Commit nothing of a sequence, so that its rows run again in the next step, and stop drafting for it."""
@@ -121,57 +120,32 @@ class Committer:
             "again without them, and output is not affected", sequence.request_id,
         )  # fmt: skip
 
-    def _append(self, sequence: Sequence, draft: CheckedDraft, scores: Scores, outcome: Outcome) -> None:
+    def _append(
+        self, sequence: Sequence, draft: CheckedDraft, row: int, nodes: list[int], emitted: list[int]
+    ) -> None:
         """Append the emitted tokens, and record their draft step if requested."""
-        nodes, emitted = outcome.nodes, outcome.emitted
         sequence.append(emitted, len(nodes))
         if sequence.expected is not None:
             sequence.expected.advance(sequence.output_token_ids, len(emitted))
         if sequence.draft_steps is not None:
+            token_ids = list(draft.rows[row])
+            parents = (
+                list(range(-1, len(token_ids) - 1)) if draft.parents is None else list(draft.parents[row])
+            )
+            proposer = draft.proposers[row] if token_ids and draft.proposers else None
             seconds = perf_counter() - sequence.arrival_time
-            sequence.draft_steps.append(self._step_of(draft, outcome.row, nodes, len(emitted), seconds))
+            sequence.draft_steps.append(DraftStep(proposer, token_ids, parents, nodes, len(emitted), seconds))
         if sequence.rules is not None and sequence.rules.grammar is not None:
-            with Contained(sequence, "advancing the grammar"):
+            try:
                 sequence.rules.grammar.advance(emitted)
-
-    def _step_of(
-        self, draft: CheckedDraft, row: int, nodes: list[int], num_emitted: int, seconds: float
-    ) -> DraftStep:
-        """Return the record of one row of a step's draft; `nodes` are the accepted ones."""
-        token_ids = list(draft.rows[row])
-        parents = list(range(-1, len(token_ids) - 1))
-        if draft.parents is not None:
-            parents = list(draft.parents[row])
-        proposer = draft.proposers[row] if token_ids and draft.proposers else None
-        return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
-
-
-def _choosers(chunk: int, outcome: Outcome | None) -> list[int]:
-    """Return the rows of a sequence that predicted a committed token: a stop may cut the draft after others, or no token could
-    be chosen."""
-    if outcome is None:
-        return list(range(chunk))
-    num_choosers = chunk if outcome.emitted else chunk - 1
-    nodes = outcome.nodes[: max(0, len(outcome.emitted) - 1)]
-    return [*range(num_choosers), *(chunk + node for node in nodes)]
+            except BaseException as error:
+                contain(sequence, "advancing the grammar", error)
 
 
 def _states(scores: Scores) -> tuple[torch.Tensor, ...]:
     """Return the states `[T, H]` of a pass, of every kind, the final ones first."""
     assert scores.hidden_states is not None
     return (scores.hidden_states, *scores.aux_hidden_states)
-
-
-def _count(sequence: Sequence, outcome: Outcome, *, is_expected: bool) -> None:
-    """Count a sequence's verified draft."""
-    num_accepted = len(outcome.nodes)
-    if not outcome.num_drafted:  # the proposer may still have to learn of an earlier draft
-        return
-    sequence.drafts.count(outcome.num_drafted, num_accepted)
-    if not is_expected:
-        sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
-    elif sequence.expected is not None:
-        sequence.expected.observe(outcome.num_drafted, num_accepted)
 
 
 def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: Ids[bool]) -> bool:
@@ -186,31 +160,35 @@ def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sou
 
 def _judge(
     sequence: Sequence, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
-    sound: Ids[bool] | None, listed: Mapping[int, Ids[Listing]] | None,
-) -> Outcome:  # fmt: skip
-    """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen.
+    listed: Mapping[int, Ids[Listing]] | None,
+) -> tuple[list[int], list[int]]:  # fmt: skip
+    """Return the kept nodes and tokens of a verdict, cut at the end of the text and where no token could be chosen.
 
     Nothing is kept if work for this sample fails here or failed earlier in the step.
     """
-    num_drafted, first = len(draft.rows[row]), scores.row_of(row, -1)
     nodes, token_ids = list(verdict.accepted_nodes[row]), list(verdict.token_ids[row])
-    dead = _dead_end(sequence, nodes, sound and sound[first : first + num_drafted + 1])
+    sound, dead = verdict.is_sound, None
+    if sound is not None or sequence.rules is not None:
+        first = scores.row_starts[row]
+        dead = _dead_end(sequence, nodes, sound and sound[first : first + len(draft.rows[row]) + 1])
     if dead is not None:
         token_ids = token_ids[: dead[0]]
-    nothing = Outcome(row, num_drafted, [], [])
-    if sequence.is_finished:
-        return nothing
-    with Contained(sequence, "processing its tokens"):
+    if sequence.finish_reason is not None:
+        return [], []
+    try:
         emitted = sequence.stop_checker.accept(sequence, token_ids)
-        outcome = Outcome(row, num_drafted, nodes[: len(emitted)], emitted)
+        nodes = nodes[: len(emitted)]
         if sequence.logprobs is not None and emitted:
-            _record(sequence.logprobs, scores, outcome, (listed or {}).get(row))
+            rows = [scores.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
+            _record(sequence.logprobs, scores, rows, emitted, (listed or {}).get(row))
         if dead is not None and sequence.finish_reason is None:
             _, dead_row, reason = dead
             fail(sequence, reason)
             _log_cause(sequence, dead_row)
-        return outcome
-    return nothing
+    except BaseException as error:
+        contain(sequence, "processing its tokens", error)
+        return [], []
+    return nodes, emitted
 
 
 def _listed(decoding: list[Sequence], scores: Scores, verdict: Verdict) -> dict[int, list[Listing]]:
@@ -225,22 +203,32 @@ def _listed(decoding: list[Sequence], scores: Scores, verdict: Verdict) -> dict[
     return {row: [next(found) for _ in verdict.token_ids[row]] for row in wanted}
 
 
-def _record(record: LogprobRecord, scores: Scores, outcome: Outcome, listed: Ids[Listing] | None) -> None:
-    """Record log probabilities of the emitted tokens."""
+def _record(
+    record: LogprobRecord, scores: Scores, rows: list[int], emitted: list[int], listed: Ids[Listing] | None
+) -> None:
+    """Record log probabilities of the emitted tokens, which rows of the logits chose."""
     if listed is not None:
-        record.take(outcome.emitted, listed[: len(outcome.emitted)])
-        return
-    chosen_by = [scores.row_of(outcome.row, node) for node in (-1, *outcome.nodes)][: len(outcome.emitted)]
-    index = torch.tensor(chosen_by, device=scores.raw_logits.device)
-    record.add(scores.raw_logits[index], outcome.emitted)
+        record.take(emitted, listed[: len(emitted)])
+    else:
+        record.add(scores.raw_logits[torch.tensor(rows, device=scores.raw_logits.device)], emitted)
 
 
-def _record_prompt(sequence: Sequence, missing: range, scores: Scores, first: int) -> None:
-    """Record log probabilities of prompt tokens; `first` is their first row of `prompt_logits`."""
-    assert scores.prompt_logits is not None
-    assert sequence.prompt_logprobs is not None
-    tokens = sequence.token_ids[missing.start + 1 : missing.stop + 1].tolist()
-    sequence.prompt_logprobs.add(scores.prompt_logits[first : first + len(missing)], tokens)
+def _record_prompt(sequence: Sequence, chunk: int, scores: Scores, first: int) -> int:
+    """Record log probabilities of the prompt's tokens in a chunk; `first` is their first row of `prompt_logits`.
+
+    Returns:
+        the number of rows.
+    """
+    missing = sequence.missing_prompt_rows(chunk)
+    if missing:
+        try:
+            assert scores.prompt_logits is not None
+            assert sequence.prompt_logprobs is not None
+            tokens = sequence.token_ids[missing.start + 1 : missing.stop + 1].tolist()
+            sequence.prompt_logprobs.add(scores.prompt_logits[first : first + len(missing)], tokens)
+        except BaseException as error:
+            contain(sequence, "recording log probabilities of the prompt", error)
+    return len(missing)
 
 
 def _dead_end(sequence: Sequence, nodes: list[int], sound: Ids[bool] | None) -> tuple[int, int, str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
@@ -14,31 +13,19 @@ from specdec.outputs import RequestOutput
 logger = logging.getLogger("specdec")
 
 
-class Contained:
-    """A context in which an exception ends one sample with finish reason `error`, and nothing else.
+def contain(sequence: Sequence, what: str, error: BaseException) -> None:
+    """End one sample with finish reason `error`, and nothing else, for the exception that is being handled.
 
     Args:
         sequence: the sample.
-        what: the work, for the reason.
+        what: the work that raised it, for the reason.
+        error: the exception; an interrupt by the user goes on.
     """
-
-    __slots__ = ("_sequence", "_what")
-
-    def __init__(self, sequence: Sequence, what: str) -> None:
-        self._sequence, self._what = sequence, what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if error is None or is_interrupt(error):
-            return False
-        reason = f"{self._what} failed: {described(error)}"
-        fail(self._sequence, reason)
-        logger.error("request %s ends: %s", self._sequence.request_id, reason, exc_info=error)
-        return True
+    if is_interrupt(error):
+        raise error
+    reason = f"{what} failed: {described(error)}"
+    fail(sequence, reason)
+    logger.error("request %s ends: %s", sequence.request_id, reason, exc_info=error)
 
 
 def fail(sequence: Sequence, reason: str) -> None:

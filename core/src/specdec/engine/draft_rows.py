@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from specdec.engine.containment import Contained
+from specdec.engine.containment import contain
 from specdec.engine.scheduler import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.draft import CheckedDraft
@@ -61,8 +61,10 @@ def constrain(draft: CheckedDraft, sequences: list[Sequence]) -> CheckedDraft:
             continue
         parents = None if draft.parents is None else list(draft.parents[index])
         allowed: list[bool] = []
-        with Contained(sequence, "following the grammar along a draft"):
+        try:
             allowed = grammar.allowed_nodes(rows[index], parents)
+        except BaseException as error:
+            contain(sequence, "following the grammar along a draft", error)
         length = len(allowed) if parents is not None else (*allowed, False).index(False)
         while length and not allowed[length - 1]:
             length -= 1

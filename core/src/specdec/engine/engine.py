@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from specdec.engine.checks import check_verdict
-from specdec.engine.commit import Committer, Outcome
-from specdec.engine.containment import Contained, output_of
+from specdec.engine.commit import Committer
+from specdec.engine.containment import contain, output_of
 from specdec.engine.draft_rows import constrain, with_expected
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
@@ -26,7 +26,7 @@ from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
-from specdec.interfaces.sampler import Sampler, VerifyBatch
+from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.unread import UnreadIds
 from specdec.outputs import RequestOutput
@@ -66,6 +66,7 @@ class Engine:
         self._committer = committer
         self._speculation = speculation
         self._observers = observers
+        self._device = scorer.cache.device
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._row_ids: set[str] = set()
@@ -86,7 +87,7 @@ class Engine:
     @property
     def num_sequences(self) -> tuple[int, int]:
         """Number of running samples and number of waiting samples."""
-        return len(self._scheduler.running), len(self._scheduler.waiting)
+        return len(self._scheduler.running), self._scheduler.waiting.num_samples
 
     @property
     def kv_cache_usage(self) -> float:
@@ -144,9 +145,8 @@ class Engine:
         draft, unread = self._propose(scheduled)
         times.append(perf_counter() - ONCE.seconds)
         batch = _verify_batch(scheduled, draft)
-        device = self._scorer.cache.device
-        if device.type != "cpu":  # which shares the host's memory: nothing is sent
-            draft = replace(draft, along=self._sampler.ahead(draft, batch, device))
+        if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
+            draft = replace(draft, along=self._sampler.ahead(draft, batch, self._device))
         scores = self._scorer.score(scheduled, draft)
         scores = scores if self._sampler.takes_any_rows else sound_rows(scores)
         times.append(perf_counter() - ONCE.seconds)
@@ -155,10 +155,10 @@ class Engine:
         if self._speculation is not None and unread is not None:
             self._speculation.guard.judge(unread)
         times.append(perf_counter() - ONCE.seconds)
-        outcomes = self._committer.commit(scheduled, draft, scores, verdict)
+        kept = self._committer.commit(scheduled, draft, scores, verdict)
         outputs = self._show(scheduled)
         times.append(perf_counter() - ONCE.seconds)
-        self._observe(scheduled, draft, outcomes, times)
+        self._observe(scheduled, draft, kept, times)
         return outputs
 
     def _propose(self, scheduled: SchedulerOutput) -> tuple[CheckedDraft, UnreadIds | None]:
@@ -223,7 +223,7 @@ class Engine:
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         touched: dict[str, Request] = {}
         for sequence in decoding:
-            if not sequence.num_output_tokens:
+            if not sequence.output_token_ids:
                 continue  # its first step failed, or is repeated without a draft
             if sequence.first_token_time is None:
                 sequence.first_token_time = now
@@ -232,7 +232,8 @@ class Engine:
             sequence.last_token_time = now
         for sequence in scheduled.sequences:
             request = self._owners[sequence]
-            if sequence.is_finished or (request.is_streaming and sequence.last_token_time == now):
+            is_finished = sequence.finish_reason is not None
+            if is_finished or (request.is_streaming and sequence.last_token_time == now):
                 self._read(sequence)
                 touched[request.request_id] = request
         outputs = [output_of(r) for r in touched.values() if r.is_finished or r.is_streaming]
@@ -255,8 +256,10 @@ class Engine:
 
     def _read(self, sequence: Sequence) -> None:
         """Bring a sample's text up to date."""
-        with Contained(sequence, "decoding its text"):
+        try:
             sequence.stop_checker.read(sequence)
+        except BaseException as error:
+            contain(sequence, "decoding its text", error)
 
     def _tell_finished(self, request: Request, output: RequestOutput) -> None:
         if self._observers is None:
@@ -296,20 +299,22 @@ class Engine:
                     )  # fmt: skip
 
     def _observe(
-        self, scheduled: SchedulerOutput, draft: CheckedDraft, outcomes: list[Outcome], times: list[float]
+        self, scheduled: SchedulerOutput, draft: CheckedDraft, kept: Verdict, times: list[float]
     ) -> None:
-        drafted, num_accepted = [len(row) for row in draft.rows], [len(outcome.nodes) for outcome in outcomes]
+        drafted, num_accepted = list(map(len, draft.rows)), list(map(len, kept.accepted_nodes))
+        num_prompt_tokens = sum(scheduled.chunks) - len(scheduled.decoding)
+        all_sample = len(scheduled.decoding) == len(scheduled.sequences)
         names = draft.proposers or [""] * len(drafted)
         for name, count, accepted in zip(names, drafted, num_accepted, strict=True):
             self.metrics.count_draft(name, count, accepted)
         spans = [1e3 * (b - a) for a, b in pairwise(times)]
         stats = StepStats(
             num_requests=len(scheduled.sequences),
-            num_prompt_tokens=scheduled.num_prompt_tokens,
+            num_prompt_tokens=num_prompt_tokens,
             num_drafts=sum(1 for count in drafted if count),
             num_draft_tokens=sum(drafted),
             num_accepted_tokens=sum(num_accepted),
-            num_emitted_tokens=sum(len(outcome.emitted) for outcome in outcomes),
+            num_emitted_tokens=sum(map(len, kept.token_ids)),
             schedule_ms=spans[0],
             propose_ms=spans[1],
             score_ms=spans[2],
@@ -319,7 +324,7 @@ class Engine:
         self.last_step = stats
         self.metrics.count_step(stats)
         expected = next((s.expected for s in scheduled.sequences if s.expected is not None), None)
-        if expected is not None and scheduled.all_sample and not scheduled.num_prompt_tokens:
+        if expected is not None and all_sample and not num_prompt_tokens:
             expected.observe_step(len(drafted), sum(drafted), times[-1] - times[0])
         if self._speculation is not None:
             # On a GPU, the verdict waits for the pass.
@@ -334,7 +339,7 @@ class Engine:
                         num_accepted,
                         propose_s=times[2] - times[1],
                         other_s=times[-1] - times[2] + times[1] - times[0],
-                        num_prompt_rows=scheduled.num_prompt_tokens if scheduled.all_sample else None,
+                        num_prompt_rows=num_prompt_tokens if all_sample else None,
                         num_rows=sum(scheduled.chunks) + sum(drafted),
                     )
                 )

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from specdec.engine.containment import Contained
+from specdec.engine.containment import contain
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
@@ -37,16 +37,6 @@ class SchedulerOutput:
     """Sequences that lost their cache slots in this step and wait to run again."""
     expected: dict[int, list[int]] = field(default_factory=dict)
     """The tokens that are drafted for a sequence without the proposer; see `ExpectedTokens`."""
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Number of tokens run, without the last committed token of each decoding sequence."""
-        return sum(self.chunks) - len(self.decoding)
-
-    @property
-    def all_sample(self) -> bool:
-        """Whether every running sequence samples in this step."""
-        return len(self.decoding) == len(self.sequences)
 
 
 class Scheduler:
@@ -82,7 +72,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether anything runs or waits."""
-        return bool(self.running or self.waiting)
+        return bool(self.running or self.waiting.num_samples)
 
     @property
     def kv_cache_usage(self) -> float:
@@ -106,9 +96,10 @@ class Scheduler:
         """Choose the step's rows, admitting and preempting as the cache allows."""
         prefilling = {s for s in self.running if s.num_tokens - s.num_computed > 1}
         without_room, self._without_room = self._without_room, None
-        may_admit = self.waiting and len(self.running) < self._max_num_seqs and without_room is None
+        has_waiting = self.waiting.num_samples > 0
+        may_admit = has_waiting and len(self.running) < self._max_num_seqs and without_room is None
         for_prompts = self._token_budget // _PROMPT_SHARE if prefilling or may_admit else 0
-        displaced = self._preempt_for_fairness(without_room) if self.waiting else []
+        displaced = self._preempt_for_fairness(without_room) if has_waiting else []
         preempted: list[Sequence] = []
         speculation = self._speculation
         if speculation is not None:
@@ -125,7 +116,9 @@ class Scheduler:
                 continue
             if sequence not in prefilling:
                 num_owed -= 1
-            chunk = _chunk_of(sequence, budget)
+            chunk = min(sequence.num_tokens - sequence.num_computed, budget)
+            if sequence.prompt_logprobs is not None:
+                chunk = _listed_chunk(sequence, chunk)
             is_decoding = sequence.num_computed + chunk == sequence.num_tokens
             nodes = 0
             if speculation is not None:
@@ -143,7 +136,7 @@ class Scheduler:
             budget -= chunk + nodes
         # The last sequence may have preempted itself: it could not grow in place, and restarts in an empty
         # cache.
-        if self.waiting and (not preempted or not self.running):
+        if self.waiting.num_samples and (not preempted or not self.running):
             self._admit(budget, chunks)
         return self._plan(chunks, displaced + preempted, own)
 
@@ -212,7 +205,7 @@ class Scheduler:
         return [victim]
 
     def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> None:
-        while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
+        while self.waiting.num_samples and budget > 0 and len(self.running) < self._max_num_seqs:
             sequence = self.waiting.next(self.running)
             if not self._kv.admit(sequence, min(sequence.num_tokens, self._token_budget)):
                 self._without_room = sequence
@@ -221,7 +214,9 @@ class Scheduler:
             self.running.append(sequence)
             if sequence.admission_time is None:
                 sequence.admission_time = perf_counter()
-            chunk = _chunk_of(sequence, budget)
+            chunk = min(sequence.num_tokens - sequence.num_computed, budget)
+            if sequence.prompt_logprobs is not None:
+                chunk = _listed_chunk(sequence, chunk)
             chunks[sequence] = chunk, 0
             budget -= chunk
 
@@ -254,17 +249,18 @@ def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[
     expected, drafted = sequence.expected, list[int]()
     if expected is None or sequence.is_finished:
         return drafted
-    with Contained(sequence, "drafting the tokens that its rules force"):
+    try:
         room = sequence.max_num_tokens - sequence.num_tokens - 1
         drafted = expected.draft(sequence.num_output_tokens, room, num_running)
+    except BaseException as error:
+        contain(sequence, "drafting the tokens that its rules force", error)
     num_drafts = 1 + sequence.drafts.num_drafts - expected.num_drafts
     num_accepted = most_proposed + sequence.drafts.num_accepted_tokens - expected.num_accepted
     return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []
 
 
-def _chunk_of(sequence: Sequence, budget: int) -> int:
-    """Return how many of a sequence's tokens run in a step."""
-    chunk = min(sequence.num_tokens - sequence.num_computed, budget)
+def _listed_chunk(sequence: Sequence, chunk: int) -> int:
+    """Return how many of the next `chunk` tokens run in a step, of a sequence that lists log probabilities of its prompt."""
     count, missing = sequence.params.prompt_logprobs, sequence.missing_prompt_rows(chunk)
     if count is None or not missing:
         return chunk

@@ -26,22 +26,19 @@ class WaitingQueue:
     def __init__(self, *, has_priorities: bool = False) -> None:
         self.has_priorities = has_priorities
         self._clients: dict[int, OrderedDict[str | None, _Requests]] = {}
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
+        self.num_samples = 0
 
     def append(self, sequence: Sequence) -> None:
         """Queue a new sample."""
         self._requests_of(sequence).setdefault(_request_of(sequence), deque()).append(sequence)
-        self._length += 1
+        self.num_samples += 1
 
     def put_back(self, sequence: Sequence) -> None:
         """Queue a preempted sample: first of its request, and its request first of its client."""
         requests, request = self._requests_of(sequence), _request_of(sequence)
         requests.setdefault(request, deque()).appendleft(sequence)
         requests.move_to_end(request, last=False)
-        self._length += 1
+        self.num_samples += 1
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sample, if it is queued."""
@@ -51,7 +48,7 @@ class WaitingQueue:
         if samples is None or sequence not in samples:
             return
         samples.remove(sequence)
-        self._length -= 1
+        self.num_samples -= 1
         if not samples:
             del clients[client][request]
         if not clients[client]:

@@ -22,14 +22,12 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
         logits: `[R, V]` the target's logits.
         blocks: one per request, in the order of the rows.
     """
-    out = logits.float()
-    ends = accumulate(block.num_rows for block in blocks)
-    ruled = [(slice(end - b.num_rows, end), b) for b, end in zip(blocks, ends, strict=True) if b.rules]
+    out, counts = logits.float(), [len(block.nodes) + 1 for block in blocks]
+    places = zip(blocks, accumulate(counts), counts, strict=True)
+    ruled = [(slice(end - count, end), block) for block, end, count in places if block.rules]
     if ruled and (rules := ruled[0][1].rules) is not None:
         out = rules.changed(out, ruled)
-    return apply_temperature_and_truncation(
-        out, [block.params for block in blocks], [block.num_rows for block in blocks]
-    )
+    return apply_temperature_and_truncation(out, [block.params for block in blocks], counts)
 
 
 def apply_temperature_and_truncation(

@@ -50,7 +50,7 @@ _WRITE: dict[str, Callable[[Any], object]] = {
     "function transforms": torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth,
     "attention kernels": lambda enabled: _set_attention_kernels(enabled),
 }
-"""Puts back each of the values that `_values` reads, in its order."""
+"""Puts back each of the values that `_settings` reads, in its order."""
 
 
 def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Result, list[str]]:
@@ -58,7 +58,7 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
 
     They are put back as well if it raises.
     """
-    handlers, modes, values = tuple(map(_handler_of, _SIGNALS)), _function_modes(), _values()
+    objects, values = _settings()
     depth, trace, profile = sys.getrecursionlimit(), sys.gettrace(), sys.getprofile()
     changed: list[str] = []
     interruption: BaseException | None = None
@@ -77,7 +77,9 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
                 if sys.getrecursionlimit() != depth:
                     sys.setrecursionlimit(depth)
                     changed.append("recursion limit")
-                changed += _put_back(handlers, modes, values)
+                now, after = _settings()
+                if after != values or len(now) != len(objects) or not all(map(is_, now, objects)):
+                    changed += _put_back(objects, values)
                 break
             except BaseException as error:  # a signal handler ran in the midst of it
                 if interruption is None or is_interrupt(error):
@@ -99,14 +101,11 @@ def importing(what: str, function: Callable[[], Result]) -> Result:
     return result
 
 
-def _function_modes() -> tuple[Any, ...]:
-    """Return the modes that torch's functions pass through; a default device is one."""
-    count = torch._C._len_torch_function_stack()
-    return tuple(map(torch._C._get_function_stack_at, range(count))) if count else ()
-
-
-def _values() -> tuple[Any, ...]:
-    return (
+def _settings() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the signal handlers and then the modes that torch's functions pass through, of which a default device is one;
+    and the values that `_WRITE` sets. A plugin's own objects, the first ones, are compared by identity alone."""
+    modes = map(torch._C._get_function_stack_at, range(torch._C._len_torch_function_stack()))
+    values = (
         torch.is_inference_mode_enabled(),
         torch.is_grad_enabled(),
         torch.get_default_dtype(),
@@ -123,21 +122,23 @@ def _values() -> tuple[Any, ...]:
             torch._C._get_cudnn_sdp_enabled(),
         ),
     )
+    return (*map(_handler_of, _SIGNALS), *modes), values
 
 
-def _put_back(handlers: tuple[Any, ...], modes: tuple[Any, ...], values: tuple[Any, ...]) -> list[str]:
-    """Put back what differs; returns the names. A plugin's own objects are compared by identity alone."""
+def _put_back(objects: tuple[Any, ...], values: tuple[Any, ...]) -> list[str]:
+    """Put back what differs; returns the names."""
     changed: list[str] = []
-    if not all(map(is_, handlers, map(_handler_of, _SIGNALS))) and (
+    now, _ = _settings()
+    first = len(_SIGNALS)
+    if not all(map(is_, objects[:first], now)) and (
         threading.current_thread() is threading.main_thread()  # no other can set one, or runs one
     ):
-        _set_handlers(handlers)
+        _set_handlers(objects[:first])
         changed.append("signal handlers")
-    now = _function_modes()
-    if len(now) != len(modes) or not all(map(is_, now, modes)):
-        _set_function_modes(modes)
+    if len(now) != len(objects) or not all(map(is_, now[first:], objects[first:])):
+        _set_function_modes(objects[first:])
         changed.append("default device or torch function mode")
-    after = _values()
+    _, after = _settings()
     if after != values:
         for (name, write), old, new in zip(_WRITE.items(), values, after, strict=True):
             if old != new:

@@ -87,7 +87,9 @@ class CompiledChain:
             [max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in work.temperatures], np.float32
         )
         target_ids = _NO_TOKENS if rules.target_ids is None else rules.target_ids
-        stack.bind(cache, self._rotary.cpu_tables(length))
+        if length > self._rotary.num_positions:
+            self._rotary.cover(length)
+        stack.bind(cache, self._rotary.by_layer)
         count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
             target_ids, temperatures, np.array(work.cuts, np.float32).reshape(-1, 3), keys.seeds, keys.samples, keys.positions,

@@ -48,10 +48,12 @@ class CompiledForm(Form):
         if pieces is None:
             return self._inner.forward(batch, features)
         wanted, dtype = self._runner.wanted, self._runner.dtype
-        tables = self._rotary.cpu_tables(batch.longest or max(s.kv_len for s in batch.segments))
+        longest = batch.longest or max(s.num_cached + s.num_rows for s in batch.segments)
+        if longest > self._rotary.num_positions:
+            self._rotary.cover(longest)
         given = None if features is None else features.float().contiguous().numpy()
         logits, states, aux = run_pieces(
-            self._stack, batch, pieces, self._runner.cache, tables, wanted.aux_layer_ids, given
+            self._stack, batch, pieces, self._runner.cache, self._rotary.by_layer, wanted.aux_layer_ids, given
         )
         # A head's carry stays in float32, in which the next step takes it.
         kept = torch.from_numpy(states) if features is not None else torch.from_numpy(states).to(dtype)

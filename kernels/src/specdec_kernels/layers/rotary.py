@@ -93,9 +93,10 @@ class RotaryTables:
     def __init__(self, module: nn.Module, like: torch.Tensor, layers: Iterable[LayerParts]) -> None:
         self._rotations = [layer.rotation for layer in layers]
         self._tables = {r: RotaryTable(module, like, r) for r in self._rotations if r is not None}
-        self._length = 0
-        """Positions that all tables of `_by_layer` cover."""
-        self._by_layer: list[tuple[Floats, Floats] | None] = [None] * len(self._rotations)
+        self.num_positions = 0
+        """Positions that all tables of `by_layer` cover; see `cover`."""
+        self.by_layer: list[tuple[Floats, Floats] | None] = [None] * len(self._rotations)
+        """Each layer's tables as numpy arrays, None for one without; the same list until a table grows."""
 
     @property
     def only(self) -> RotaryTable:
@@ -110,7 +111,7 @@ class RotaryTables:
 
     def forget(self) -> None:
         """See `RotaryTable.forget`."""
-        self._length = 0
+        self.num_positions = 0
         for table in self._tables.values():
             table.forget()
 
@@ -118,10 +119,8 @@ class RotaryTables:
         """Return each rotation's factors; see `RotaryTable.rows`."""
         return {rotation: table.rows(positions, length) for rotation, table in self._tables.items()}
 
-    def cpu_tables(self, length: int) -> list[tuple[Floats, Floats] | None]:
-        """Return each layer's tables, None if it has none; the same list until a table grows."""
-        if length > self._length:
-            tables = {rotation: table.cpu_tables(length) for rotation, table in self._tables.items()}
-            self._by_layer = [None if rotation is None else tables[rotation] for rotation in self._rotations]
-            self._length = min((len(cos) for cos, _ in tables.values()), default=length)
-        return self._by_layer
+    def cover(self, length: int) -> None:
+        """Make `by_layer` cover positions below `length`."""
+        tables = {rotation: table.cpu_tables(length) for rotation, table in self._tables.items()}
+        self.by_layer = [None if rotation is None else tables[rotation] for rotation in self._rotations]
+        self.num_positions = min((len(cos) for cos, _ in tables.values()), default=length)

@@ -92,7 +92,7 @@ class Member:
         if self.is_left_out:
             return
         self._inbox.add(batch)
-        self._is_paused = self.guard.is_paused
+        self._is_paused = self.guard.pause_left > 0
         self._idle += 1
         for row, request_id in enumerate(batch.request_ids):
             method = (batch.sampling_params[row].speculative or {}).get("method")
@@ -129,7 +129,7 @@ class Member:
     @property
     def can_draft(self) -> bool:
         """Whether it is neither left out nor paused after failures."""
-        return not self.guard.is_paused and not self.is_left_out
+        return not self.guard.pause_left and not self.is_left_out
 
     def ask(self, batch: ProposeBatch, limits: Sequence[int]) -> CheckedDraft:
         """Deliver what it was not told, and return its draft with at most `limits [B]` nodes; empty rows if it fails."""
@@ -186,7 +186,7 @@ class Member:
         if self._idle >= _IN_USE and self._inbox.is_full:
             self._inbox.lose(list(self._inbox.waiting))
         if self._is_paused:
-            self.guard.skip()
+            self.guard.pause_left -= 1
             if self._inbox.is_full:
                 self._lose(
                     list(self._inbox.waiting),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Set
 from collections.abc import Sequence as Ids
+from collections.abc import Set
 from dataclasses import replace
 from operator import index as as_int
 from time import perf_counter
@@ -23,7 +23,7 @@ from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.unread import UnreadIds
-from specdec.registry.undisturbed import Result, undisturbed
+from specdec.registry.undisturbed import undisturbed
 
 logger = logging.getLogger("specdec")
 
@@ -84,31 +84,27 @@ class ProposerGuard:
         self._failures = 0
         self._num_good = 0
         self._pause_length = _FIRST_PAUSE_STEPS
-        self._pause_left = 0
+        self.pause_left = 0
+        """Number of steps of the pause that are left; 0 if the proposer is not paused."""
         self._num_calls = 0
         self._target_s = 0.0
+        self._budget_s = _MIN_BUDGET_S
         self._offered_map: torch.Tensor | None = None
         self._vocab_map: torch.Tensor | None = None  # an own copy of it, which passed the check
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the proposer is paused in this step."""
-        return self._pause_left > 0
-
-    def skip(self) -> None:
-        """Count one step of a pause."""
-        self._pause_left -= 1
 
     def observe_target(self, seconds: float) -> None:
         """Record the duration of the target's pass and its verification, the basis of the time budget."""
         self._target_s = seconds if self._target_s == 0.0 else 0.9 * self._target_s + 0.1 * seconds
+        self._budget_s = max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._target_s)
 
     def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> CheckedDraft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
         counts = list(batch.counts) if isinstance(batch, ProposeBatch) else []
         started = perf_counter() - ONCE.seconds
         try:
-            offered: object = self._call(self.proposer.propose, batch)
+            offered, changed = undisturbed(self.proposer.propose, batch)
+            if changed:
+                self._note_changes(changed)
             draft, num_cut, flaw = check_draft(
                 offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees
             )
@@ -143,13 +139,16 @@ class ProposerGuard:
             request_id: the request's row id.
             token_ids: the prefix; the proposer gets a copy.
         """
-        if self.is_paused:
+        if self.pause_left:
             return 0
         shown = token_ids.copy()
         shown.flags.writeable = False
         started = perf_counter() - ONCE.seconds
         try:
-            held = as_int(self._call(self.proposer.resume, request_id, shown))
+            offered, changed = undisturbed(self.proposer.resume, request_id, shown)
+            if changed:
+                self._note_changes(changed)
+            held = as_int(offered)
             if not 0 <= held <= len(token_ids):
                 raise ValueError(f"resume returned {held} for {len(token_ids)} tokens")
         except BaseException as error:
@@ -157,7 +156,7 @@ class ProposerGuard:
             self.finish([request_id], FinishReason.ERROR)
             return 0
         seconds = perf_counter() - ONCE.seconds - started
-        budget = self._budget * (1 + len(token_ids) / _PROMPT_PIECE)
+        budget = self._budget_s * (1 + len(token_ids) / _PROMPT_PIECE)
         if seconds > budget and self._num_calls > _WARMUP_STEPS:
             self._overrun(seconds, budget, "is slow in resume")
         return held
@@ -184,7 +183,9 @@ class ProposerGuard:
         if not request_ids:
             return
         try:
-            self._call(self.proposer.finish, list(request_ids), reason)
+            _, changed = undisturbed(self.proposer.finish, list(request_ids), reason)
+            if changed:
+                self._note_changes(changed)
         except BaseException as error:
             self._contain(error, "raised in finish", is_pausing=False)
 
@@ -194,15 +195,10 @@ class ProposerGuard:
             self.metrics.proposer_errors += 1
             self._note(f"{', '.join(changed)}; put back", "changed settings of the process")
 
-    def _call(self, function: Callable[..., Result], *arguments: object) -> Result:
-        result, changed = undisturbed(function, *arguments)
-        if changed:
-            if not self._is_fallback:
-                raise PluginError(
-                    f"proposer {self.name!r} changed settings of the process: {', '.join(changed)}"
-                )
-            self.count_changes(changed)
-        return result
+    def _note_changes(self, changed: list[str]) -> None:
+        if not self._is_fallback:
+            raise PluginError(f"proposer {self.name!r} changed settings of the process: {', '.join(changed)}")
+        self.count_changes(changed)
 
     def _contain(self, error: BaseException, what: str, *, hint: str = "", is_pausing: bool = True) -> None:
         """Count the exception that is being handled; re-raises what is not to be contained."""
@@ -242,7 +238,7 @@ class ProposerGuard:
     def _watch_time(self, seconds: float, counts: list[int], num_passes: int) -> None:
         """Compare a call's duration with the budget, of at least `num_passes` passes; `counts` are its rows' new tokens."""
         self._num_calls += 1
-        budget = max(self._budget, num_passes * self._target_s)
+        budget = max(self._budget_s, num_passes * self._target_s)
         if seconds > budget and counts:
             # A proposer's model has to prefill prompts: each piece of one may take as long as a step.
             num_prompt = sum(count for count in counts if count > _PROMPT_PIECE)
@@ -255,11 +251,6 @@ class ProposerGuard:
             return
         self._overrun(seconds, budget, "is slow")
 
-    @property
-    def _budget(self) -> float:
-        """Maximum seconds of a call."""
-        return max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._target_s)
-
     def _overrun(self, seconds: float, budget: float, what: str) -> None:
         self.metrics.proposer_overruns += 1
         self._note(f"took {1e3 * seconds:.0f} ms of a budget of {1e3 * budget:.0f} ms", what)
@@ -270,7 +261,7 @@ class ProposerGuard:
         self._failures += 1
         if self._failures >= _MAX_FAILURES:
             self._failures = 0
-            self._pause_left = self._pause_length
+            self.pause_left = self._pause_length
             self._pause_length = min(2 * self._pause_length, _MAX_PAUSE_STEPS)
             self.metrics.proposer_pauses += 1
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
 from operator import index as as_int
 
 import torch
@@ -78,16 +76,6 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a dense copy in memory of its own, on the same device, whatever strides or lazy bits the tensor has."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-def exact_rows(
-    rows: Sequence[Sequence[int]], most: int | None = None, width: int | None = None
-) -> list[list[int]]:
-    """Return rows of exact `int`s, which `index` makes: a subclass may answer comparisons as it likes.
-
-    At most `most` rows of `width` ids are read, if given: a row may be an iterator without end.
-    """
-    return [[*map(as_int, islice(row, width))] for row in islice(rows, most)]
 
 
 def _plain(

@@ -79,7 +79,9 @@ class Speculation:
             most = 0  # a prompt, or a text that is computed again: its rows are not in the cache yet
         if most:
             room = sequence.max_num_tokens - sequence.num_tokens - 1
-            most = max(0, min(sequence.params.cap_speculation(most), room))
+            if sequence.params.speculative is not None:
+                most = sequence.params.cap_speculation(most)
+            most = max(0, min(most, room))
         if wanted is not None:
             most = min(most, wanted)
         self._may_draft = self._may_draft or most > 0
@@ -105,9 +107,9 @@ class Speculation:
         """
         self.is_measured = self.draft_depth is not None
         is_suspended = self.draft_depth is not None and self.draft_depth.is_suspended
-        if self.guard.is_paused:
+        if self.guard.pause_left:
             self.is_measured = False
-            self.guard.skip()
+            self.guard.pause_left -= 1
             self.delivery.limit_waiting(sequences)
         elif not is_suspended or self._is_due(sequences, ended, chunks):
             draft = self._call([*sequences, *ended], [*max_nodes, *[0] * len(ended)])
@@ -118,7 +120,7 @@ class Speculation:
     def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = ()) -> None:
         """Deliver the last tokens of ended sequences when no step follows; `others` still run."""
         is_suspended = self.draft_depth is not None and self.draft_depth.is_suspended
-        if not self.guard.is_paused and (not is_suspended or self._is_due([], ended)):
+        if not self.guard.pause_left and (not is_suspended or self._is_due([], ended)):
             everything = [*others, *ended]
             self._call(everything, [0] * len(everything))
 
@@ -137,7 +139,7 @@ class Speculation:
         self.delivery.forget(sequence)
         if not num_known or not sequence.has_proposals:
             return num_known
-        if self.guard.is_paused:
+        if self.guard.pause_left:
             self.delivery.give_up(
                 sequence, "was left out when a cached prefix would have had to be computed again for it"
             )
