@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel, PreTrainedModel
 
+from specdec.backends.comparison import FACTOR, agreement, in_wider_arithmetic
 from specdec.interfaces import DraftHead
 from specdec.runner import ModuleRunner
-from specdec.runner.agreement import FACTOR, agreement, in_wider_arithmetic
 
 SIZES = {
     "vocab_size": 61,

@@ -8,9 +8,9 @@ import pytest
 import torch
 from speccheck.multimodal import SERVED
 
+from specdec.backends.attention import disagreement
 from specdec.interfaces.attention import AttentionNeeds
 from specdec.interfaces.kv_cache import KVCache
-from specdec.runner.attention_choice import disagreement
 from specdec.runner.sdpa import SdpaAttention
 
 NEEDS = AttentionNeeds(torch.device("cpu"), torch.float32, False, False)
@@ -29,6 +29,6 @@ def test_layers_of_two_head_sizes(wrong: int | None, by: float) -> None:
     def factory(cache: KVCache, max_context: int) -> Wrong:
         return Wrong(cache, max_context)
 
-    told = disagreement(factory, NEEDS, SERVED["gemma4_experts"]())
+    told = disagreement(factory, SdpaAttention, NEEDS, SERVED["gemma4_experts"]())
     assert (told is None) == (wrong is None)
     assert told is None or told.startswith("its attention differs from torch's by")

@@ -12,6 +12,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specdec import registry
+from specdec.backends import fast_linear
+from specdec.backends.attention import choose_attention
 from specdec.interfaces import (
     AttentionFactory,
     AttentionNeeds,
@@ -25,8 +27,7 @@ from specdec.interfaces import (
 )
 from specdec.noise import row_operations
 from specdec.noise.torch_rows import TorchRows
-from specdec.runner import ModuleRunner, SdpaAttention, fast_linear
-from specdec.runner.attention_choice import choose_attention
+from specdec.runner import ModuleRunner, SdpaAttention
 from specdec.samplers import StrictSampler
 from specdec.samplers.torch_sampler import fast_verify
 
@@ -140,7 +141,7 @@ class WrongProduct(Backend):
 CPU = torch.device("cpu")
 QUESTIONS: dict[str, Callable[[], object]] = {
     "the attention of backend broken is not used: it raised": lambda: choose_attention(
-        "auto", AttentionNeeds(CPU, torch.float32), LlamaConfig()
+        "auto", AttentionNeeds(CPU, torch.float32), LlamaConfig(), SdpaAttention
     ),
     "the product of backend broken is not used: it raised": lambda: fast_linear(nn.Linear(3, 4)),
     "the 'strict' verification of backend broken is not used: it raised": lambda: fast_verify(

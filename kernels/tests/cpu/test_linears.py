@@ -10,7 +10,7 @@ from speccheck.engines import engine_of, make_llm
 from speccheck.models import tiny
 from torch import nn
 
-from specdec.runner import speed_up_linears
+from specdec.backends import speed_up_linears
 from specdec_kernels.cpu.compiled.threads import is_available
 
 

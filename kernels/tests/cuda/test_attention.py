@@ -10,6 +10,7 @@ from speccheck.recorder import use_backends
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig
 
 from specdec import LLM, ConfigError, SamplingParams
+from specdec.backends.attention import _shapes, choose_attention, disagreement
 from specdec.interfaces import (
     Attention,
     AttentionFactory,
@@ -20,7 +21,6 @@ from specdec.interfaces import (
     Segment,
 )
 from specdec.runner import SdpaAttention
-from specdec.runner.attention_choice import _shapes, choose_attention, disagreement
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.backend import TritonBackend
 from specdec_kernels.triton.paged_attention import paged_attention
@@ -201,14 +201,14 @@ CUDA = torch.device("cuda")
 
 def choose(wanted: str, device: torch.device) -> AttentionFactory:
     return choose_attention(
-        wanted, AttentionNeeds(device, torch.float32, is_requested=wanted != "auto"), CONFIG
+        wanted, AttentionNeeds(device, torch.float32, is_requested=wanted != "auto"), CONFIG, SdpaAttention
     )
 
 
 def test_the_attention_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     use_backends(monkeypatch, TritonBackend())
-    monkeypatch.setattr("specdec.runner.attention_choice.disagreement", lambda *_: None)
+    monkeypatch.setattr("specdec.backends.attention.disagreement", lambda *_: None)
     assert choose("auto", CPU) is choose("sdpa", CPU) is choose("sdpa", CUDA) is SdpaAttention
     assert choose("auto", CUDA).func is choose("triton", CUDA).func is PagedAttention
     with pytest.raises(ConfigError, match=r"needs a CUDA device.*TRITON_INTERPRET=1"):
@@ -218,7 +218,7 @@ def test_the_attention_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.interpreter
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_look_at_load_finds_nothing_wrong_with_right_kernels(dtype, kernels) -> None:
-    assert disagreement(PagedAttention, AttentionNeeds(CPU, dtype), CONFIG) is None
+    assert disagreement(PagedAttention, SdpaAttention, AttentionNeeds(CPU, dtype), CONFIG) is None
 
 
 @pytest.mark.interpreter
@@ -234,7 +234,7 @@ def test_the_look_at_load_finds_wrong_kernels(change, kernels, monkeypatch) -> N
     change_of_options = {key: value for key, value in change.items() if key != "context_lens"}
     monkeypatch.setattr("specdec_kernels.cuda.attention.paged_attention", wrong)
     assert "differs from torch's by" in str(
-        disagreement(PagedAttention, AttentionNeeds(CPU, torch.float32), CONFIG)
+        disagreement(PagedAttention, SdpaAttention, AttentionNeeds(CPU, torch.float32), CONFIG)
     )
 
 
@@ -256,7 +256,7 @@ def test_heads_are_those_of_the_configuration() -> None:
     assert _shapes(GPT2Config(n_embd=64, n_head=2)) == {(2, 2, 32)}
     assert _shapes(LlamaConfig(hidden_size=64, num_attention_heads=2, head_dim=8)) == {(2, 2, 8)}
     with pytest.raises(AttributeError):
-        disagreement(SdpaAttention, AttentionNeeds(CPU, torch.float32), PretrainedConfig())
+        disagreement(SdpaAttention, SdpaAttention, AttentionNeeds(CPU, torch.float32), PretrainedConfig())
 
 
 def test_without_triton_attention_is_torchs(monkeypatch, caplog) -> None:

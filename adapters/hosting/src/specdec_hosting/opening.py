@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from specdec import ConfigError, EngineOptions
+from specdec.backends import choose_attention
 from specdec.config import ResolvedSpeculation, parse_speculative_config
 from specdec.engine import open_speculation
 from specdec.interfaces import NEEDED_CAPABILITIES, AttentionNeeds, Capability, Proposer
 from specdec.registry.undisturbed import importing
-from specdec.runner import choose_attention
+from specdec.runner import SdpaAttention
 from specdec.scorers import Lender, num_slots
 from specdec_hosting.hosted import HostedProposer
 from specdec_hosting.target import HostTarget
@@ -77,7 +78,7 @@ def open_proposer(
     attention = None
     if target.config is not None:
         needs = AttentionNeeds(target.device, target.dtype)
-        attention = choose_attention(options.attention_backend, needs, target.config)
+        attention = choose_attention(options.attention_backend, needs, target.config, SdpaAttention)
     lender = Lender(options, target.device, target.max_model_len, attention)
 
     def load(proposer: Proposer) -> None:

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimoda
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from specdec import registry
+from specdec.backends import has_native_bfloat16
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.hub import offline_arguments
 from specdec.engine_options import EngineOptions
@@ -19,7 +20,6 @@ from specdec.loading.admission import check_config, check_directory, check_model
 from specdec.loading.ranks import SplitLoading
 from specdec.loading.text_part import is_multimodal, of_text_part, text_part
 from specdec.messages import unfilled
-from specdec.runner import has_native_bfloat16
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -6,34 +6,23 @@ A proposer gets a runner from `TargetHandle.make_runner`; `SlotPool` gives out t
 from __future__ import annotations
 
 from specdec.interfaces.sent import sent, sent_together
-from specdec.runner.agreement import FACTOR, LEAST, agreement, distance
-from specdec.runner.attention_choice import choose_attention
 from specdec.runner.binding import ATTENTION_NAME
 from specdec.runner.layer_states import keeps_states
 from specdec.runner.layers import decoder_layers, input_embedding, output_head
-from specdec.runner.linears import fast_linear, has_native_bfloat16, speed_up_linears
 from specdec.runner.runner import ModuleRunner, in_inference_mode
 from specdec.runner.sdpa import SdpaAttention
 from specdec.runner.slot_pool import SlotPool
 
 __all__ = [
     "ATTENTION_NAME",
-    "FACTOR",
-    "LEAST",
     "ModuleRunner",
     "SdpaAttention",
     "SlotPool",
-    "agreement",
-    "choose_attention",
     "decoder_layers",
-    "distance",
-    "fast_linear",
-    "has_native_bfloat16",
     "in_inference_mode",
     "input_embedding",
     "keeps_states",
     "output_head",
     "sent",
     "sent_together",
-    "speed_up_linears",
 ]

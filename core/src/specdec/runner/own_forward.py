@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
+from specdec.backends.comparison import WIDER, distance, in_wider_arithmetic
 from specdec.errors import ModelError
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Runner
-from specdec.runner.agreement import WIDER, distance, in_wider_arithmetic
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, running
 from specdec.runner.layers import cache_argument, decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.probe import AttentionProbe

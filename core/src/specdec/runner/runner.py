@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from specdec.backends.forms import choose_forms, warm_up
+from specdec.backends.linears import speed_up_linears
 from specdec.errors import ModelError
 from specdec.interfaces.attention import AttentionFactory
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
@@ -21,10 +23,8 @@ from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Wanted
 from specdec.runner.binding import register
-from specdec.runner.forms import choose_forms, warm_up
 from specdec.runner.layer_states import layer_states
 from specdec.runner.layers import decoder_layers
-from specdec.runner.linears import speed_up_linears
 from specdec.runner.own_forward import own_forwards
 from specdec.runner.sdpa import SdpaAttention
 
@@ -226,8 +226,10 @@ class ModuleRunner:
         self.may_fuse = is_fused
         """Whether a faster form than the own forward was requested."""
         for stage, own in enumerate(self._own):
-            may_fuse = is_fused and self.states is None
-            self.forms.append(choose_forms(self, stage, own, batch, features) if may_fuse else [own])
+            forms: list[Form] = [own]
+            if is_fused and self.states is None:
+                forms = choose_forms(self, stage, own, own.forward_wide, batch, features)
+            self.forms.append(forms)
         if is_fused and (isinstance(self.module, DraftHead) or max(map(len, self.forms)) == 1):
             speed_up_linears(self.module)
         # Unlike the probes', as passes of several requests have.

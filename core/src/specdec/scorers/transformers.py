@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedTokenizerBase
 
+from specdec.backends.attention import TORCH, check_name, choose_attention
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
@@ -25,7 +26,6 @@ from specdec.loading.draft import alias, load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits import p_logits
 from specdec.runner import ModuleRunner, SdpaAttention, input_embedding, output_head
-from specdec.runner.attention_choice import TORCH, check_name, choose_attention
 from specdec.runner.runner import added
 from specdec.runner.spread import near, offloaded, places
 from specdec.scorers.lending import Lender
@@ -137,7 +137,7 @@ class TransformersScorer(Scorer):
         needs = AttentionNeeds(
             target.device, target.model.dtype, is_invariant, options.attention_backend != "auto"
         )
-        return choose_attention(options.attention_backend, needs, target.model.config)
+        return choose_attention(options.attention_backend, needs, target.model.config, SdpaAttention)
 
     @property
     def cache(self) -> KVCache:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.runner import has_native_bfloat16
+from specdec.backends import has_native_bfloat16
 from specdec_kernels.cpu.loops.lanes import FEATURES, HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
 from specdec_kernels.cpu.loops.quantized import Packed, scales_offset

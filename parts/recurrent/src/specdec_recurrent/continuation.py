@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from specdec import ModelError
+from specdec.backends import LEAST, distance
 from specdec.interfaces import PackedBatch, Segment
-from specdec.runner import LEAST, distance
 
 if TYPE_CHECKING:
     from specdec_recurrent.request_states import RequestStates

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from specdec.backends import speed_up_linears
 from specdec.interfaces import Runner
-from specdec.runner import sent, speed_up_linears
+from specdec.runner import sent
 from specdec_drafting import Piece
 from specdec_plugin_dflash.head import DFlashHead
 

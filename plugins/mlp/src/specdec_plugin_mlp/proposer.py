@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from specdec import ConfigError
+from specdec.backends import speed_up_linears
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -20,7 +21,6 @@ from specdec.interfaces import (
     TargetInfo,
     TokenIds,
 )
-from specdec.runner import speed_up_linears
 from specdec_drafting import (
     ChainGrowth,
     Chooser,

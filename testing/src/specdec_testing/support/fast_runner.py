@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
+from specdec.backends import agreement
 from specdec.interfaces import AttentionNeeds, Backend, Declined, Form, ForwardOutput
-from specdec.runner import ModuleRunner, agreement
+from specdec.runner import ModuleRunner
 from specdec_testing.support.packed import RequestRows, packed
 from specdec_testing.support.verdicts import broken, described
 

@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from specdec.backends import FACTOR, distance
 from specdec.interfaces import PackedBatch, done_once
-from specdec.runner import FACTOR, distance
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
     MAX_WHOLE_ROWS,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 
 from specdec import registry
+from specdec.backends.comparison import agreement
+from specdec.backends.offers import tried
 from specdec.errors import ModelError, described, line_of
 from specdec.interfaces.backend import Declined
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.runner import Runner
-from specdec.registry.offers import tried
-from specdec.runner.agreement import agreement
-from specdec.runner.own_forward import OwnForward
+
+Pass = Callable[[PackedBatch, torch.Tensor | None], ForwardOutput]
 
 logger = logging.getLogger("specdec")
 
@@ -24,7 +26,7 @@ _COST = "the model's own forward runs instead, on the CPU two to four times slow
 
 
 def choose_forms(
-    runner: Runner, stage: int, own: OwnForward, batch: PackedBatch, features: torch.Tensor | None
+    runner: Runner, stage: int, own: Form, wide: Pass, batch: PackedBatch, features: torch.Tensor | None
 ) -> list[Form]:
     """Return the forms of a model or of one stage of a head, outermost first; the last is its own forward.
 
@@ -32,6 +34,7 @@ def choose_forms(
         runner: the runner; its `rounding` is set to the own forward's.
         stage: index of the stage.
         own: the own forward.
+        wide: the same in wider arithmetic.
         batch: a short pass, which every form runs.
         features: `[T, F]` for heads.
 
@@ -40,7 +43,7 @@ def choose_forms(
     """
     forms: list[Form] = [own]
     reasons: list[str] = []
-    reference = _Reference(runner, own, batch, features)
+    reference = _Reference(runner, own.forward, wide, batch, features)
     for backend in reversed(registry.backends()):
         form = tried(
             backend,
@@ -93,9 +96,9 @@ class _Reference:
     """
 
     def __init__(
-        self, runner: Runner, own: OwnForward, batch: PackedBatch, features: torch.Tensor | None
+        self, runner: Runner, own: Pass, wide: Pass, batch: PackedBatch, features: torch.Tensor | None
     ) -> None:
-        self._runner, self._own, self._given = runner, own, (batch, features)
+        self._runner, self._own, self._wide, self._given = runner, own, wide, (batch, features)
 
     def disagreement(self, outputs: list[torch.Tensor]) -> str | None:
         """Return how a form's outputs differ from the reference, None if they do not; sets the runner's `rounding`."""
@@ -109,7 +112,7 @@ class _Reference:
 
     @cached_property
     def _outputs(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        return _compared(self._own.forward(*self._given)), _compared(self._own.forward_wide(*self._given))
+        return _compared(self._own(*self._given)), _compared(self._wide(*self._given))
 
 
 def _compared(output: ForwardOutput) -> list[torch.Tensor]:

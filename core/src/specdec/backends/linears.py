@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from specdec.backends.comparison import LEAST, distance
+from specdec.backends.offers import first_offer
 from specdec.interfaces.backend import Declined
-from specdec.registry.offers import first_offer
-from specdec.runner.agreement import LEAST, distance
 
 _ROWS = 3
 """Rows that a product is tried with."""

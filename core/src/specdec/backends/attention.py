@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PretrainedConfig
 
 from specdec import registry
+from specdec.backends.offers import first_offer
 from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Declined
 from specdec.interfaces.forward import PackedBatch, Segment
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.registry import Group
-from specdec.registry.offers import first_offer
-from specdec.runner.sdpa import SdpaAttention
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 logger = logging.getLogger("specdec")
 
@@ -45,23 +47,26 @@ def check_name(wanted: str) -> None:
         raise ConfigError(f"LLM: attention_backend={wanted!r} must be one of {', '.join(names)}")
 
 
-def choose_attention(wanted: str, needs: AttentionNeeds, config: PretrainedConfig) -> AttentionFactory:
+def choose_attention(
+    wanted: str, needs: AttentionNeeds, config: PretrainedConfig, own: AttentionFactory
+) -> AttentionFactory:
     """Return the factory for a value of the option `attention_backend`.
 
     Args:
         wanted: `auto` asks every backend, `sdpa` takes torch's attention, other values name a backend.
         needs: what the model needs.
         config: the model's configuration; a backend is tried with its head counts and head size.
+        own: torch's attention.
 
     Raises:
         ConfigError: if a backend is named and cannot be used here.
     """
     if wanted == TORCH:
-        return SdpaAttention
+        return own
     answer = first_offer(
         "the attention",
         lambda backend: backend.attention(needs),
-        lambda offered: disagreement(offered, needs, config),
+        lambda offered: disagreement(offered, own, needs, config),
         None if wanted == "auto" else wanted,
     )
     if not isinstance(answer, Declined):
@@ -72,21 +77,24 @@ def choose_attention(wanted: str, needs: AttentionNeeds, config: PretrainedConfi
         )
     if needs.device.type == "cuda":
         logger.warning("attention runs through torch (%s)", answer.reason)
-    return SdpaAttention
+    return own
 
 
 @torch.inference_mode()
-def disagreement(factory: AttentionFactory, needs: AttentionNeeds, config: PretrainedConfig) -> str | None:
+def disagreement(
+    factory: AttentionFactory, own: AttentionFactory, needs: AttentionNeeds, config: PretrainedConfig
+) -> str | None:
     """Return in a few words how a backend's attention differs from torch's on a device; None if they agree.
 
     Args:
         factory: the backend's.
+        own: torch's.
         needs: device, and dtype of keys and values.
         config: the model's configuration; the probe uses its head counts and head size.
     """
     worst = 0.0
     for shape in _shapes(config.get_text_config()):
-        got, expected = (_attend(make, needs, shape) for make in (factory, SdpaAttention))
+        got, expected = (_attend(make, needs, shape) for make in (factory, own))
         worst = max(worst, (got - expected).abs().max().nan_to_num(torch.inf).item())
     if worst > _TOLERANCES.get(needs.dtype, 0.0):
         return f"its attention differs from torch's by {worst:.2g}"

@@ -1,0 +1,59 @@
+"""Chooses the verification of a sampler: a backend's if it decides as torch does, else torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from specdec.backends.offers import first_offer
+from specdec.interfaces.backend import Declined, Verify
+from specdec.interfaces.draft import CheckedDraft, DraftSampling, DrawnNodes
+from specdec.interfaces.sampler import VerifyBatch
+from specdec.interfaces.scorer import Scores
+from specdec.sampling_params import SamplingParams
+
+_REQUESTS, _NODES, _VOCAB = 4, 3, 5003
+_PARENTS = [[-1, -1, 0], [-1, 0, 1], [-1, 0, 0], [-1, -1, -1]]
+"""Parents of the trees, one row per request."""
+_COUNTS = [_NODES, 0, _NODES, _NODES]
+
+
+def choose_verifier(sampler: str, device: torch.device, own: Verify) -> Verify | None:
+    """Return a backend's verification of a sampler, by its name, or None; `own` is torch's."""
+
+    def problem_of(found: Verify) -> str | None:
+        agrees = all((got := found(*each)) is None or got == own(*each) for each in problems(device))
+        return None if agrees else "it decides otherwise"
+
+    what = f"the {sampler!r} verification"
+    answer = first_offer(what, lambda backend: backend.verifier(sampler, device), problem_of)
+    return None if isinstance(answer, Declined) else answer
+
+
+def problems(device: torch.device) -> Iterator[tuple[Scores, CheckedDraft, VerifyBatch]]:
+    """Yield small problems: chains, trees, and chains with q of which one row is a point mass; the first request is greedy."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator)
+    ids = logits[:, :_NODES].argmax(-1)  # some of them are accepted
+    rows = torch.cat([logits[row, : count + 1] for row, count in enumerate(_COUNTS)]).to(device)
+    starts = [sum(count + 1 for count in _COUNTS[:row]) for row in range(_REQUESTS)]
+    scores = Scores(rows, starts, rows, starts)
+    batch = VerifyBatch(
+        num_nodes=_COUNTS,
+        num_tokens=list(range(40, 40 + _REQUESTS)),
+        seeds=list(range(11, 11 + _REQUESTS)),
+        sample_indices=list(range(_REQUESTS)),
+        sampling_params=[SamplingParams(temperature=float(row > 0)) for row in range(_REQUESTS)],
+        is_all_greedy=False,
+    )
+    drafted = tuple(tuple(ids[row, :count].tolist()) for row, count in enumerate(_COUNTS))
+    parents = tuple(tuple(row[:count]) for row, count in zip(_PARENTS, _COUNTS, strict=True))
+    yield scores, CheckedDraft(drafted), batch
+    yield scores, CheckedDraft(drafted, parents), batch
+    probs = torch.softmax(2.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator), -1).to(
+        device
+    )
+    has_probs = torch.tensor([True, True, False, True], device=device)
+    drawn = DrawnNodes(ids.to(device), probs, DraftSampling.IID, has_probs)
+    yield scores, CheckedDraft(drafted, drawn=drawn), batch
