@@ -10,6 +10,7 @@ import pytest
 from specdec import ConfigError, PluginError
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
 from specdec.config.compat import speculative_keys
+from specdec.interfaces import ProposerConfig
 
 pytestmark = pytest.mark.usefixtures("plugins")
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
@@ -202,16 +203,18 @@ def test_a_method_may_have_one_rank_only(checkpoint: Any, caplog: pytest.LogCapt
     assert "'draft_tensor_parallel_size' = 4 has no effect: this draft runs on 1 rank" in caplog.text
 
 
-def test_a_draft_model_shares_vocabulary_and_context(checkpoint: Any) -> None:
-    model = checkpoint("draft", {"model_type": "llama", "vocab_size": 90, "max_position_embeddings": 32})
-    keys = {"method": "draft_model", "model": model, "num_speculative_tokens": 3}
-    told = error_of(keys, TARGET)
-    assert f"'model': {model} has a vocabulary of 90 tokens, the target one of 100" in told
-    assert "or set 'use_heterogeneous_vocab': true" in told
-    assert resolve({**keys, "use_heterogeneous_vocab": True}, TARGET).config.model == model
-    mixed = {**keys, "use_heterogeneous_vocab": True}
-    assert "'max_model_len' = 33 is above the 32 tokens" in error_of({**mixed, "max_model_len": 33}, TARGET)
-    assert "'max_model_len' = 65 is above the target's 64" in error_of({**mixed, "max_model_len": 65}, TARGET)
+def test_a_draft_has_no_longer_context_than_the_target() -> None:
+    assert "'max_model_len' = 65 is above the target's 64" in error_of({**NGRAM, "max_model_len": 65}, TARGET)
+    assert resolve({**NGRAM, "max_model_len": 64}, TARGET).config.max_model_len == 64
+
+
+def test_a_plugin_checks_the_resolved_keys_against_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(config: ProposerConfig, target: TargetFacts | None) -> None:
+        raise ConfigError(f"k = {config.num_speculative_tokens} for {target and target.vocab_size} ids")
+
+    monkeypatch.setattr(ProposerConfig, "check", check)
+    assert error_of(NGRAM, TARGET) == "k = 5 for 100 ids"
+    assert error_of(NGRAM) == "k = 5 for None ids"
 
 
 def test_a_class_of_ones_own_needs_no_package(site: Any) -> None:

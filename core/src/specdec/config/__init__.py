@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number, read_mapping_of
 from specdec.config.compat import translate_llm_arguments
-from specdec.config.draft_rules import first_differences
 from specdec.config.hub import is_hub_reachable
 from specdec.config.inference import infer_method
 from specdec.config.model_name import check_name, resolve_name
@@ -20,8 +19,9 @@ from specdec.config.resolve import (
 from specdec.config.source import read_mapping
 from specdec.config.speculative import SpeculativeConfig, split
 from specdec.config.speculators import target_of
-from specdec.config.target import CONTEXT_KEYS, VOCABULARY_KEYS, TargetFacts, target_facts
+from specdec.config.target import CONTEXT_KEYS, VOCABULARY_KEYS, target_facts
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_draft, zoo_path
+from specdec.target_facts import TargetFacts
 
 __all__ = [
     "CONTEXT_KEYS",
@@ -38,7 +38,6 @@ __all__ = [
     "check_name",
     "default_sampler",
     "find_number",
-    "first_differences",
     "infer_method",
     "is_hub_reachable",
     "notice",

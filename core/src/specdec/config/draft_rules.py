@@ -1,21 +1,19 @@
-"""Limits of a draft: number of tokens, number of ranks, vocabulary and context length."""
+"""Limits of a draft: number of tokens, number of ranks, context length."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import get_annotations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specdec.config.checkpoint import Checkpoint, find_number
 from specdec.config.inference import Inferred
 from specdec.config.notices import notice
 from specdec.config.speculative import PLACE, SpeculativeConfig
-from specdec.config.target import CONTEXT_KEYS, VOCABULARY_KEYS, TargetFacts
 from specdec.errors import ConfigError
+from specdec.target_facts import TargetFacts
 
 if TYPE_CHECKING:
     from specdec.interfaces import Proposer
@@ -133,54 +131,9 @@ def check_draft(common: Mapping[str, Any], facts: DraftFacts) -> None:
             raise ConfigError(
                 f"{PLACE}: method {facts.proposer.name!r} does not support {key!r} = {common[key]!r}: leave it out"
             )
-    _check_context(common.get("max_model_len"), facts)
-    _check_vocabulary(facts)
-
-
-def _check_context(limit: int | None, facts: DraftFacts) -> None:
-    if limit is None:
-        return
-    longest = facts.target.max_model_len if facts.target is not None else None
-    if longest is not None and limit > longest:
+    limit, longest = common.get("max_model_len"), None if facts.target is None else facts.target.max_model_len
+    if limit is not None and longest is not None and limit > longest:
         raise ConfigError(f"{PLACE}: 'max_model_len' = {limit} is above the target's {longest}")
-    draft = _whole_model(facts)
-    context = draft.number(*CONTEXT_KEYS) if draft is not None else None
-    if draft is not None and context is not None and limit > context:
-        raise ConfigError(
-            f"{PLACE}: 'max_model_len' = {limit} is above the {context} tokens {draft.model} was made for"
-        )
-
-
-def _check_vocabulary(facts: DraftFacts) -> None:
-    draft, known = _whole_model(facts), facts.inferred.known
-    if draft is None or known is None or facts.target is None:
-        return
-    size, wanted, option = (
-        draft.number(*VOCABULARY_KEYS),
-        facts.target.vocab_size,
-        known.mixed_vocabulary_option,
-    )
-    if size is None or wanted is None or size == wanted or (option is not None and facts.own.get(option)):
-        return
-    differences = ""
-    if facts.target.model is not None:
-        ours, theirs = read_tokens(Path(facts.target.model)), read_tokens(draft.directory)
-        if ours is not None and theirs is not None:
-            differences = first_differences(ours, theirs)
-            if not differences:
-                return  # the larger one has unused ids at its end
-    raise ConfigError(
-        f"{PLACE}: 'model': {draft.model} has a vocabulary of {size} tokens, the target one of {wanted}"
-        + (f"; the first ids that differ (target and draft): {differences}" if differences else "")
-        + ": take a draft with the target's tokenizer"
-        + (f", or set {option!r}: true" if option else "")
-    )
-
-
-def _whole_model(facts: DraftFacts) -> Checkpoint | None:
-    """Return the draft if it is a model with its own vocabulary and context length."""
-    known = facts.inferred.known
-    return facts.checkpoint if known is not None and known.draft == "model" else None
 
 
 def _redeclares(proposer: type[Proposer], key: str) -> bool:
@@ -189,31 +142,3 @@ def _redeclares(proposer: type[Proposer], key: str) -> bool:
 
     classes = proposer.Config.__mro__
     return any(key in get_annotations(cls) for cls in classes[: classes.index(ProposerConfig)])
-
-
-def read_tokens(directory: Path) -> dict[str, int] | None:
-    """Return the ids of all tokens of the tokenizer in a directory, or None without a readable `tokenizer.json`."""
-    try:
-        content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
-        vocabulary = content["model"]["vocab"]
-        tokens: dict[str, int] = (
-            dict(vocabulary)
-            if isinstance(vocabulary, dict)
-            else {entry[0]: index for index, entry in enumerate(vocabulary)}
-        )
-        tokens.update((token["content"], token["id"]) for token in content.get("added_tokens", ()))
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
-    return tokens
-
-
-def first_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
-    """Return the first three ids that stand for different tokens, as text; empty if there are none.
-
-    Args:
-        ours: the target's ids by token.
-        theirs: the draft's ids by token.
-    """
-    names, others = ({index: token for token, index in tokens.items()} for tokens in (ours, theirs))
-    found = [i for i in sorted({*names, *others}) if names.get(i) != others.get(i)]
-    return ", ".join(f"{i}: {names.get(i)!r} and {others.get(i)!r}" for i in found[:3])

@@ -16,11 +16,11 @@ from specdec.config.checkpoint import Checkpoint
 from specdec.config.notices import deprecated, notice
 from specdec.config.speculative import PLACE, SpeculativeConfig
 from specdec.config.speculators import read_speculators
-from specdec.config.target import TargetFacts
 from specdec.config.zoo import ZOO, zoo_draft
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import KnownMethod, known_methods
 from specdec.registry.class_path import is_class_path
+from specdec.target_facts import TargetFacts
 
 
 @dataclass(frozen=True)

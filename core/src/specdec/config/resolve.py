@@ -20,13 +20,13 @@ from specdec.config.notices import notice
 from specdec.config.sampling_rules import choose_draft_sampling
 from specdec.config.source import read_mapping
 from specdec.config.speculative import PLACE, SpeculativeConfig, split
-from specdec.config.target import TargetFacts
 from specdec.config.zoo import ZOO
 from specdec.errors import ConfigError, ModelError, PluginError
 from specdec.messages import explain, unknown_key
 from specdec.registry import Group
 from specdec.registry.catalogue import known_method
 from specdec.registry.class_path import is_class_path
+from specdec.target_facts import TargetFacts
 
 if TYPE_CHECKING:
     from specdec.interfaces import Proposer, ProposerConfig, Sampler, SamplerConfig
@@ -129,10 +129,12 @@ def resolve(
 
     common = _common_keys(config, DraftFacts(inferred, proposer, own, checkpoint, target), sampler)
     resolved = SpeculativeConfig(**common)
+    proposer_config = _build(proposer.Config, _declared(common, proposer.Config) | own)
+    proposer_config.check(target)
     return ResolvedSpeculation(
         config=resolved,
         proposer_class=proposer,
-        proposer_config=_build(proposer.Config, _declared(common, proposer.Config) | own),
+        proposer_config=proposer_config,
         sampler_class=sampler,
         sampler_config=_build(sampler.Config, _declared(resolved.model_dump(), sampler.Config) | samplers),
     )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from specdec.config.checkpoint import Checkpoint
 from specdec.errors import ConfigError
+from specdec.target_facts import TargetFacts
 
 VOCABULARY_KEYS = ("vocab_size", "text_config.vocab_size")
 CONTEXT_KEYS = (
@@ -17,22 +14,6 @@ CONTEXT_KEYS = (
     "text_config.max_position_embeddings",
 )
 """Keys of a model's `config.json`."""
-
-
-@dataclass(frozen=True)
-class TargetFacts:
-    """Facts about the target from its `config.json` and the engine's arguments."""
-
-    model: str | None
-    """Directory or hub id; None for a model that was passed as an object."""
-    hf_config: Mapping[str, Any] = field(default_factory=dict)
-    """Its `config.json`."""
-    vocab_size: int | None = None
-    max_model_len: int | None = None
-    """The longest context the engine runs, in tokens."""
-    tensor_parallel_size: int = 1
-    dtype: str = "auto"
-    """The engine's dtype; a GGUF draft is dequantised to it."""
 
 
 def target_facts(model: str, dtype: str = "auto") -> TargetFacts:

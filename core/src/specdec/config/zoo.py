@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from specdec.config.speculative import PLACE
 from specdec.errors import ConfigError
+from specdec.target_facts import TargetFacts
 
 if TYPE_CHECKING:
-    from specdec.config.target import TargetFacts
     from specdec.registry.catalogue import KnownMethod
 
 ZOO = "zoo"

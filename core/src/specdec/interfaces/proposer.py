@@ -13,6 +13,7 @@ from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.target import TargetHandle, TargetInfo
+from specdec.target_facts import TargetFacts
 
 SPECDEC_API = 1
 """Version of the interfaces in `specdec.interfaces`; a plugin built for another version is refused."""
@@ -69,6 +70,16 @@ class ProposerConfig(BaseModel):
             ConfigError: if a key is wrong.
         """
         return dict(keys)
+
+    def check(self, target: TargetFacts | None) -> None:
+        """Check, before weights are loaded, that the draft fits; called once the common keys are resolved.
+
+        Args:
+            target: what is known of the target; None if nothing is.
+
+        Raises:
+            ConfigError: naming the key, both values and the remedy.
+        """
 
     def choices(self, proposer: type[Proposer]) -> dict[str, type[RequestArgs]]:
         """Return the methods that a request may choose, with the classes of their `args`; several where others are combined."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """Facts about the target that are known before any weight is loaded."""
+    """Facts about the loaded target."""
 
     vocab_size: int
     """Number of logits per row."""

@@ -54,8 +54,6 @@ class KnownMethod:
     """The plugin's own option that provides the default of `num_speculative_tokens`."""
     forced: Mapping[str, Any] = field(default_factory=dict)
     """Common keys with a fixed value."""
-    mixed_vocabulary_option: str | None = None
-    """The plugin's own option that allows a draft vocabulary other than the target's."""
     zoo: str | None = None
     """The zoo's artefact for it."""
     demo_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

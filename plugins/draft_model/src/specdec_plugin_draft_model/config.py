@@ -6,7 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from specdec.config import Checkpoint, TargetFacts
 from specdec_drafting import DraftingConfig
+from specdec_plugin_draft_model.fit import check_context, check_vocabulary
 
 
 class DraftModelConfig(DraftingConfig):
@@ -30,3 +32,11 @@ class DraftModelConfig(DraftingConfig):
         default=False,
         description="Draft only tokens that both vocabularies have (TLI, arXiv 2502.05202).",
     )
+
+    def check(self, target: TargetFacts | None) -> None:
+        """See `ProposerConfig.check`."""
+        assert self.model is not None
+        draft = Checkpoint(self.model, self.revision)
+        check_context(draft, self.max_model_len)
+        if target is not None and not self.use_heterogeneous_vocab:
+            check_vocabulary(draft, target)

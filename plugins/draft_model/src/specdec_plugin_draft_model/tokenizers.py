@@ -5,10 +5,10 @@ from __future__ import annotations
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import ConfigError
-from specdec.config import first_differences
 from specdec.interfaces import TargetHandle
 from specdec_drafting import DraftVocabulary, equal_vocabulary
 from specdec_plugin_draft_model.config import DraftModelConfig
+from specdec_plugin_draft_model.fit import first_differences
 from specdec_plugin_draft_model.vocabulary import shared_vocabulary
 
 
