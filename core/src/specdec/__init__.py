@@ -89,22 +89,7 @@ __all__ = [
     "hookimpl",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "arguments": "LLMOptions SpeculativeOptions",
-        "frontend.async_llm": "AsyncLLM",
-        "engine_options": "EngineOptions",
-        "errors": "ConfigError EngineError ModelError PluginError",
-        "hooks": "hookimpl",
-        "interfaces": "SPECDEC_API Capability CheckedDraft DeviceProposeBatch Draft DraftSampling FinishReason ProposeBatch "
-        "Proposer ProposerConfig Sampler SamplerConfig ScoreBatch Scorer Scores TargetHandle TargetInfo Verdict VerifyBatch",
-        "frontend.llm": "LLM",
-        "outputs": "CompletionOutput DraftStep Logprob RequestMetrics RequestOutput",
-        "sampling_params": "SamplingParams",
-        "structured_outputs": "StructuredOutputsParams",
-    },
-)
+__getattr__ = lazily(__name__)
 
 
 def __dir__() -> list[str]:

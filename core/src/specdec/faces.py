@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 __all__ = ["lazily"]
 
 
-def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package.
+def lazily(package: str) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a package, whose names are those that it imports under `TYPE_CHECKING`.
 
     Args:
         package: its `__name__`.
-        modules: for each module of the package the names that it defines, with spaces between them.
     """
-    homes = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
-        if name not in homes:
+        module = _homes(package).get(name)
+        if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{package}.{homes[name]}"), name)
+        found = getattr(import_module(module), name)
         setattr(sys.modules[package], name, found)
         return found
 
     return get
+
+
+@cache
+def _homes(package: str) -> dict[str, str]:
+    """Return the module of each name that a package imports for type checkers."""
+    loader: Any = sys.modules[package].__loader__
+    checked = [node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)]
+    imports = [node for block in checked for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}

@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 
 __all__ = ["AttendedRows", "QuantizedLinear"]
 
-__getattr__ = lazily(__name__, {"attended_rows": "AttendedRows", "quantized_linear": "QuantizedLinear"})
+__getattr__ = lazily(__name__)

@@ -25,11 +25,4 @@ __all__ = [
     "speed_up_linears",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "comparison": "FACTOR LEAST agreement distance",
-        "attention": "choose_attention",
-        "linears": "fast_linear has_native_bfloat16 speed_up_linears",
-    },
-)
+__getattr__ = lazily(__name__)

@@ -40,13 +40,4 @@ __all__ = [
     "warn",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "defaults": "default_configs",
-        "no_drafts": "no_drafts_message no_drafts_warning",
-        "output": "USER_ERROR error hint print_fields print_json print_table table_lines warn",
-        "progress_bar": "Steps loading progress",
-        "quiet": "hush_libraries",
-    },
-)
+__getattr__ = lazily(__name__)

@@ -55,24 +55,4 @@ __all__ = [
     "undeclared",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "build": "BuiltEngine assemble make_sampler",
-        "checks": "problem_of",
-        "engine": "Engine",
-        "kv_manager": "KVManager",
-        "metrics": "Counter EngineMetrics Gauge Histogram Metric PerProposer Vector",
-        "ranks": "TensorParallel",
-        "request": "Request",
-        "scheduler": "SchedulerOutput",
-        "sequence": "Sequence",
-        "speculation.check_draft": "DraftError check_draft select_rows",
-        "speculation.delivery": "Delivery",
-        "speculation.shown": "EngineDraws",
-        "speculation.guard": "ProposerGuard undeclared",
-        "speculation.opening": "no_states open_speculation",
-        "speculation.speculation": "Speculation",
-        "speculation.top_k": "TopK",
-    },
-)
+__getattr__ = lazily(__name__)

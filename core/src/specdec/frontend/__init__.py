@@ -14,6 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Intake", "Prompt", "build", "release_threads"]
 
-__getattr__ = lazily(
-    __name__, {"intake": "Intake", "llm": "build", "prompts": "Prompt", "threads": "release_threads"}
-)
+__getattr__ = lazily(__name__)

@@ -22,12 +22,4 @@ __all__ = [
     "locate",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "admission": "check_rope",
-        "checkpoint": "SafetensorsReader",
-        "draft": "load_draft",
-        "target": "LoadedTarget fingerprint load_target locate",
-    },
-)
+__getattr__ = lazily(__name__)

@@ -17,11 +17,4 @@ __all__ = [
     "num_slots",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "lending": "Lender",
-        "memory": "num_slots",
-        "transformers": "TransformersScorer",
-    },
-)
+__getattr__ = lazily(__name__)

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["IncrementalDetokenizer", "check_unicode"]
 
-__getattr__ = lazily(__name__, {"detokenizer": "IncrementalDetokenizer", "unicode": "check_unicode"})
+__getattr__ = lazily(__name__)
