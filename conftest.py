@@ -17,7 +17,7 @@ os.environ.setdefault("SPECDEC_CACHE", str(Path(__file__).parent / ".pytest_cach
 import pytest
 import torch
 
-from specdec.engine import build
+from specdec.assembly import build
 
 # In a fresh clone the first test that needs compiled code says that it is being compiled, whichever that is.
 logging.getLogger("specdec.compiled").setLevel(logging.ERROR)

@@ -21,6 +21,7 @@ LAYERS = (
     {"backends", "config", "hooks", "logits", "noise", "registry", "runner", "samplers"},
     {"loading", "scorers"},
     {"engine"},
+    {"assembly"},
     {"frontend", "reference"},
     {"__main__", "cli"},
 )  # fmt: skip

@@ -195,7 +195,7 @@ class Seen:
 @pytest.fixture
 def seen(clock, monkeypatch) -> tuple[Seen, HostedProposer]:
     adaptive = Seen()
-    monkeypatch.setattr("specdec.engine.speculation.opening._draft_depth", lambda **_: adaptive)
+    monkeypatch.setattr("specdec.assembly.opening._draft_depth", lambda **_: adaptive)
     return adaptive, opened([a_text()], wrong=1.0)
 
 
@@ -261,7 +261,7 @@ def test_the_host_says_how_much_of_a_step_was_prompts(seen, clock) -> None:
 
 def test_a_failed_call_is_not_counted(clock, monkeypatch) -> None:
     adaptive = Seen()
-    monkeypatch.setattr("specdec.engine.speculation.opening._draft_depth", lambda **_: adaptive)
+    monkeypatch.setattr("specdec.assembly.opening._draft_depth", lambda **_: adaptive)
     hosted = opened([a_text()], fails_every=2)
     hosted.start("a", [1, 2])
     for _ in range(6):

@@ -13,8 +13,8 @@ from speccheck.models import copied
 from speccheck.on_target import NoiseConfig, OnTarget, Straying
 
 from specdec import LLM, ConfigError, ModelError, PluginError
+from specdec.assembly.opening import check_capabilities
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.speculation.opening import check_capabilities
 from specdec.interfaces import Capability
 from specdec.scorers.transformers import TransformersScorer
 from specdec_hosting import HostTarget, open_proposer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from specdec import ConfigError, EngineOptions
+from specdec.assembly import open_speculation
 from specdec.backends import choose_attention
 from specdec.config import ResolvedSpeculation, parse_speculative_config
-from specdec.engine import open_speculation
 from specdec.interfaces import NEEDED_CAPABILITIES, AttentionNeeds, Capability, Proposer
 from specdec.registry.undisturbed import importing
 from specdec.runner import SdpaAttention

@@ -17,8 +17,9 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec import ConfigError, EngineOptions
+from specdec.assembly import BuiltEngine
 from specdec.config import notice, read_mapping
-from specdec.engine import BuiltEngine, Metric
+from specdec.engine import Metric
 from specdec.frontend import Intake, build
 from specdec.loading import load_target
 from specdec.runner import ATTENTION_NAME

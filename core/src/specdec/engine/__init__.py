@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.engine.build import BuiltEngine, assemble, make_sampler
     from specdec.engine.checks import problem_of
     from specdec.engine.engine import Engine
     from specdec.engine.kv_manager import KVManager
     from specdec.engine.metrics import Counter, EngineMetrics, Gauge, Histogram, Metric, PerProposer, Vector
-    from specdec.engine.ranks import TensorParallel
     from specdec.engine.request import Request
     from specdec.engine.scheduler import SchedulerOutput
     from specdec.engine.sequence import Sequence
     from specdec.engine.speculation.check_draft import DraftError, check_draft, select_rows
     from specdec.engine.speculation.delivery import Delivery
     from specdec.engine.speculation.guard import ProposerGuard, undeclared
-    from specdec.engine.speculation.opening import no_states, open_speculation
     from specdec.engine.speculation.shown import EngineDraws
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.speculation.top_k import TopK
 
 __all__ = [
-    "BuiltEngine",
     "Counter",
     "Delivery",
     "DraftError",
@@ -42,14 +38,9 @@ __all__ = [
     "SchedulerOutput",
     "Sequence",
     "Speculation",
-    "TensorParallel",
     "TopK",
     "Vector",
-    "assemble",
     "check_draft",
-    "make_sampler",
-    "no_states",
-    "open_speculation",
     "problem_of",
     "select_rows",
     "undeclared",

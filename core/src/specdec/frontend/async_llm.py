@@ -16,11 +16,11 @@ from typing import Any, Unpack
 from transformers import PreTrainedTokenizerBase
 
 from specdec.arguments import LLMOptions, SpeculativeOptions
+from specdec.assembly.build import BuiltEngine
+from specdec.assembly.ranks import StepEngine
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
-from specdec.engine.build import BuiltEngine
 from specdec.engine.metrics import Metric
-from specdec.engine.ranks import StepEngine
 from specdec.engine.request import Request
 from specdec.errors import ConfigError, EngineError
 from specdec.frontend.intake import Intake

@@ -16,11 +16,11 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec import registry
 from specdec.arguments import LLMOptions, SpeculativeOptions
+from specdec.assembly.build import BuiltEngine, assemble, resolve_speculation
+from specdec.assembly.ranks import StepEngine, TensorParallel
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
-from specdec.engine.build import BuiltEngine, assemble, resolve_speculation
 from specdec.engine.metrics import Metric
-from specdec.engine.ranks import StepEngine, TensorParallel
 from specdec.engine.request import Request
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, EngineError

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 
 from specdec import EngineError, EngineOptions
+from specdec.assembly import BuiltEngine, assemble, make_sampler
 from specdec.config import ResolvedSpeculation
-from specdec.engine import BuiltEngine, assemble, make_sampler
 from specdec.interfaces import Capability
 from specdec_parallel.engines import FollowingEngine, LeadingEngine
 from specdec_parallel.group import join_ranks

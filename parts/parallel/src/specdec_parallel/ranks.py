@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specdec.engine import TensorParallel
+from specdec.assembly import TensorParallel
 from specdec_parallel.place import rank_place
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
     from specdec import EngineOptions
+    from specdec.assembly import BuiltEngine
     from specdec.config import ResolvedSpeculation
-    from specdec.engine import BuiltEngine
 
 
 class Ranks(TensorParallel):

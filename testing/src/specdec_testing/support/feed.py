@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from specdec import SamplingParams
-from specdec.engine import Delivery, TopK, no_states, undeclared
+from specdec.assembly import no_states
+from specdec.engine import Delivery, TopK, undeclared
 from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import Capability, FinishReason, Proposer
 from specdec_testing.support.draws import RecordingDraws

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec import registry
+from specdec.assembly.opening import check_given, open_speculation
+from specdec.assembly.ranks import StepEngine
+from specdec.assembly.warm_up import warm_up
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
 from specdec.config.checkpoint import read_mapping_of
 from specdec.engine.commit import Committer
 from specdec.engine.engine import Engine
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.metrics import Counter, Gauge, Metric
-from specdec.engine.ranks import StepEngine
 from specdec.engine.scheduler import Scheduler
-from specdec.engine.speculation.opening import check_given, open_speculation
-from specdec.engine.warm_up import warm_up
 from specdec.engine_options import EngineOptions
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer

@@ -13,8 +13,8 @@ from specdec.loading.ranks import SplitLoading
 from specdec.outputs import RequestOutput
 
 if TYPE_CHECKING:
+    from specdec.assembly.build import BuiltEngine
     from specdec.config import ResolvedSpeculation
-    from specdec.engine.build import BuiltEngine
     from specdec.engine_options import EngineOptions
 
 
