@@ -27,3 +27,9 @@ class TestDrawnTree(ProposerConformance):
     method = "self"
     model = "tiny"
     config = {"num_speculative_tokens": 6, "tree_top_k": 2, "rejection_sample_method": "block"}
+
+
+class TestDrawnChainOfSomeIds(ProposerConformance):
+    method = "self"
+    model = "tiny"
+    config = {"num_speculative_tokens": 3, "draft_vocab_size": 64, "rejection_sample_method": "probabilistic"}

@@ -65,6 +65,9 @@ def test_texts_are_those_of_plain_decoding(run) -> None:
         {"skip_layers": [2, 5]},
         {"skip_layers": 2, "weights": "own"},
         {"attention_window": 64},
+        {"draft_vocab_size": 512},
+        {"draft_vocab_size": 512, "weights": "int4", "tree_top_k": 2},
+        {"draft_vocab_size": 512, "head_weights": "own"},
     ],
 )
 def test_every_form_gives_the_same_text(keys) -> None:

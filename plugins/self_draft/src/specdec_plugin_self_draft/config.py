@@ -35,6 +35,13 @@ class SelfDraftConfig(DraftingConfig):
         description="Inputs that share a scale of int4: a power of two. Smaller groups are more exact and take more memory.",
     )
 
+    draft_vocab_size: int | None = Field(
+        default=None,
+        ge=64,
+        description="Ids that a draft names, the more frequent ones by their numbers. By default a quarter of the vocabulary, "
+        "at least 49,152, if that is at most half of it, else all.",
+    )
+
     skip_layers: NonNegativeInt | tuple[NonNegativeInt, ...] = Field(
         default=0,
         description="Layers that the draft leaves out: their numbers from 0, or how many. Then it is those without which the "

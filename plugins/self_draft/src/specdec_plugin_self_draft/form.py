@@ -15,6 +15,7 @@ from specdec_kernels import AttendedRows, QuantizedLinear
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.kept import kept_file, read, write
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
+from specdec_plugin_self_draft.short_head import Int64s, shorten_head
 from specdec_plugin_self_draft.skipping import least_needed, leave_out
 
 if TYPE_CHECKING:
@@ -27,9 +28,18 @@ _FIRST_ROWS = 4
 
 
 def cheaper(
-    model: PreTrainedModel, config: SelfDraftConfig, tokenizer: PreTrainedTokenizerBase | None
+    model: PreTrainedModel,
+    config: SelfDraftConfig,
+    tokenizer: PreTrainedTokenizerBase | None,
+    drafted_ids: Int64s | None = None,
 ) -> PreTrainedModel:
     """Make a model, which may share its weights with another, into the form that drafts.
+
+    Args:
+        model: the model.
+        config: the configuration.
+        tokenizer: its tokenizer, if there is one.
+        drafted_ids: ids that are drafted; None for all.
 
     Raises:
         ConfigError: if the configuration does not fit it.
@@ -42,6 +52,8 @@ def cheaper(
         leave_out(model, skipped)
     if config.attention_window is not None:
         AttendedRows(_FIRST_ROWS, config.attention_window).set_in(decoder_layers(model))
+    if drafted_ids is not None:
+        shorten_head(model, drafted_ids)
     return quantize(model, config)
 
 

@@ -6,10 +6,13 @@ import logging
 from functools import partial
 from typing import ClassVar
 
+from torch import nn
+
 from specdec.interfaces import Capability, ProposerConfig, TargetHandle
-from specdec_drafting import DraftingProposer, DraftModule, equal_vocabulary
+from specdec_drafting import DraftingProposer, DraftModule, equal_vocabulary, reduced_vocabulary
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.form import cheaper
+from specdec_plugin_self_draft.short_head import frequent_ids
 
 logger = logging.getLogger("specdec")
 
@@ -29,7 +32,16 @@ class SelfDraftProposer(DraftingProposer):
         """Return the form of the target, on its cache."""
         config, info = self.config, target.info
         assert isinstance(config, SelfDraftConfig)
-        runner = target.make_target_runner(partial(cheaper, config=config, tokenizer=target.tokenizer))
+        vocabulary = equal_vocabulary(info.vocab_size, info.vocab_size, info.device)
+        size = config.draft_vocab_size
+        if size is None and type(target.lm_head) is not nn.Linear:
+            size = info.vocab_size
+        drafted_ids = frequent_ids(size, info.vocab_size, target.tokenizer)
+        if drafted_ids is not None:
+            logger.info("self: drafts name %d of the target's %d ids", len(drafted_ids), info.vocab_size)
+            vocabulary = reduced_vocabulary(drafted_ids, info.vocab_size, info.device)
+        make_form = partial(cheaper, config=config, tokenizer=target.tokenizer, drafted_ids=drafted_ids)
+        runner = target.make_target_runner(make_form)
         if not runner.max_new_rows and config.weights != "own":
             logger.warning(
                 "self: torch widens weights of %s in every call here, so that a draft takes longer than the target alone "
@@ -38,8 +50,8 @@ class SelfDraftProposer(DraftingProposer):
             )
         return DraftModule(
             runner.module,
-            equal_vocabulary(info.vocab_size, info.vocab_size, info.device),
-            info.vocab_size,
+            vocabulary,
+            vocabulary.num_ids,
             min(config.max_model_len or info.max_model_len, info.max_model_len),
             target_runner=runner,
         )
