@@ -12,8 +12,8 @@ from accelerate import dispatch_model
 
 from specdec import LLM, ConfigError, SamplingParams
 from specdec.interfaces import KVCache, PackedBatch, Segment
+from specdec.models.spread import near, offloaded, places
 from specdec.runner.sdpa import SdpaAttention
-from specdec.runner.spread import near, offloaded, places
 
 PIECES = {
     "model.embed_tokens": "cpu",

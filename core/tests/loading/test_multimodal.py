@@ -18,7 +18,7 @@ from speccheck.multimodal import REFUSED, SERVED, whole
 from speccheck.states import check_states
 
 from specdec import LLM, ModelError, SamplingParams
-from specdec.runner import keeps_states
+from specdec.models import keeps_states
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}
 RUNS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ from transformers import PretrainedConfig
 from specdec import registry
 from specdec.errors import ModelError, PluginError
 from specdec.loading.text_part import check_text_part, is_multimodal
+from specdec.models import keeps_states
 from specdec.registry import Group
-from specdec.runner import keeps_states
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

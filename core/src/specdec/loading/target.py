@@ -18,7 +18,7 @@ from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_model, check_rope
 from specdec.loading.causal import first_line, load_checkpoint
 from specdec.loading.text_part import is_multimodal, text_part
-from specdec.runner.spread import input_device, places
+from specdec.models.spread import input_device, places
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

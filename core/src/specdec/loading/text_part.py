@@ -10,7 +10,7 @@ import torch
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MULTIMODAL_LM_MAPPING
 
 from specdec.errors import ModelError
-from specdec.runner.spread import places
+from specdec.models.spread import places
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from specdec.interfaces.sent import sent, sent_together
 from specdec.runner.binding import ATTENTION_NAME
-from specdec.runner.layer_states import keeps_states
-from specdec.runner.layers import decoder_layers, input_embedding, output_head
 from specdec.runner.runner import ModuleRunner, in_inference_mode
 from specdec.runner.sdpa import SdpaAttention
 from specdec.runner.slot_pool import SlotPool
@@ -18,11 +16,7 @@ __all__ = [
     "ModuleRunner",
     "SdpaAttention",
     "SlotPool",
-    "decoder_layers",
     "in_inference_mode",
-    "input_embedding",
-    "keeps_states",
-    "output_head",
     "sent",
     "sent_together",
 ]

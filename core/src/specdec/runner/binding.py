@@ -13,7 +13,7 @@ from torch import nn
 from specdec.errors import ModelError
 from specdec.interfaces.attention import Attention
 from specdec.interfaces.forward import PackedBatch
-from specdec.runner.probe import AttentionProbe
+from specdec.models.attention_probe import AttentionProbe
 
 if TYPE_CHECKING:
     from specdec.interfaces.pass_cache import PassCache

@@ -16,9 +16,9 @@ from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Runner
+from specdec.models.attention_probe import AttentionProbe
+from specdec.models.parts import cache_argument, decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, running
-from specdec.runner.layers import cache_argument, decoder_layers, keeps_logits_rows, output_head
-from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaAttention
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Wanted
+from specdec.models.parts import decoder_layers
+from specdec.models.states import layer_states
 from specdec.runner.binding import register
-from specdec.runner.layer_states import layer_states
-from specdec.runner.layers import decoder_layers
 from specdec.runner.own_forward import own_forwards
 from specdec.runner.sdpa import SdpaAttention
 

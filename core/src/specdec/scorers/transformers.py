@@ -25,9 +25,10 @@ from specdec.loading.checkpoint import SafetensorsReader
 from specdec.loading.draft import alias, load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits import p_logits
-from specdec.runner import ModuleRunner, SdpaAttention, input_embedding, output_head
+from specdec.models import input_embedding, output_head
+from specdec.models.spread import near, offloaded, places
+from specdec.runner import ModuleRunner, SdpaAttention
 from specdec.runner.runner import added
-from specdec.runner.spread import near, offloaded, places
 from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots, step_bytes
 from specdec.scorers.packing import pack

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PretrainedConfig
 
 from specdec import ModelError
-from specdec.runner import keeps_states
+from specdec.models import keeps_states
 
 _KEY_PROJECTIONS = ("k_proj", "qkv_proj", "query_key_value")
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from specdec import ConfigError
 from specdec.cli import progress
-from specdec.runner import decoder_layers, output_head
+from specdec.models import decoder_layers, output_head
 from specdec_kernels import AttendedRows, QuantizedLinear
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.kept import kept_file, read, write

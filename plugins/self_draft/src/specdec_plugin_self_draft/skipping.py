@@ -11,7 +11,7 @@ from torch import nn
 
 from specdec import ConfigError
 from specdec.cli import progress
-from specdec.runner import decoder_layers
+from specdec.models import decoder_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

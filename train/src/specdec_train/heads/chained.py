@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specdec.runner import output_head
+from specdec.models import output_head
 from specdec_plugin_mlp import MLPSpeculator
 from specdec_train.heads.guess import Guess
 from specdec_train.heads.places import Places

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec.runner import input_embedding
+from specdec.models import input_embedding
 from specdec_plugin_eagle import Eagle3Head
 from specdec_train.heads.data import split_batch
 from specdec_train.heads.factored import set_whitened

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from specdec import EngineOptions
 from specdec.config import ZOO, TargetFacts, zoo_draft
 from specdec.interfaces import TargetHandle
-from specdec.runner import input_embedding, output_head
+from specdec.models import input_embedding, output_head
 from specdec.scorers import Lender
 from specdec_drafting import HeadCheckpoint
 from specdec_hosting import HostTarget

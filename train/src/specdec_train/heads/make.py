@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specdec.interfaces import DraftHead
-from specdec.runner import decoder_layers, input_embedding, output_head
+from specdec.models import decoder_layers, input_embedding, output_head
 from specdec_plugin_dflash import default_layers
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_mtp import MtpHead

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from specdec.runner import decoder_layers, input_embedding, output_head
+from specdec.models import decoder_layers, input_embedding, output_head
 from specdec_plugin_dflash import DFlashHead, DFlashSettings
 from specdec_train.heads.make import count_ids, draft_ids, head_config, read_layers
 from specdec_train.heads.recipe import HeadRecipe

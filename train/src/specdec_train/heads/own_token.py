@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-from specdec.runner import input_embedding
+from specdec.models import input_embedding
 from specdec_plugin_eagle import Eagle3Head
 from specdec_train.heads.weights import weight_of
 

@@ -10,7 +10,7 @@ from specdec import registry
 from specdec.errors import ModelError
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.layer_states import LayerStates
-from specdec.runner.spread import places
+from specdec.models.spread import places
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

@@ -1,0 +1,6 @@
+"""What the engine must know of a `transformers` model: its parts, the devices they are on, layers that keep states."""
+
+from specdec.models.parts import decoder_layers, input_embedding, output_head
+from specdec.models.states import keeps_states
+
+__all__ = ["decoder_layers", "input_embedding", "keeps_states", "output_head"]
