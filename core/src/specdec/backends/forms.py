@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache
 
 import torch
 
@@ -43,13 +43,27 @@ def choose_forms(
     """
     forms: list[Form] = [own]
     reasons: list[str] = []
-    reference = _Reference(runner, own.forward, wide, batch, features)
+
+    @cache
+    def references() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        return _compared(own.forward(batch, features)), _compared(wide(batch, features))
+
+    def disagreement(form: Form) -> str | None:
+        """Return how a form's outputs differ from those in wider arithmetic, where the own forward's error is the measure.
+
+        A module that deviates from a form's structure in a way that its parts do not show (scaled residuals, for example)
+        thus falls back to its own forward.
+        """
+        outputs, (theirs, exact) = _compared(form.forward(batch, features)), references()
+        shapes = [[tuple(output.shape) for output in one] for one in (outputs, theirs)]
+        if shapes[0] != shapes[1]:
+            return f"its outputs have shapes {shapes[0]}, the model's own {shapes[1]}"
+        found = agreement(outputs, theirs, exact, runner.dtype)
+        runner.rounding = found.own_error
+        return None if found.holds else f"its outputs are {found}"
+
     for backend in reversed(registry.backends()):
-        form = tried(
-            backend,
-            lambda asked: asked.form(runner, stage, forms[0]),
-            lambda offered: reference.disagreement(_compared(offered.forward(batch, features))),
-        )
+        form = tried(backend, lambda asked: asked.form(runner, stage, forms[0]), disagreement)
         if not isinstance(form, Declined):
             forms.insert(0, form)
         elif not form.is_elsewhere:
@@ -86,33 +100,6 @@ def _check_invariance(runner: Runner, forms: list[Form], name: str, why: str) ->
             f"{name}deterministic=True needs a form whose rows keep their bits in any pass, and there is none ({why}): leave "
             "deterministic out"
         )
-
-
-class _Reference:
-    """A short pass in wider arithmetic, where the own forward's error is the measure of every form's.
-
-    A module that deviates from a form's structure in a way that its parts do not show (scaled residuals, for example) thus
-    falls back to its own forward.
-    """
-
-    def __init__(
-        self, runner: Runner, own: Pass, wide: Pass, batch: PackedBatch, features: torch.Tensor | None
-    ) -> None:
-        self._runner, self._own, self._wide, self._given = runner, own, wide, (batch, features)
-
-    def disagreement(self, outputs: list[torch.Tensor]) -> str | None:
-        """Return how a form's outputs differ from the reference, None if they do not; sets the runner's `rounding`."""
-        own, wide = self._outputs
-        shapes = [[tuple(output.shape) for output in one] for one in (outputs, own)]
-        if shapes[0] != shapes[1]:
-            return f"its outputs have shapes {shapes[0]}, the model's own {shapes[1]}"
-        found = agreement(outputs, own, wide, self._runner.dtype)
-        self._runner.rounding = found.own_error
-        return None if found.holds else f"its outputs are {found}"
-
-    @cached_property
-    def _outputs(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        return _compared(self._own(*self._given)), _compared(self._wide(*self._given))
 
 
 def _compared(output: ForwardOutput) -> list[torch.Tensor]:

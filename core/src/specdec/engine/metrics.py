@@ -89,39 +89,25 @@ class DraftCounts:
             positions[position] += 1
 
 
-@dataclass
 class EngineMetrics(DraftCounts):
     """Counters of the engine. Names are exported as vLLM's where it has them, else with `specdec:`."""
 
-    num_steps: int = 0
-    num_emitted_tokens: int = 0
-    num_preemptions: int = 0
-    by_proposer: defaultdict[str, DraftCounts] = field(default_factory=lambda: defaultdict(DraftCounts))
-    proposer_errors: int = 0
-    proposer_nodes_cut: int = 0
-    proposer_overruns: int = 0
-    proposer_pauses: int = 0
-    prefix_tokens_rerun: int = 0
-    """Tokens of cached prefixes that the target computed again because the proposer did not hold them."""
-    requests_without_states: int = 0
-    """Requests that get no further drafts because their states are gone."""
-    steps_without_drafts: int = 0
-    """Steps in which `adaptive` allowed no draft."""
-    steps_with_shorter_drafts: int = 0
-    """Steps in which it allowed fewer than k nodes."""
-    observer_errors: int = 0
-    schedule_s: float = 0.0
-    propose_s: float = 0.0
-    score_s: float = 0.0
-    verify_s: float = 0.0
-    commit_s: float = 0.0
-    inter_token_latency: Histogram = field(
-        default_factory=lambda: Histogram("vllm:inter_token_latency_seconds")
-    )
-    """Times between two steps that added tokens to the same sample."""
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        self.num_steps = self.num_emitted_tokens = self.num_preemptions = self.observer_errors = 0
+        self.by_proposer: defaultdict[str, DraftCounts] = defaultdict(DraftCounts)
+        self.proposer_errors = self.proposer_nodes_cut = self.proposer_overruns = self.proposer_pauses = 0
+        self.prefix_tokens_rerun = 0
+        """Tokens of cached prefixes that the target computed again because the proposer did not hold them."""
+        self.requests_without_states = 0
+        """Requests that get no further drafts because their states are gone."""
+        self.steps_without_drafts = 0
+        """Steps in which `adaptive` allowed no draft."""
+        self.steps_with_shorter_drafts = 0
+        """Steps in which it allowed fewer than k nodes."""
+        self.schedule_s = self.propose_s = self.score_s = self.verify_s = self.commit_s = 0.0
+        self.inter_token_latency = Histogram("vllm:inter_token_latency_seconds")
+        """Times between two steps that added tokens to the same sample."""
 
     def count_step(self, stats: StepStats) -> None:
         """Add one step."""

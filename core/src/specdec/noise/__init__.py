@@ -6,8 +6,8 @@ draw with the same numbers and may compute only those that can matter. `node_wor
 draw serves two decisions.
 """
 
-from specdec.noise.choice import row_operations
 from specdec.noise.keys import SEED_BITS, Stream, node_word, signed
 from specdec.noise.philox import exponentials, uniforms
+from specdec.noise.torch_rows import row_operations
 
 __all__ = ["SEED_BITS", "Stream", "exponentials", "node_word", "row_operations", "signed", "uniforms"]

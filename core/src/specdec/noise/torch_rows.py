@@ -1,11 +1,26 @@
-"""Operations on rows of logits with torch, on any device."""
+"""Operations on rows of logits: with torch, on any device, where no backend does them faster."""
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
+from specdec import registry
+from specdec.backends.row_operations import choose_row_operations
+from specdec.interfaces.backend import Backend
 from specdec.interfaces.row_operations import Int64s, RowOperations
 from specdec.noise.philox import exponentials, uniforms
+
+
+def row_operations(device: torch.device) -> RowOperations:
+    """Return the operations for tensors on a device, a backend's or torch's; chosen once for each set of backends."""
+    return _chosen(device, registry.backends())
+
+
+@cache
+def _chosen(device: torch.device, backends: tuple[Backend, ...]) -> RowOperations:
+    return choose_row_operations(device, TorchRows(device))
 
 
 class TorchRows(RowOperations):

@@ -49,11 +49,10 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
     slots: list[Int64s] = []
     logits_rows: list[int] = []
     prompt_rows: list[int] = []
-    step = PackedStep(None, [], [], 0, [])  # type: ignore[arg-type]  # the batch is set last
-    row = 0
+    row, row_starts, first_rows, blocks = 0, list[int](), list[int](), list[RowBlock]()
     for index, (sequence, chunk) in enumerate(zip(batch.sequences, batch.chunks, strict=True)):
         if chunk == 0:
-            step.first_rows.append(-1)
+            first_rows.append(-1)
             continue
         decoding = row_of_decoding.get(index)
         nodes = () if decoding is None else rows[decoding]
@@ -74,11 +73,11 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
             offsets = _plant(segment, chunk, all_parents[decoding])
         positions.append(offsets)
         segments.append(segment)
-        step.first_rows.append(row)
+        first_rows.append(row)
         if decoding is not None:
-            step.row_starts.append(len(logits_rows))
+            row_starts.append(len(logits_rows))
             parents = None if all_parents is None else all_parents[decoding]
-            step.blocks.append(
+            blocks.append(
                 RowBlock(
                     sequence.params,
                     nodes,
@@ -90,12 +89,11 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
             )
             logits_rows.extend(range(row + chunk - 1, row + count))
         row += count
-    step.num_prompt_rows = len(prompt_rows)
     has_all = len(logits_rows) == row and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     host = HostRows(np.concatenate(tokens), np.concatenate(positions), np.concatenate(slots), wanted)
-    step.batch = PackedBatch.of_rows(host, segments, device, unread, draft.along)
-    return step
+    packed = PackedBatch.of_rows(host, segments, device, unread, draft.along)
+    return PackedStep(packed, row_starts, blocks, len(prompt_rows), first_rows)
 
 
 def _plant(segment: Segment, chunk: int, parents: Sequence[int]) -> Int64s:
