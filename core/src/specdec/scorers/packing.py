@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,23 +17,15 @@ from specdec.samplers.paths import node_depths
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class PackedStep:
-    """A packed pass and the places of each sequence's rows in it."""
+def pack(
+    batch: ScoreBatch, draft: CheckedDraft, device: torch.device
+) -> tuple[PackedBatch, list[RowBlock], list[int]]:
+    """Pack a step: for each running sequence its chunk of committed tokens, then its draft's nodes.
 
-    batch: PackedBatch
-    row_starts: list[int]
-    """First logits row of each decoding sequence."""
-    blocks: list[RowBlock]
-    """Logits rows of each decoding sequence."""
-    num_prompt_rows: int
-    """Number of logits rows after those of the blocks, for prompt log probabilities."""
-    first_rows: list[int]
-    """First row of the pass of every sequence of the batch; -1 for those that do not run."""
-
-
-def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> PackedStep:
-    """Pack a step: for each running sequence its chunk of committed tokens, then its draft's nodes."""
+    Returns:
+        the pass; the logits rows of each decoding sequence, after which those for prompt log probabilities follow; and the
+        first row of the pass of every sequence, -1 for those that do not run.
+    """
     rows = draft.rows
     all_parents = draft.parents
     unread = draft.unread if any(map(len, rows)) else None
@@ -49,7 +40,7 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
     slots: list[Int64s] = []
     logits_rows: list[int] = []
     prompt_rows: list[int] = []
-    row, row_starts, first_rows, blocks = 0, list[int](), list[int](), list[RowBlock]()
+    row, first_rows, blocks = 0, list[int](), list[RowBlock]()
     for index, (sequence, chunk) in enumerate(zip(batch.sequences, batch.chunks, strict=True)):
         if chunk == 0:
             first_rows.append(-1)
@@ -75,7 +66,6 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
         segments.append(segment)
         first_rows.append(row)
         if decoding is not None:
-            row_starts.append(len(logits_rows))
             parents = None if all_parents is None else all_parents[decoding]
             blocks.append(
                 RowBlock(
@@ -92,8 +82,7 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
     has_all = len(logits_rows) == row and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     host = HostRows(np.concatenate(tokens), np.concatenate(positions), np.concatenate(slots), wanted)
-    packed = PackedBatch.of_rows(host, segments, device, unread, draft.along)
-    return PackedStep(packed, row_starts, blocks, len(prompt_rows), first_rows)
+    return PackedBatch.of_rows(host, segments, device, unread, draft.along), blocks, first_rows
 
 
 def _plant(segment: Segment, chunk: int, parents: Sequence[int]) -> Int64s:

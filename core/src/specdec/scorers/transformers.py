@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -156,17 +157,17 @@ class TransformersScorer(Scorer):
 
     def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         """Run the pass of one step."""
-        packed = pack(batch, draft, self.runner.device)
-        output = self.runner.forward(packed.batch)
+        packed, blocks, first_rows = pack(batch, draft, self.runner.device)
+        output = self.runner.forward(packed)
         if self.on_pass is not None:
-            self.on_pass(partial(self.runner.forward, packed.batch))
-        num_rows = len(output.logits) - packed.num_prompt_rows
+            self.on_pass(partial(self.runner.forward, packed))
+        *row_starts, num_rows = accumulate((len(block.nodes) + 1 for block in blocks), initial=0)
         return Scores(
-            logits=p_logits(output.logits[:num_rows], packed.blocks),
-            row_starts=packed.row_starts,
+            logits=p_logits(output.logits[:num_rows], blocks),
+            row_starts=row_starts,
             raw_logits=output.logits[:num_rows],
-            first_rows=packed.first_rows,
-            prompt_logits=output.logits[num_rows:] if packed.num_prompt_rows else None,
+            first_rows=first_rows,
+            prompt_logits=output.logits[num_rows:] if len(output.logits) > num_rows else None,
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,
         )
