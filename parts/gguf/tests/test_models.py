@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, GgufConfig
 import specdec_zoo
 from specdec import LLM, ConfigError, ModelError, SamplingParams
 from specdec.config import TargetFacts, parse_speculative_config
+from specdec.folders import compiled_folder
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 PROMPT = {"prompt_token_ids": [5, 9, 40, 41, 42, 9, 40]}
@@ -19,6 +20,8 @@ PROMPT = {"prompt_token_ids": [5, 9, 40, 41, 42, 9, 40]}
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for dequantised models; compiled code is kept where it was."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(compiled_folder()))
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
