@@ -15,7 +15,7 @@ from specdec_testing.support.rows import Row
 from specdec_testing.support.target import MAX_BATCH
 from specdec_testing.support.verdicts import broken, not_applicable
 
-_LENGTHS = (12, 40, 64)
+_LENGTHS = (4, 12, 40, 64)
 """Text lengths to draft after; the first one that gives drawn tokens is used, because shorter texts are faster."""
 
 
