@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -213,10 +214,11 @@ def test_text_is_tokenized_and_bad_predictions_are_refused(subject) -> None:
 def test_a_text_longer_than_any_output_is_cut_before_it_is_tokenized(subject) -> None:
     llm = make_llm(subject.model, tokenizer=letter_tokenizer())
     said = llm.generate([subject.prompts[0]], greedy(32))[0].outputs[0].text
+    begun = process_time()
     output = llm.generate([subject.prompts[0]], greedy(32, prediction=said + "ab" * 1_000_000))[0]
+    assert process_time() - begun < 5
     assert output.outputs[0].text == said
     assert output.metrics.num_accepted_prediction_tokens >= 16
-    assert output.metrics.total_time < 5
 
 
 def test_without_the_package_a_prediction_names_it_and_forced_tokens_are_not_drafted(site, subject) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import gguf
 import pytest
@@ -68,10 +68,10 @@ def test_what_does_not_fit_is_refused_at_once(
     content, reason = REFUSED[kind]
     file = tmp_path / "m.gguf"
     file.write_bytes(content)
-    started = perf_counter()
+    started = process_time()
     with pytest.raises(ModelError) as caught:
         read(file)
-    assert perf_counter() - started < 5
+    assert process_time() - started < 5
     assert str(caught.value).startswith(f"{file} is not a GGUF file, or is damaged (")
     assert reason in str(caught.value)
     assert str(caught.value).endswith("): fetch it again")
