@@ -8,6 +8,7 @@ import torch
 
 from specdec_kernels import AttendedRows
 from specdec_kernels.cpu.loops.attention import attend, scratch_size
+from specdec_kernels.cpu.loops.heads import head_functions
 from specdec_kernels.cpu.loops.memory import floats
 
 HEADS, KV_HEADS, DIM = 6, 3, 20
@@ -15,6 +16,16 @@ WINDOW, FIRST = 37, 4
 CHAIN = np.empty((0, 0), np.bool_)
 TREE = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 1, 0, 1, 1]], np.bool_)
 """Three rows behind two branches: one behind the first, two behind the second."""
+
+
+def attended(query, keys, values, segments, visible) -> np.ndarray:
+    """Return the compiled attention `[T, H, D]` of queries to cache rows."""
+    out = np.full(query.shape, np.nan, np.float32)
+    attend(
+        query.numpy(), keys.ctypes.data, values.ctypes.data, *keys.shape[:2], *head_functions(keys.dtype), segments, visible,
+        WINDOW, FIRST, np.float32(0.3), np.float32(0.0), floats(scratch_size(segments, HEADS, KV_HEADS)), out,
+    )  # fmt: skip
+    return out
 
 
 def expected(query, keys, values, slot: int, seen: torch.Tensor) -> torch.Tensor:
@@ -39,11 +50,7 @@ def test_rows_attend_to_the_first_and_the_newest(befores, is_half) -> None:
         [[i * count, count, starts[i], before, -1] for i, before in enumerate(befores)], np.int64
     ).T.copy()
     stored = [(rows.view(torch.uint16) if is_half else rows).numpy() for rows in (keys, values)]
-    out = np.full(query.shape, np.nan, np.float32)
-    scratch = floats(scratch_size(segments, HEADS, KV_HEADS))
-    attend(
-        query.numpy(), *stored, segments, CHAIN, WINDOW, FIRST, np.float32(0.3), np.float32(0.0), scratch, out
-    )
+    out = attended(query, *stored, segments, CHAIN)
     for index, before in enumerate(befores):
         for row in range(count):
             place = torch.arange(before + row + 1)
@@ -60,12 +67,7 @@ def test_a_path_of_a_tree_is_as_long_as_its_tokens() -> None:
     keys, values = (torch.randn(before + count + 20, KV_HEADS, DIM) for _ in range(2))
     query = torch.randn(count, HEADS, DIM)
     segments = np.array([[0], [count], [0], [before], [2]], np.int64)
-    out = np.full(query.shape, np.nan, np.float32)
-    scratch = floats(scratch_size(segments, HEADS, KV_HEADS))
-    rows = keys.numpy(), values.numpy()
-    attend(
-        query.numpy(), *rows, segments, TREE, WINDOW, FIRST, np.float32(0.3), np.float32(0.0), scratch, out
-    )
+    out = attended(query, keys.numpy(), values.numpy(), segments, TREE)
     for row, sees in enumerate(TREE):
         path = [*range(before - 2), *(before - 2 + np.flatnonzero(sees))]
         seen = torch.tensor(path[:FIRST] + path[-WINDOW:])

@@ -16,6 +16,7 @@ from specdec_kernels.cpu.loops.attention import NO_WINDOW
 from specdec_kernels.cpu.loops.cached import attender
 from specdec_kernels.cpu.loops.forward import run_pass
 from specdec_kernels.cpu.loops.frame import Column, Factor, Number, Part, Tables
+from specdec_kernels.cpu.loops.heads import head_functions
 from specdec_kernels.cpu.loops.product import Weights, widened
 from specdec_kernels.cpu.loops.quantized import Packed
 from specdec_kernels.cpu.loops.segments import SegmentArrays
@@ -209,6 +210,7 @@ class CompiledStack:
                 keys, values = stored_rows(cache, layer.parts.index)
                 row[Column.KEYS], row[Column.VALUES] = keys.ctypes.data, values.ctypes.data
             self.tables.frame[Part.ATTEND] = attender(keys)
+            self.tables.frame[[Part.SCORE, Part.BLEND]] = head_functions(keys.dtype)
             self._cache = cache
         if rotary is not self._rotary:
             for row, factors in zip(self.tables.layers, rotary, strict=True):

@@ -6,19 +6,16 @@ the hand-written loops, whose fixed order makes a row's result batch-invariant.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from numba import prange
 
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_kernels.cpu.loops.blend import row_blends
+from specdec_kernels.cpu.loops.heads import blend_head, head_functions, keys_of, score_head
 from specdec_kernels.cpu.loops.memory import floats
-from specdec_kernels.cpu.loops.scores import as_multiplied, score_keys
 from specdec_kernels.cpu.loops.segments import SegmentArrays
-from specdec_kernels.cpu.loops.softmax import CHUNK, cap_scores, close_up, spread, weigh
+from specdec_kernels.cpu.loops.softmax import CHUNK
 from specdec_kernels.cpu.stored import Stored
 
 Floats = npt.NDArray[np.float32]
@@ -38,8 +35,12 @@ there, each head is one thread's work."""
 @njit(parallel=True, nogil=True, cache=True, error_model="numpy")
 def attend(
     query: Floats,
-    keys: Stored,
-    values: Stored,
+    keys: int,
+    values: int,
+    num_slots: int,
+    num_kv_heads: int,
+    score: int,
+    blend: int,
     segments: Ints,
     visible: npt.NDArray[np.bool_],
     window: int,
@@ -56,8 +57,12 @@ def attend(
 
     Args:
         query: `[T, H, Dk]`.
-        keys: `[num_slots, Hkv, Dk]`, float32 or the bits of bfloat16.
-        values: `[num_slots, Hkv, Dv]`, likewise.
+        keys: address of the layer's keys `[num_slots, Hkv, Dk]`, float32 or the bits of bfloat16.
+        values: address of its values `[num_slots, Hkv, Dv]`, likewise.
+        num_slots: slots of the cache.
+        num_kv_heads: Hkv.
+        score: address of the function for such keys; see `head_functions`, like the next one.
+        blend: address of the function for such values.
         segments: `[5, S]`, see `SegmentArrays`.
         visible: see `SegmentArrays`.
         window: number of positions that a row sees, itself included, or `NO_WINDOW`.
@@ -67,12 +72,13 @@ def attend(
         scratch: see `scratch_size`.
         out: `[T, H, Dv]`, written.
     """
-    num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
+    num_segments, value_dim = segments.shape[1], out.shape[2]
     group = query.shape[1] // num_kv_heads
     if _is_together(segments, query.shape[1], num_kv_heads):
         _attend_together(
-            query, keys, values, segments, visible, window, num_first, scaling, softcap, scratch, out
-        )
+            query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
+            softcap, scratch, out,
+        )  # fmt: skip
         return
     is_by_heads = _is_by_heads(segments)
     for unit in prange(num_segments * num_kv_heads):
@@ -80,59 +86,54 @@ def attend(
             segment, head = unit % num_segments, unit // num_segments
         else:
             segment, head = unit // num_kv_heads, unit % num_kv_heads
-        length = _keys_of(segments[:, segment], window, num_first)[2]
+        length = keys_of(segments[:, segment], window, num_first)[2]
         num_queries = segments[1, segment] * group
         width = (length + CHUNK - 1) // CHUNK * CHUNK
-        scores = floats(num_queries * width).reshape(num_queries, width)
-        queries = _queries(query, keys, segments[:, segment], head, scaling)
-        _score(queries, keys, values, segments[:, segment], window, num_first, head, 0, length, scores)
-        _blend(
-            scores,
-            values,
-            segments[:, segment],
-            visible,
-            window,
-            num_first,
-            softcap,
-            head,
-            (0, num_queries),
-            out,
-        )
+        scores = floats(num_queries * width)
+        score_head(score, (
+            query, keys, num_slots, num_kv_heads, values, value_dim, segments, segment, head, window, num_first, 0,
+            length, scaling, scores, 0, width,
+        ))  # fmt: skip
+        blend_head(blend, (
+            scores, 0, width, 0, num_queries, values, num_slots, num_kv_heads, segments, segment, head, window,
+            num_first, visible, softcap, out,
+        ))  # fmt: skip
 
 
 @njit(parallel=True, nogil=True, error_model="numpy")
 def _attend_together(
-    query: Floats, keys: Stored, values: Stored, segments: Ints, visible: npt.NDArray[np.bool_], window: int,
-    num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats, out: Floats,
+    query: Floats, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
+    visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
+    out: Floats,
 ) -> None:  # fmt: skip
     """Attend with several threads per head: each thread first takes a part of the keys, then a part of the rows."""
-    num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
+    num_segments, value_dim = segments.shape[1], out.shape[2]
     group = query.shape[1] // num_kv_heads
     num_parts = max(2, _FEW_HEADS // (num_segments * num_kv_heads))
     most, width = _largest(segments)
-    scores = scratch[: num_segments * num_kv_heads * most * group * width]
-    scores = scores.reshape(num_segments, num_kv_heads, most * group, width)
+    size = most * group * width
     for unit in prange(num_segments * num_kv_heads * num_parts):
         part, rest = unit % num_parts, unit // num_parts
         head, segment = rest % num_kv_heads, rest // num_kv_heads
-        length = _keys_of(segments[:, segment], window, num_first)[2]
+        length = keys_of(segments[:, segment], window, num_first)[2]
         num_chunks = (length + CHUNK - 1) // CHUNK
         start = part * num_chunks // num_parts * CHUNK
         end = min(length, (part + 1) * num_chunks // num_parts * CHUNK)
         if start < end:
-            queries = _queries(query, keys, segments[:, segment], head, scaling)
-            own = scores[segment, head, : queries.shape[0]]
-            _score(queries, keys, values, segments[:, segment], window, num_first, head, start, end, own)
+            score_head(score, (
+                query, keys, num_slots, num_kv_heads, values, value_dim, segments, segment, head, window, num_first,
+                start, end, scaling, scratch, rest * size, width,
+            ))  # fmt: skip
     for unit in prange(num_segments * num_kv_heads * num_parts):
         part, rest = unit % num_parts, unit // num_parts
         head, segment = rest % num_kv_heads, rest // num_kv_heads
         num_queries = segments[1, segment] * group
-        length = _keys_of(segments[:, segment], window, num_first)[2]
-        rows = part * num_queries // num_parts, (part + 1) * num_queries // num_parts
-        if rows[0] < rows[1]:
-            used = (length + CHUNK - 1) // CHUNK * CHUNK
-            own = scores[segment, head, rows[0] : rows[1], :used]
-            _blend(own, values, segments[:, segment], visible, window, num_first, softcap, head, rows, out)
+        begin, end = part * num_queries // num_parts, (part + 1) * num_queries // num_parts
+        if begin < end:
+            blend_head(blend, (
+                scratch, rest * size, width, begin, end, values, num_slots, num_kv_heads, segments, segment,
+                head, window, num_first, visible, softcap, out,
+            ))  # fmt: skip
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -165,86 +166,6 @@ def _largest(segments: Ints) -> tuple[int, int]:
 
 
 @njit(inline="always")
-def _keys_of(segment: Ints, window: int, num_first: int) -> tuple[int, int, int]:
-    """Return which positions of a segment are read, and how many keys these are.
-
-    They are those from the first number on, a multiple of `CHUNK`, and before them as many as the second says from position 0
-    on: `CHUNK` or none.
-    """
-    common = segment[3] - max(segment[4], 0)
-    first = max(0, common - window + 1) // CHUNK * CHUNK
-    ahead = CHUNK if num_first and first else 0
-    return first, ahead, segment[3] + segment[1] - first + ahead
-
-
-@njit(nogil=True, error_model="numpy")
-def _score(
-    queries: Any, keys: Stored, values: Stored, segment: Ints, window: int, num_first: int, head: int, start: int, end: int,
-    scores: Floats,
-) -> None:  # fmt: skip
-    """Write the scores of a segment's keys `start` to `end`, of those that `_keys_of` counts, to `scores [n, W]`."""
-    first, ahead, _ = _keys_of(segment, window, num_first)
-    if start < ahead:
-        score_keys(queries, keys, values, segment[2], head, ahead, scores)
-        start = ahead
-    if start < end:
-        slot = segment[2] + first + start - ahead
-        score_keys(queries, keys, values, slot, head, end - start, scores[:, start:])
-
-
-@njit(nogil=True, error_model="numpy")
-def _queries(query: Floats, keys: Stored, segment: Ints, head: int, scaling: np.float32) -> Any:
-    """Return a segment's scaled queries of one key-value head, row by row, in the form of `as_multiplied`."""
-    group = query.shape[1] // keys.shape[1]
-    scaled = np.empty((segment[1] * group, query.shape[2]), np.float32)
-    for r in range(scaled.shape[0]):
-        for d in range(scaled.shape[1]):
-            scaled[r, d] = query[segment[0] + r // group, head * group + r % group, d] * scaling
-    return as_multiplied(scaled, keys)
-
-
-@njit(nogil=True, error_model="numpy")
-def _blend(
-    scores: Floats, values: Stored, segment: Ints, visible: npt.NDArray[np.bool_], window: int, num_first: int,
-    softcap: np.float32, head: int, rows: tuple[int, int], out: Floats,
-) -> None:  # fmt: skip
-    """Write the attention output of some of a segment's queries of one key-value head.
-
-    Args:
-        scores: `[n, W]` of these queries, overwritten; W a multiple of `CHUNK`.
-        rows: index of the first of these queries, and of the one after the last.
-        out: `[T, H, Dv]`.
-    """
-    group = out.shape[1] // values.shape[1]
-    row, count, before, branched = segment[0], segment[1], segment[3], segment[4]
-    first, ahead, length = _keys_of(segment, window, num_first)
-    skipped = first - ahead
-    common = before - max(branched, 0) - skipped
-    masses = np.empty(rows[1] - rows[0], np.float32)
-    for r in range(rows[1] - rows[0]):
-        local = (rows[0] + r) // group
-        if softcap > 0:
-            cap_scores(scores[r], softcap)
-        if branched >= 0:
-            seen, own = visible[row + local], scores[r, common:]
-            num_own = close_up(own, seen, branched + count)
-            masses[r] = weigh(scores[r], common + num_own, window, num_first)
-            spread(own, seen, branched + count, num_own)
-        else:
-            masses[r] = weigh(scores[r], before - skipped + local + 1, window, num_first)
-    sums = floats((rows[1] - rows[0]) * values.shape[2]).reshape(rows[1] - rows[0], values.shape[2])
-    row_blends(scores[:, ahead:], values, segment[2] + first, head, length - ahead, sums)
-    if ahead:
-        firsts = floats(sums.size).reshape(sums.shape)
-        row_blends(scores, values, segment[2], head, ahead, firsts)
-        sums += firsts
-    for r in range(rows[1] - rows[0]):
-        place = rows[0] + r
-        for d in range(values.shape[2]):
-            out[row + place // group, head * group + place % group, d] = sums[r, d] / masses[r]
-
-
-@njit(inline="always")
 def _is_by_heads(segments: Ints) -> bool:
     """Return whether threads divide the heads of every request among them, rather than the requests.
 
@@ -271,11 +192,13 @@ def compiled_attention(
 ) -> torch.Tensor:
     """Return `attend` for a query tensor `[T, H, Dk]`; `rows` are the layer's keys and values."""
     keys, values = rows
+    num_slots, num_kv_heads = keys.shape[:2]
+    score, blend = head_functions(keys.dtype)
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
     attend(
-        query.contiguous().numpy(), keys, values, segments.table, segments.visible,
-        NO_WINDOW if window is None else window, 0, np.float32(scaling), np.float32(softcap or 0.0),
-        floats(scratch_size(segments.table, query.shape[1], keys.shape[1])), out,
+        query.contiguous().numpy(), keys.ctypes.data, values.ctypes.data, num_slots, num_kv_heads, score, blend,
+        segments.table, segments.visible, NO_WINDOW if window is None else window, 0, np.float32(scaling),
+        np.float32(softcap or 0.0), floats(scratch_size(segments.table, query.shape[1], num_kv_heads)), out,
     )  # fmt: skip
     return torch.from_numpy(out)
 

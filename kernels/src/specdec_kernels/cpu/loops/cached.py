@@ -29,13 +29,13 @@ _SIGNATURE: Signature = (
         _FLOATS[1],
         types.float64,
     ),
-    *(types.int64, types.int64, types.int64, types.int64),
+    *(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
     *(types.int64[:, ::1], types.boolean[:, ::1], types.int64, types.int64, types.float32, types.float32),
     *(_FLOATS[0], _FLOATS[2], _FLOATS[2]),
 )
 store_and_attend = by_address(_SIGNATURE)
 """Calls the function at an address with the arguments of `rotate_and_store` before its cache rows, the addresses and the shape
-of the layer's keys and values, and those of `attend`."""
+of the layer's keys and values, and the remaining ones of `attend`."""
 
 
 def attender(stored: Stored) -> int:
@@ -46,39 +46,44 @@ def attender(stored: Stored) -> int:
 @njit(nogil=True, cache=True, error_model="numpy")
 def _attend_float32(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
-    epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, segments: Ints,
+    epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
     visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
     query: Floats, out: Floats,
 ) -> None:  # fmt: skip
     _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, keys, values, num_slots, num_kv_heads,
-        np.empty((0, 0, 0), np.float32), segments, visible, window, num_first, scaling, softcap, scratch, query, out,
+        np.empty((0, 0, 0), np.float32), score, blend, segments, visible, window, num_first, scaling, softcap, scratch,
+        query, out,
     )  # fmt: skip
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _attend_bfloat16(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
-    epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, segments: Ints,
+    epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
     visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
     query: Floats, out: Floats,
 ) -> None:  # fmt: skip
     _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, keys, values, num_slots, num_kv_heads,
-        np.empty((0, 0, 0), np.uint16), segments, visible, window, num_first, scaling, softcap, scratch, query, out,
+        np.empty((0, 0, 0), np.uint16), score, blend, segments, visible, window, num_first, scaling, softcap, scratch,
+        query, out,
     )  # fmt: skip
 
 
 @njit(inline="always")
 def _attend(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
-    epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, like: Any, segments: Ints,
-    visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
-    query: Floats, out: Floats,
+    epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, like: Any, score: int, blend: int,
+    segments: Ints, visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32,
+    scratch: Floats, query: Floats, out: Floats,
 ) -> None:  # fmt: skip
     shape = num_slots, num_kv_heads, query.shape[2]
     all_keys, all_values = array_at(keys, shape, like), array_at(values, shape, like)
     rotate_and_store(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, all_keys, all_values, query
     )
-    attend(query, all_keys, all_values, segments, visible, window, num_first, scaling, softcap, scratch, out)
+    attend(
+        query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling, softcap,
+        scratch, out,
+    )  # fmt: skip

@@ -50,6 +50,10 @@ class Part(IntEnum):
     """Address of the function that reads and writes the cache; see `store_and_attend`."""
     ARE_NORMS_CENTRED = 22
     """Norms over the hidden size subtract the mean first."""
+    SCORE = 23
+    """Address of the function for the scores of one head of a request; see `head_functions`."""
+    BLEND = 24
+    """The same for its output."""
 
 
 class Number(IntEnum):

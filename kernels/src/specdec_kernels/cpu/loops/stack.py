@@ -88,9 +88,9 @@ def run_layers(
             heads.reshape(num_rows, num_joined, dim), array_at(row[Column.COS], rotary_shape, x),
             array_at(row[Column.SIN], rotary_shape, x), row[Column.IS_INTERLEAVED] != 0, positions, slots,
             array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), x), head_epsilon,
-            row[Column.KEYS], row[Column.VALUES], num_slots, num_kv_heads, segments, visible, row[Column.WINDOW],
-            row[Column.NUM_FIRST], np.float32(factors[Factor.SCALING]), np.float32(factors[Factor.SOFTCAP]), scratch,
-            query, attended,
+            row[Column.KEYS], row[Column.VALUES], num_slots, num_kv_heads, frame[Part.SCORE], frame[Part.BLEND], segments,
+            visible, row[Column.WINDOW], row[Column.NUM_FIRST], np.float32(factors[Factor.SCALING]),
+            np.float32(factors[Factor.SOFTCAP]), scratch, query, attended,
         ))  # fmt: skip
         weigh(
             weigher, (attended.reshape(num_rows, num_heads * dim), row[Column.OUT], group, is_rounded, delta)
