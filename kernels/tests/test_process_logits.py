@@ -258,9 +258,9 @@ MUTANTS = {
     "takes the prompt for output": ("tl.where(counts > 0.0, tl.load(", "tl.where(is_in_prompt, tl.load("),
     "reads the bitmask from the other end": ("(ids % 32)) & 1", "(31 - ids % 32)) & 1"),
     "heats from 0": ("tl.div_rn(logits - best, divisor)", "tl.div_rn(logits, divisor)"),
-    "turns min-p round": ("heated < floor", "heated > floor"),
+    "turns min-p round": ("found < floor", "found > floor"),
     "overlooks a NaN": ("(logits != logits).to(tl.int32)", "(logits < logits).to(tl.int32)"),
-    "forgets the NaN of another tile": ("(bests != bests).to(tl.int32)", "(bests < bests).to(tl.int32)"),
+    "forgets the NaN of another tile": ("(bests != bests) | (logits", "(bests < bests) | (logits"),
     "cuts a row with a NaN": ("& (best == best)", "& (vocab_size > 0)"),
 }  # fmt: skip
 
@@ -281,6 +281,7 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
     def check_all() -> None:
         check(logits, cpu, None, penalties, bitmask, Cuts(torch.zeros(3)), config=SMALL)
         check(logits, cpu, cuts=cuts, config=SMALL)
+        check(logits, cpu, cuts=cuts._replace(top_k=None, top_p=None), config=SMALL)
         check(logits, cpu, config=SMALL)
         check(torch.linspace(-2, 2, 30)[None], cpu, cuts=Cuts(floats(1.0), None, None, floats(0.7)))
         test_equal_ids_share_the_mass_exactly(cpu)

@@ -1,4 +1,4 @@
-"""Sampling parameters as three Triton kernels: elementwise changes, temperature with min-p, and top-k and top-p.
+"""Sampling parameters as Triton kernels: one for all of them, or without top-k and top-p two that divide a row into tiles.
 
 The cuts do not sort. Scaled logits are at most 0, so the bits of their magnitude, read as integers, have the order of the
 logits. The integer at a cut is found two bits at a time, by counting ids or summing weights below three candidates.
@@ -16,6 +16,78 @@ from specdec_kernels.triton.process_logits.parameters import Bias, Cuts, Penalti
 
 WEIGHT_ONE = tl.constexpr(1099511627776.0)
 PADDING_KEY = tl.constexpr(4294967295)
+
+
+@triton.jit
+def adjusted(
+    logits_ptr: tl.tensor,
+    row_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    bias_ids_ptr: tl.tensor,
+    bias_values_ptr: tl.tensor,
+    num_biased: tl.tensor,
+    counts_ptr: tl.tensor,
+    counts_stride: tl.tensor,
+    prompt_ptr: tl.tensor,
+    prompt_stride: tl.tensor,
+    repetition_ptr: tl.tensor,
+    presence_ptr: tl.tensor,
+    frequency_ptr: tl.tensor,
+    bitmask_ptr: tl.tensor,
+    bitmask_stride: tl.tensor,
+    row: tl.tensor,
+    ids: tl.tensor,
+    HAS_PENALTIES: tl.constexpr,
+    HAS_BITMASK: tl.constexpr,
+) -> tl.tensor:
+    """Return logits of one row with bias, penalties and bitmask applied; -inf for ids outside."""
+    is_id = ids < vocab_size
+    logits = tl.load(logits_ptr + row * row_stride + ids, mask=is_id, other=-float("inf")).to(tl.float32)
+    for entry in range(num_biased):
+        biased = tl.load(bias_ids_ptr + row * num_biased + entry)
+        logits += tl.where(ids == biased, tl.load(bias_values_ptr + row * num_biased + entry), 0.0)
+    if HAS_PENALTIES:
+        counts = tl.load(counts_ptr + row * counts_stride + ids, mask=is_id, other=0).to(tl.float32)
+        is_in_prompt = tl.load(prompt_ptr + row * prompt_stride + ids, mask=is_id, other=0) != 0
+        repetition = tl.zeros_like(logits) + tl.load(repetition_ptr + row)
+        lowered = tl.where(logits > 0.0, tl.div_rn(logits, repetition), logits * repetition)
+        logits = tl.where(is_in_prompt | (counts > 0.0), lowered, logits)
+        logits -= tl.load(frequency_ptr + row) * counts
+        logits -= tl.where(counts > 0.0, tl.load(presence_ptr + row), 0.0)
+    if HAS_BITMASK:
+        words = tl.load(bitmask_ptr + row * bitmask_stride + ids // 32, mask=is_id, other=0)
+        logits = tl.where(((words >> (ids % 32)) & 1) != 0, logits, -float("inf"))
+    return logits
+
+
+@triton.jit
+def best_of(logits: tl.tensor) -> tl.tensor:
+    """Return the best of some logits; NaN if one is."""
+    best = tl.max(tl.where(logits != logits, -float("inf"), logits), 0)
+    return tl.where(tl.max((logits != logits).to(tl.int32), 0) > 0, float("nan"), best)
+
+
+@triton.jit
+def heated(
+    row_ptr: tl.tensor,
+    ids: tl.tensor,
+    vocab_size: tl.tensor,
+    best: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    min_p_ptr: tl.tensor,
+    row: tl.tensor,
+    HAS_MIN_P: tl.constexpr,
+) -> tl.tensor:
+    """Return logits of one row less its best one, divided by the temperature, after min-p."""
+    logits = tl.load(row_ptr + ids, mask=ids < vocab_size, other=-float("inf"))
+    divisor = tl.zeros_like(logits) + load_divisor(temperatures_ptr, row, tl.float32)
+    found = tl.where(logits == best, 0.0, tl.div_rn(logits - best, divisor))
+    found = tl.where(logits == -float("inf"), -float("inf"), found)
+    if HAS_MIN_P:
+        min_p = tl.load(min_p_ptr + row)
+        floor = tl.where(min_p > 0.0, tl.log(tl.where(min_p > 0.0, min_p, 1.0)), -float("inf"))
+        found = tl.where(found < floor, -float("inf"), found)
+    return found
 
 
 @triton.jit
@@ -47,26 +119,13 @@ def adjust_kernel(
     row = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
-    is_id = ids < vocab_size
-    logits = tl.load(logits_ptr + row * row_stride + ids, mask=is_id, other=-float("inf")).to(tl.float32)
-    for entry in range(num_biased):
-        biased = tl.load(bias_ids_ptr + row * num_biased + entry)
-        logits += tl.where(ids == biased, tl.load(bias_values_ptr + row * num_biased + entry), 0.0)
-    if HAS_PENALTIES:
-        counts = tl.load(counts_ptr + row * counts_stride + ids, mask=is_id, other=0).to(tl.float32)
-        is_in_prompt = tl.load(prompt_ptr + row * prompt_stride + ids, mask=is_id, other=0) != 0
-        repetition = tl.zeros_like(logits) + tl.load(repetition_ptr + row)
-        lowered = tl.where(logits > 0.0, tl.div_rn(logits, repetition), logits * repetition)
-        logits = tl.where(is_in_prompt | (counts > 0.0), lowered, logits)
-        logits -= tl.load(frequency_ptr + row) * counts
-        logits -= tl.where(counts > 0.0, tl.load(presence_ptr + row), 0.0)
-    if HAS_BITMASK:
-        words = tl.load(bitmask_ptr + row * bitmask_stride + ids // 32, mask=is_id, other=0)
-        logits = tl.where(((words >> (ids % 32)) & 1) != 0, logits, -float("inf"))
-    tl.store(out_ptr + row * out_stride + ids, logits, mask=is_id)
-    best = tl.max(tl.where(logits != logits, -float("inf"), logits), 0)
-    has_nan = tl.max((logits != logits).to(tl.int32), 0) > 0
-    tl.store(best_ptr + row * NUM_TILES + tile, tl.where(has_nan, float("nan"), best))
+    logits = adjusted(
+        logits_ptr, row_stride, vocab_size, bias_ids_ptr, bias_values_ptr, num_biased, counts_ptr, counts_stride,
+        prompt_ptr, prompt_stride, repetition_ptr, presence_ptr, frequency_ptr, bitmask_ptr, bitmask_stride,
+        row, ids, HAS_PENALTIES, HAS_BITMASK,
+    )  # fmt: skip
+    tl.store(out_ptr + row * out_stride + ids, logits, mask=ids < vocab_size)
+    tl.store(best_ptr + row * NUM_TILES + tile, best_of(logits))
 
 
 @triton.jit
@@ -75,9 +134,7 @@ def best_of_row(
 ) -> tl.tensor:
     """Return a row's best logit; NaN if it has one."""
     tiles = tl.arange(0, BLOCK_TILES)
-    bests = tl.load(best_ptr + row * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=-float("inf"))
-    best = tl.max(tl.where(bests != bests, -float("inf"), bests), 0)
-    return tl.where(tl.max((bests != bests).to(tl.int32), 0) > 0, float("nan"), best)
+    return best_of(tl.load(best_ptr + row * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=-float("inf")))
 
 
 @triton.jit
@@ -98,16 +155,9 @@ def heat_kernel(
     if tl.load(temperatures_ptr + row) > 0.0:
         best = best_of_row(best_ptr, row, NUM_TILES, BLOCK_TILES)
         ids = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
-        is_id = ids < vocab_size
-        logits = tl.load(out_ptr + row * out_stride + ids, mask=is_id, other=-float("inf"))
-        divisor = tl.zeros_like(logits) + load_divisor(temperatures_ptr, row, tl.float32)
-        heated = tl.where(logits == best, 0.0, tl.div_rn(logits - best, divisor))
-        heated = tl.where(logits == -float("inf"), -float("inf"), heated)
-        if HAS_MIN_P:
-            min_p = tl.load(min_p_ptr + row)
-            floor = tl.where(min_p > 0.0, tl.log(tl.where(min_p > 0.0, min_p, 1.0)), -float("inf"))
-            heated = tl.where(heated < floor, -float("inf"), heated)
-        tl.store(out_ptr + row * out_stride + ids, heated, mask=is_id)
+        row_ptr = out_ptr + row * out_stride
+        found = heated(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, HAS_MIN_P)
+        tl.store(row_ptr + ids, found, mask=ids < vocab_size)
 
 
 @triton.jit
@@ -173,24 +223,61 @@ def find_key(
 
 @triton.jit
 def cut_kernel(
+    logits_ptr: tl.tensor,
+    row_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    bias_ids_ptr: tl.tensor,
+    bias_values_ptr: tl.tensor,
+    num_biased: tl.tensor,
+    counts_ptr: tl.tensor,
+    counts_stride: tl.tensor,
+    prompt_ptr: tl.tensor,
+    prompt_stride: tl.tensor,
+    repetition_ptr: tl.tensor,
+    presence_ptr: tl.tensor,
+    frequency_ptr: tl.tensor,
+    bitmask_ptr: tl.tensor,
+    bitmask_stride: tl.tensor,
     out_ptr: tl.tensor,
     out_stride: tl.tensor,
-    vocab_size: tl.tensor,
-    best_ptr: tl.tensor,
     temperatures_ptr: tl.tensor,
+    min_p_ptr: tl.tensor,
     top_k_ptr: tl.tensor,
     top_p_ptr: tl.tensor,
+    HAS_PENALTIES: tl.constexpr,
+    HAS_BITMASK: tl.constexpr,
+    HAS_MIN_P: tl.constexpr,
     HAS_TOP_K: tl.constexpr,
     HAS_TOP_P: tl.constexpr,
-    NUM_TILES: tl.constexpr,
-    BLOCK_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Cut one row by top-k, then by top-p; in place. A row that has a NaN is left as it is."""
+    """Do all of it for one row: what comes first, then cut it by top-k, then by top-p. A row that has a NaN is not cut.
+
+    What one pass over the row writes other threads read in the next one, hence the barriers.
+    """
     row = tl.program_id(0).to(tl.int64)
     row_ptr = out_ptr + row * out_stride
-    best = best_of_row(best_ptr, row, NUM_TILES, BLOCK_TILES)
-    is_heated = (tl.load(temperatures_ptr + row) > 0.0) & (best == best)
+    bests = tl.full((BLOCK_V,), -float("inf"), tl.float32)
+    for start in range(0, vocab_size, BLOCK_V):
+        ids = start + tl.arange(0, BLOCK_V)
+        logits = adjusted(
+            logits_ptr, row_stride, vocab_size, bias_ids_ptr, bias_values_ptr, num_biased, counts_ptr, counts_stride,
+            prompt_ptr, prompt_stride, repetition_ptr, presence_ptr, frequency_ptr, bitmask_ptr, bitmask_stride,
+            row, ids, HAS_PENALTIES, HAS_BITMASK,
+        )  # fmt: skip
+        tl.store(row_ptr + ids, logits, mask=ids < vocab_size)
+        is_kept = (bests != bests) | (logits <= bests)  # a NaN stays, and one that comes is taken
+        bests = tl.where(is_kept, bests, logits)
+    best = best_of(bests)
+    is_heated = tl.load(temperatures_ptr + row) > 0.0
+    if is_heated:
+        tl.debug_barrier()
+        for start in range(0, vocab_size, BLOCK_V):
+            ids = start + tl.arange(0, BLOCK_V)
+            found = heated(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, HAS_MIN_P)
+            tl.store(row_ptr + ids, found, mask=ids < vocab_size)
+        tl.debug_barrier()
+    is_heated = is_heated & (best == best)
     top_k = tl.full((), 0, tl.int64)
     if HAS_TOP_K:
         top_k = tl.load(top_k_ptr + row).to(tl.int64)
@@ -244,7 +331,7 @@ def process_logits_triton(
     counts, is_in_prompt, *amounts = (best, best, best, best, best) if penalties is None else penalties
     prompt = is_in_prompt if penalties is None else is_in_prompt.view(torch.uint8)
     words = best if bitmask is None else bitmask
-    adjust_kernel[(num_rows, num_tiles)](
+    given = (
         logits,
         logits.stride(0),
         vocab_size,
@@ -260,14 +347,26 @@ def process_logits_triton(
         words.stride(0),
         out,
         out.stride(0),
-        best,
-        HAS_PENALTIES=penalties is not None,
-        HAS_BITMASK=bitmask is not None,
-        NUM_TILES=num_tiles,
-        BLOCK_V=config.block_v,
-        num_warps=config.num_warps,
-        enable_fp_fusion=False,
     )
+    kinds = {"HAS_PENALTIES": penalties is not None, "HAS_BITMASK": bitmask is not None}
+    if cuts is not None and not (cuts.top_k is None and cuts.top_p is None):
+        cut_kernel[(num_rows,)](
+            *given,
+            cuts.temperatures,
+            best if cuts.min_p is None else cuts.min_p,
+            best if cuts.top_k is None else cuts.top_k,
+            best if cuts.top_p is None else cuts.top_p,
+            **kinds,
+            HAS_MIN_P=cuts.min_p is not None,
+            HAS_TOP_K=cuts.top_k is not None,
+            HAS_TOP_P=cuts.top_p is not None,
+            BLOCK_V=config.cut_block_v,
+            num_warps=config.cut_num_warps,
+            enable_fp_fusion=False,
+        )
+        return
+    tiles = {"NUM_TILES": num_tiles, "BLOCK_V": config.block_v, "num_warps": config.num_warps}
+    adjust_kernel[(num_rows, num_tiles)](*given, best, **kinds, **tiles, enable_fp_fusion=False)
     if cuts is None:
         return
     heat_kernel[(num_rows, num_tiles)](
@@ -278,26 +377,7 @@ def process_logits_triton(
         cuts.temperatures,
         best if cuts.min_p is None else cuts.min_p,
         HAS_MIN_P=cuts.min_p is not None,
-        NUM_TILES=num_tiles,
         BLOCK_TILES=triton.next_power_of_2(num_tiles),
-        BLOCK_V=config.block_v,
-        num_warps=config.num_warps,
+        **tiles,
         enable_fp_fusion=False,
-    )
-    if cuts.top_k is None and cuts.top_p is None:
-        return
-    cut_kernel[(num_rows,)](
-        out,
-        out.stride(0),
-        vocab_size,
-        best,
-        cuts.temperatures,
-        best if cuts.top_k is None else cuts.top_k,
-        best if cuts.top_p is None else cuts.top_p,
-        HAS_TOP_K=cuts.top_k is not None,
-        HAS_TOP_P=cuts.top_p is not None,
-        NUM_TILES=num_tiles,
-        BLOCK_TILES=triton.next_power_of_2(num_tiles),
-        BLOCK_V=config.cut_block_v,
-        num_warps=config.cut_num_warps,
     )
