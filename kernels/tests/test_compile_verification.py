@@ -126,8 +126,21 @@ def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
         given = (Bias(longs(2, 1), torch.ones(2, 1)), penalties, longs(2, VOCAB_SIZE // 32).int())
     cuts = Cuts(ones, ones, longs(2), ones) if dtype is not torch.float64 else Cuts(ones, None, None, ones)
     out = torch.empty(2, VOCAB_SIZE)
-    kernel.process_logits_triton(logits, *given, cuts, out, heuristic(VOCAB_SIZE))
+    for each in (cuts, cuts._replace(top_k=None, top_p=None)):
+        kernel.process_logits_triton(logits, *given, each, out, heuristic(VOCAB_SIZE))
     assert set(compiled) == {"adjust_kernel", "heat_kernel", "cut_kernel"}
+
+
+@pytest.mark.parametrize(("dtype", "is_tree"), [(torch.bfloat16, False), (torch.float32, True)], ids=str)
+def test_list_logprobs(dtype: torch.dtype, is_tree: bool, compile_launches) -> None:
+    from specdec_kernels.triton.list_logprobs import kernel
+    from specdec_kernels.triton.list_logprobs.config import heuristic
+
+    compiled = compile_launches(kernel)
+    nodes, out = longs(2, 3) if is_tree else None, torch.empty(2, 4, 12, dtype=torch.float64)
+    given = torch.zeros(8, VOCAB_SIZE, dtype=dtype), longs(2), nodes, longs(2, 4), longs(2), 5
+    kernel.list_logprobs_triton(*given, out, heuristic(VOCAB_SIZE))
+    assert set(compiled) == {"list_logprobs_kernel"}
 
 
 @pytest.mark.parametrize("path_len", [0, 7])

@@ -16,6 +16,7 @@ from specdec_kernels.triton import (
     Texts,
     gumbel_noise,
     gumbel_sample,
+    list_logprobs,
     penalise,
     process_logits,
     uniforms,
@@ -80,6 +81,17 @@ def make_process_logits(sizes: Sizes) -> Problem:
     return Problem(call, num_bytes(logits) + logits.numel() * 4, tolerance=_LOG_BITS)
 
 
+def make_list_logprobs(sizes: Sizes) -> Problem:
+    """The token of every row and the five most probable ones."""
+    logits = sizes.randn(sizes.num_rows, sizes.shape.vocab_size)
+    rows = torch.arange(sizes.num_rows, device=sizes.device)
+
+    def call() -> Sequence[torch.Tensor]:
+        return (list_logprobs(logits, rows, None, rows[:, None], rows, 5),)
+
+    return Problem(call, num_bytes(logits), tolerance=_LOG_BITS)
+
+
 def make_penalise(sizes: Sizes) -> Problem:
     """All penalties for every row, with texts of half the context."""
     logits = sizes.randn(sizes.num_rows, sizes.shape.vocab_size).float()
@@ -109,6 +121,7 @@ CASES = (
     KernelCase("noise", "gumbel_noise", make_gumbel_noise),
     KernelCase("noise", "uniforms", make_uniforms),
     KernelCase("gumbel_sample", "temperature 0.8", make_gumbel_sample),
+    KernelCase("list_logprobs", "5 most probable", make_list_logprobs),
     KernelCase("penalise", "all penalties", make_penalise),
     KernelCase("process_logits", "temperature, top-k, top-p", make_process_logits),
 )

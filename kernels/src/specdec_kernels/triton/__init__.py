@@ -11,6 +11,7 @@ from specdec_kernels.triton.dispatch import Backend, use_backend
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.kv_compact import kv_compact
 from specdec_kernels.triton.kv_write import kv_write
+from specdec_kernels.triton.list_logprobs import list_logprobs
 from specdec_kernels.triton.matmul_invariant import matmul_invariant
 from specdec_kernels.triton.ngram_match import ngram_match
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
@@ -44,6 +45,7 @@ __all__ = [
     "gumbel_sample",
     "kv_compact",
     "kv_write",
+    "list_logprobs",
     "make_workspace",
     "matmul_invariant",
     "ngram_match",

@@ -12,6 +12,7 @@ from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.kv_compact import kv_compact
 from specdec_kernels.triton.kv_write import kv_write
+from specdec_kernels.triton.list_logprobs import list_logprobs
 from specdec_kernels.triton.matmul_invariant import matmul_invariant
 from specdec_kernels.triton.ngram_match import ngram_match
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise
@@ -127,6 +128,13 @@ def _process_logits(device: torch.device, vocab_size: int) -> Call:
     return lambda config: (process_logits(logits, cuts=cuts, config=config),)
 
 
+def _list_logprobs(device: torch.device, vocab_size: int) -> Call:
+    logits = 3 * torch.randn(ROWS, vocab_size, device=device, dtype=BF16)
+    requests, tokens = torch.arange(REQUESTS, device=device), torch.arange(ROWS, device=device)
+    given = (logits, requests * (NODES + 1), None, tokens.view(REQUESTS, -1), requests, 5)
+    return lambda config: (list_logprobs(*given, config=config),)
+
+
 def _ngram_match(device: torch.device, width: int) -> Call:
     tokens = torch.randint(1000, (REQUESTS, width), device=device)
     lengths = torch.full((REQUESTS,), width, device=device)
@@ -224,6 +232,7 @@ WORKLOADS = {
     "gumbel_sample": Workload(VOCABULARIES, _gumbel_sample),
     "kv_compact": Workload([(4,), (8,), (16,)], _kv_compact),
     "kv_write": Workload(HEADS, _kv_write),
+    "list_logprobs": Workload(VOCABULARIES, _list_logprobs),
     "matmul_invariant": Workload(
         [(n, size) for n in (1024, 4096, 14336, 128256) for size in (2, 4)], _matmul_invariant
     ),
