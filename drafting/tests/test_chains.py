@@ -14,7 +14,7 @@ from specdec.interfaces import Chains, ChainWork
 from specdec_drafting import DraftingConfig, PartialDraft, equal_vocabulary, reduced_vocabulary
 from specdec_drafting.assemble import draft_of
 from specdec_drafting.chains import ChainCall, ChainLoop
-from specdec_drafting.partial_draft import UnreadChain
+from specdec_drafting.partial_draft import UnreadNodes
 
 CPU = torch.device("cpu")
 PLACES = [0, 64], [5, 7]
@@ -96,10 +96,11 @@ def test_drawn_tokens_come_with_their_probabilities() -> None:
 
 
 def test_chains_that_were_not_read_are_one_draft() -> None:
-    chains = torch.tensor([[4, 5, 6], [1, 0, 2]])
+    chains, none = torch.tensor([[4, 5, 6], [1, 0, 2]]), torch.empty(2, 0)
     config = DraftingConfig(num_speculative_tokens=3)
     made = drafts((3, 3), (3, 3))
-    made[0].unread, made[1].unread = UnreadChain(chains, 0, 3), UnreadChain(chains, 1, 2)
+    given = Chains(chains, none, none)
+    made[0].unread, made[1].unread = UnreadNodes(given, 0, 3), UnreadNodes(given, 1, 2)
     draft = draft_of(made, config, CPU, None)
     assert draft.token_ids.data_ptr() == chains.data_ptr(), "not copied"
     assert draft.rows == ((4, 5, 6), (1, 0))

@@ -72,7 +72,7 @@ def unread(texts: list[Text], device: torch.device) -> list[Text]:
     ids = torch.full((len(NODES), 5), VOCAB + 9)
     for place, nodes in zip(ids, NODES, strict=True):
         place[: len(nodes)] = torch.tensor(nodes, dtype=torch.int64)
-    rows = UnreadIds(ids.to(device), list(map(len, NODES)), VOCAB).rows
+    rows = UnreadIds(ids.to(device)[None], list(map(len, NODES)), VOCAB).rows
     return [
         (first, which, each._replace(nodes=row))
         for (first, which, each), row in zip(texts, rows, strict=True)

@@ -46,9 +46,9 @@ def passed(num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_rows_that_are_asked_for_are_kept(rows, num_rows) -> None:
     kept, made, delivered = sequence(), passed(num_rows), delivery()
     delivered.keep_hidden(kept, made, rows)
-    if len(delivered.path_rows):
-        delivered.keep_paths(made, torch.from_numpy(delivered.path_rows))
-    ((hidden, aux),) = kept.deliverable_hidden
+    nodes = torch.tensor([[3, 4], [*rows[1:], 0, 0][:2]])  # of another request, and its own with padding
+    delivered.keep_paths(made, nodes, {kept: (1, 1)})
+    hidden, aux = (torch.cat(kind) for kind in zip(*kept.deliverable_hidden, strict=True))
     assert torch.equal(hidden, made[0][rows])
     assert torch.equal(aux, made[1][rows])
 

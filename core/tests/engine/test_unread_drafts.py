@@ -29,7 +29,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[UnreadIds]:
     known = UnreadIds.known.fget
     assert known is not None
 
-    def counted(ids: UnreadIds) -> list[tuple[int, ...]]:
+    def counted(ids: UnreadIds) -> list[list[tuple[int, ...]]]:
         if ids.num_outside is None:
             reads.append(ids)
         return known(ids)
@@ -66,9 +66,35 @@ def test_ids_that_came_with_a_verdict_are_not_read_again(monkeypatch) -> None:
     reads = count_reads(monkeypatch)
     draft, _, _ = check_draft(unread(), [3, 3, 3], VOCAB)
     assert draft.unread is not None
-    draft.unread.take(draft.unread.token_ids.tolist())
+    draft.unread.take(draft.unread.nodes.tolist())
     assert (draft.rows[0][1:], draft.rows[2][-1], draft.unread.num_outside) == ((2, 3), 0, 2)
     assert not reads
+
+
+def test_parents_are_read_with_the_ids(monkeypatch) -> None:
+    reads = count_reads(monkeypatch)
+    parents = torch.tensor([[-1, 0, 2], [GARBAGE, -1, 0], [-7, -1, 0]])
+    offered = replace(unread(), parents=parents, confidence=torch.full((3, 3), 0.5))
+    draft, _, flaw = check_draft(offered, [3, 3, 3], VOCAB)
+    assert flaw is None
+    assert draft.parents is not None
+    assert draft.confidence is None
+    assert not reads
+    assert [list(row) for row in draft.parents] == [[-1, 0, 1], [-1], [-1, -1]]  # the nearest that precede
+    assert [list(row) for row in draft.rows] == [[1, 2, 3], [4], [8, 0]]
+    assert len(reads) == 1
+    assert draft.unread is not None
+    assert draft.unread.num_outside == 5
+    chosen = select_rows(draft, [2, 0])
+    assert chosen.parents is not None
+    assert [list(row) for row in chosen.parents] == [[-1, -1], [-1, 0, 1]]
+    chains, num_cut, flaw = check_draft(offered, [3, 3, 3], VOCAB, takes_trees=False)
+    assert (chains.rows, chains.parents, num_cut) == (((1, 2), (), ()), None, 4)
+    assert flaw == "row 0: node 2 has parent 2, which makes a tree: declare Capability.TREE"
+    known, num_cut, flaw = check_draft(offered, [3, 3, 3], VOCAB, reads=True)
+    assert (known.rows, known.parents, num_cut) == (((1, 2), (), ()), ((-1, 0), (), ()), 4)
+    assert known.confidence == ((0.5, 0.5), (), ())
+    assert flaw == "row 0: node 2 has parent 2, which does not precede it"
 
 
 def test_nothing_is_the_plugins_afterwards() -> None:
@@ -85,8 +111,6 @@ def test_nothing_is_the_plugins_afterwards() -> None:
         {"num_nodes": (3, 1, 4)},
         {"num_nodes": (3, -1, 2)},
         {"num_nodes": [3, 1, 2]},
-        {"parents": torch.tensor([[-1, 0, 0]] * 3)},
-        {"confidence": torch.ones(3, 3)},
         {"node_probs": torch.full((3, 4, VOCAB), 1 / VOCAB), "sampling": DraftSampling.IID},
     ],
     ids=lambda wrong: "-".join(wrong),

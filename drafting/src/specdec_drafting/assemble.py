@@ -8,7 +8,7 @@ import torch
 
 from specdec.interfaces import Draft, DraftSampling
 from specdec_drafting.drafting_config import DraftingConfig
-from specdec_drafting.partial_draft import PartialDraft, UnreadChain
+from specdec_drafting.partial_draft import PartialDraft, UnreadNodes
 
 
 def draft_of(
@@ -50,14 +50,24 @@ def draft_of(
     )
 
 
-def _unread_draft(chains: Sequence[UnreadChain | None]) -> Draft:
-    """Return the draft of chains that the host has not read, all made by one call."""
-    ids = next(chain.token_ids for chain in chains if chain is not None)
-    size = len(chains)
-    is_in_order = all(chain is None or chain.place == row for row, chain in enumerate(chains))
-    if not is_in_order or size > len(ids):
-        ids = torch.stack([ids[0 if chain is None else chain.place] for chain in chains])
-    return Draft(ids[:size], num_nodes=tuple(0 if chain is None else chain.num_nodes for chain in chains))
+def _unread_draft(drafts: Sequence[UnreadNodes | None]) -> Draft:
+    """Return the draft of nodes that the host has not read, all made by one call."""
+    made = next(draft.made for draft in drafts if draft is not None)
+    is_in_order = all(draft is None or draft.place == row for row, draft in enumerate(drafts))
+    is_in_order = is_in_order and len(drafts) <= len(made.token_ids)
+
+    def ordered(rows: torch.Tensor) -> torch.Tensor:
+        if is_in_order:
+            return rows[: len(drafts)]
+        return torch.stack([rows[0 if draft is None else draft.place] for draft in drafts])
+
+    is_tree = made.parents is not None
+    return Draft(
+        ordered(made.token_ids),
+        None if made.parents is None else ordered(made.parents),
+        confidence=ordered(made.confidences) if is_tree else None,
+        num_nodes=tuple(0 if draft is None else draft.num_nodes for draft in drafts),
+    )
 
 
 def _node_probs(draft: Draft, drafts: Sequence[PartialDraft | None], device: torch.device) -> torch.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from specdec import SamplingParams
 from specdec.interfaces import ChainRules, Chains, ChainWork, ProposeBatch
-from specdec_drafting.partial_draft import PartialDraft, UnreadChain
+from specdec_drafting.partial_draft import PartialDraft, UnreadNodes
 from specdec_drafting.vocabulary import DraftVocabulary
 
 ChainCall = Callable[[ChainWork], Chains]
@@ -68,7 +68,7 @@ class ChainLoop:
         chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, least))
         if chains.token_ids.is_cuda and not self.rules.is_drawn and not self.rules.wants_confidences:
             for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
-                draft.unread = UnreadChain(chains.token_ids, place, depth)
+                draft.unread = UnreadNodes(chains, place, depth)
             return [[None] * (depth - 1) for depth in depths], chains
         tokens = chains.token_ids[: len(drafts)].tolist()
         confidences = chains.confidences.tolist()

@@ -198,14 +198,26 @@ class Drafter:
             drafts = list(by_row.values())
         if not self._can_loop(batch, drafts):
             return False
-        num_new = sum(len(piece.ids) for piece in new)
-        if num_new > (self._most_new * len(new) if is_recorded else self._runner.max_new_rows):
+        if is_recorded and self._most_new:
+            self._run_beginnings(batch, pieces)
+            new = list(pieces.values())
+        elif sum(len(piece.ids) for piece in new) > self._runner.max_new_rows:
             return False
         ids = np.concatenate([piece.ids for piece in new])
         given = NewRows(ids, [len(piece.ids) for piece in new], self._new_states(batch, pieces))
         places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
         self._loop_over(batch, drafts, partial(self._runner.draft_after, given), places)
         return True
+
+    def _run_beginnings(self, batch: ProposeBatch, pieces: dict[int, Piece]) -> None:
+        """Run what a recorded loop has no room for, such as prompts, and leave it the last new token of these rows."""
+        long = {row: piece for row, piece in pieces.items() if len(piece.ids) > self._most_new}
+        if not long:
+            return
+        self._add_features(batch, long)
+        run(self._runner, [piece.part(0, len(piece.ids) - 1, is_last=False) for piece in long.values()])
+        for row, piece in long.items():
+            pieces[row] = piece.part(len(piece.ids) - 1, len(piece.ids), is_last=True)
 
     def _can_loop(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> bool:
         """Return whether the runner's draft loop makes these drafts."""

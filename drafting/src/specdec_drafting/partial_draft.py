@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import torch
 
+from specdec.interfaces import Chains
 
-class UnreadChain(NamedTuple):
-    """A chain whose tokens are on a device and that the host has not read."""
 
-    token_ids: torch.Tensor
-    """`[R, K]` the target's ids, of several drafts; see `Chains.token_ids`."""
+class UnreadNodes(NamedTuple):
+    """Nodes that are on a device and that the host has not read."""
+
+    made: Chains
+    """Those of several drafts."""
     place: int
     """Its row there."""
     num_nodes: int
@@ -40,7 +42,7 @@ class PartialDraft:
     is_ended: bool = False
     last: int = -1
     """The node that is continued next."""
-    unread: UnreadChain | None = None
+    unread: UnreadNodes | None = None
     """The whole draft, if the host has not read it."""
 
     @property

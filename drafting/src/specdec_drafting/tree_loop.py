@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specdec.interfaces import ChainRules, ChainWork, ProposeBatch
 from specdec_drafting.chains import ChainCall, Places, cuts_of
 from specdec_drafting.head_config import HeadConfig
-from specdec_drafting.partial_draft import PartialDraft
+from specdec_drafting.partial_draft import PartialDraft, UnreadNodes
 from specdec_drafting.vocabulary import DraftVocabulary
 
 
@@ -43,16 +43,13 @@ class TreeLoop:
     def draft(
         self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places
     ) -> None:
-        """Fill empty drafts with the best nodes of their trees, best first."""
+        """Give empty drafts the best nodes of their trees, best first, which the host has not read."""
         rows, width = [draft.row for draft in drafts], self.rules.width
         depths = [min(draft.max_depth, self._depth or draft.max_depth) for draft in drafts]
         params = [batch.sampling_params[row] for row in rows]
         temperatures = [0.0 if self._is_greedy else p.temperature for p in params]
         keys, cuts = batch.draws.coupled_keys(rows), () if self._is_greedy else cuts_of(params)
         made = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, depths))
-        assert made.nodes is not None, "a loop of trees gives nodes"
-        for draft, depth, nodes in zip(drafts, depths, made.nodes.cpu().numpy(), strict=True):
+        for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
             count = min(draft.max_nodes, width + (depth - 1) * width * width)
-            ids, parents, confidences = nodes[:, :count]
-            draft.token_ids, draft.parents = ids.astype(int).tolist(), parents.astype(int).tolist()
-            draft.confidences = confidences.tolist()
+            draft.unread = UnreadNodes(made, place, count)

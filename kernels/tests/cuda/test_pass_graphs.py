@@ -45,6 +45,7 @@ def with_trees(batch: PackedBatch, *, branched: int = 0) -> PackedBatch:
     count = last.num_rows
     last.tree_mask = torch.cat((torch.zeros(count, branched), torch.eye(count)), 1).bool()
     last.num_branched, last.depths = branched, torch.zeros(count, dtype=torch.int64)
+    batch.host.positions[last.row :] = last.num_cached
     return batch
 
 
@@ -89,7 +90,7 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
     assert (shape.num_rows, shape.num_requests) == (8, 8)
     static = StaticPass(replace(shape, num_requests=4), 512, CPU, torch.ones(5, 6))
     for number in (3.0, 5.0):
-        static.send(batch.host, numbers, torch.full((5, 6), number))
+        static.send(batch, numbers, torch.full((5, 6), number))
         static.make_inputs()
         assert static.rows.slots.tolist() == [5, 6, 7, 137, 138, -1, -1, -1]
         assert static.rows.query_starts.tolist() == [0, 3, 5, 5, 5]
@@ -102,7 +103,7 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
 
 
 def test_rows_take_ids_that_the_host_has_not_read() -> None:
-    plain, drafted = step([3, 2], [5, 9]), UnreadIds(torch.tensor([[31, 32], [99, 33]]), [2, 2], 50)
+    plain, drafted = step([3, 2], [5, 9]), UnreadIds(torch.tensor([[[31, 32], [99, 33]]]), [2, 2], 50)
     host = plain.host._replace(token_ids=np.array([7, -1, -2, -3, -4]))
     batch = PackedBatch.of_rows(host, plain.segments, CPU, drafted)
     assert batch.token_ids.tolist() == [7, 31, 32, 49, 33]
@@ -114,7 +115,7 @@ def test_rows_take_ids_that_the_host_has_not_read() -> None:
         tokens, _ = made.forward(plain)
         assert torch.equal(tokens, 2.0 * plain.token_ids[:, None])
     assert made.num_recordings == 1
-    many = UnreadIds(torch.zeros((9, 11), dtype=torch.int64), [11] * 9, 50)
+    many = UnreadIds(torch.zeros((1, 18, 11), dtype=torch.int64), [11] * 18, 50)
     assert made.forward(PackedBatch.of_rows(host, plain.segments, CPU, many)) is None, "no room"
 
 
@@ -146,7 +147,7 @@ def test_trees_are_sent_with_the_rest(branched) -> None:
     rows, shape = paged_pass(batch, NUM_SLOTS, is_exact=False), shape_of(5, numbers)
     static = StaticPass(shape, 512, CPU, None)
     for _ in range(2):
-        static.send(batch.host, numbers, None)
+        static.send(batch, numbers, None)
         static.make_inputs()
         size = len(rows.context_lens)
         assert torch.equal(static.rows.context_lens[:size], rows.context_lens)

@@ -121,17 +121,16 @@ def test_it_chooses_the_nodes_of_most_joint_confidence(temperatures, is_after) -
             logits, carry = torch.randn(3, NUM_IDS), torch.randn(3, 4)
             work = ChainWork(FIRST_SLOTS, CACHED, 3, temperatures, keys, rules, (), DEPTHS)
             got = graphs.draft(logits, carry, work)
-        assert got.nodes is not None
+        assert got.parents is not None
         for row, (depth, sequence) in enumerate(zip(DEPTHS, sequences, strict=True)):
             expected = grown(logits[row], carry[row], CACHED[row], depth, sequence)
             assert len(expected) == WIDTH + (depth - 1) * WIDTH**2
             expected = expected[:20]
-            ids, parents = got.nodes[row, :2].long().tolist()
-            assert got.token_ids[row].tolist() == ids
+            ids, parents = got.token_ids[row].tolist(), got.parents[row].tolist()
             assert len(ids) == 20
             assert [path_of(node, ids, parents) for node in range(len(expected))] == [e[2] for e in expected]
             assert all(parent < node for node, parent in enumerate(parents[: len(expected)]))
-            confidences = got.nodes[row, 2, : len(expected)].tolist()
+            confidences = got.confidences[row, : len(expected)].tolist()
             assert confidences == pytest.approx([node[3] for node in expected], rel=1e-4)
         seen = [contexts for contexts in passes.seen if contexts[1]]  # not of the pass over new tokens
         assert len(seen) == (2, 6, 2)[turn]  # what is recorded runs twice more

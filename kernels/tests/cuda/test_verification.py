@@ -106,19 +106,27 @@ def test_kernels_decide_what_torch_decides(operation, is_drawn, kind) -> None:
 @pytest.mark.interpreter
 @pytest.mark.parametrize("operation", SAMPLERS)
 def test_drafted_ids_are_read_with_the_verdict(operation) -> None:
-    for seed in range(6):
-        scores, draft, batch = problem(seed, is_tree=False, is_drawn=False)
+    for seed in range(8):
+        is_tree = operation == "strict_verify" and seed % 2 == 1
+        scores, draft, batch = problem(seed, is_tree=is_tree, is_drawn=False)
         width = max(batch.num_nodes) + 1
-        ids = torch.full((4, width), VOCAB + 3)
-        for place, row in zip(ids, draft.rows, strict=True):
-            place[: len(row)] = torch.tensor(row)
-        ids[seed % 4, 0] = -5
-        unread = UnreadIds(ids, batch.num_nodes, VOCAB)
-        got = VERIFY[operation](scores, CheckedDraft(unread.rows, unread=unread), batch)
+        nodes = torch.full((1 + is_tree, 4, width), VOCAB + 3)
+        for part, rows in zip(nodes, (draft.rows, draft.parents or ()), strict=False):
+            for place, row in zip(part, rows, strict=True):
+                place[: len(row)] = torch.tensor(row)
+        nodes[0, seed % 4, 0] = -5
+        unread = UnreadIds(nodes, batch.num_nodes, VOCAB)
+        if seed > 3:
+            unread.copy_to(torch.full((400,), -9))
+        got = VERIFY[operation](scores, CheckedDraft(unread.rows, unread.parents, unread=unread), batch)
         assert unread.num_outside == (batch.num_nodes[seed % 4] > 0)
         rows = [(-5, *row[1:]) if i == seed % 4 and row else row for i, row in enumerate(draft.rows)]
-        assert got == VERIFY[operation](scores, CheckedDraft(tuple(rows)), batch)
+        assert got == VERIFY[operation](scores, CheckedDraft(tuple(rows), draft.parents), batch)
         assert [tuple(row) for row in unread.rows] == [tuple(max(0, token) for token in row) for row in rows]
+        if is_tree:
+            assert [tuple(row) for row in unread.parents] == list(draft.parents)
+            for path, found in zip(got.accepted_nodes, got.paths.tolist(), strict=True):
+                assert found == [*path, *[-1] * (len(found) - len(path))]
 
 
 @pytest.mark.interpreter

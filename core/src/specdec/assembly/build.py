@@ -21,6 +21,7 @@ from specdec.engine.kv_manager import KVManager
 from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.scheduler import Scheduler
 from specdec.engine_options import EngineOptions
+from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetInfo
@@ -112,6 +113,8 @@ def assemble(
         )
         if speculation.delivery.needs_hidden:
             scorer.capture_hidden(speculation.guard.aux_layer_ids)
+        if Capability.TREE in speculation.guard.capabilities & sampler.capabilities:
+            scorer.num_tree_nodes = speculation.num_speculative_tokens
     warm_up(sampler, handle.info, None if speculation is None else speculation.guard.capabilities)
     scorer.allocate()
     kv = KVManager(

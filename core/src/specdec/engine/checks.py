@@ -34,9 +34,8 @@ def check_verdict(verdict: object, num_nodes: Sequence[int], scores: Scores, sam
         nodes, tokens = (
             [[*map(as_int, row)] for row in rows] for rows in (verdict.accepted_nodes, verdict.token_ids)
         )
-        own = Verdict(
-            nodes, tokens, sound, None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
-        )
+        listed = None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
+        own = Verdict(nodes, tokens, sound, listed, verdict.paths)
     problem = problem_of(own, num_nodes, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")

@@ -28,8 +28,7 @@ from specdec.samplers.paths import NOT_NUMBERS
 
 logger = logging.getLogger("specdec")
 
-Moves = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Slots of accepted rows, and where they belong."""
+Int64s = npt.NDArray[np.int64]
 
 
 class Committer:
@@ -64,7 +63,8 @@ class Committer:
         if listed is None and any(sequence.logprobs is not None for sequence in decoding):
             listed = _listed(decoding, scores, verdict)
         row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
-        num_prompt_rows, moves = 0, list[Moves]()
+        places = None if draft.parents is None else path_places(scheduled, draft)
+        num_prompt_rows, moving = 0, list[int]()
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
             if chunk == 0:
                 continue
@@ -87,9 +87,10 @@ class Committer:
                         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, len(nodes)
                     elif sequence.expected is not None:
                         sequence.expected.observe(num_drafted, len(nodes))
-            if nodes and nodes[-1] != len(nodes) - 1:  # the accepted rows of a chain are contiguous already
-                first = sequence.first_slot + sequence.num_computed + chunk
-                moves.append((first + np.array(nodes), np.arange(first, first + len(nodes))))
+            if (
+                row is not None and nodes and nodes[-1] != len(nodes) - 1
+            ):  # those of a chain are contiguous already
+                moving.append(row)
             if delivery is not None and delivery.needs_hidden:
                 # A stop may cut the draft after other rows, or no token could be chosen.
                 num_choosers = chunk if row is None or emitted else chunk - 1
@@ -103,14 +104,33 @@ class Committer:
             if row is not None and emitted:
                 self._append(sequence, draft, row, nodes, emitted)
             self._kv.publish(sequence)
-        if moves:
-            together = [np.concatenate(slots) for slots in zip(*moves, strict=True)]
-            together += [] if delivery is None else [delivery.path_rows]
-            sources, destinations, *paths = sent_together(together, self._cache.device)
-            self._cache.gather(sources, destinations)
-            if delivery is not None and len(paths[0]):
-                delivery.keep_paths(_states(scores), paths[0])
+        if moving and places is not None:
+            self._follow(moving, decoding, draft, scores, verdict, places)
         return Verdict(kept_nodes, kept_tokens)
+
+    def _follow(
+        self, moving: list[int], decoding: list[Sequence], draft: CheckedDraft, scores: Scores, verdict: Verdict,
+        places: tuple[Int64s, Int64s],
+    ) -> None:  # fmt: skip
+        """Move accepted rows of trees to where those of chains are, and keep their states.
+
+        Where the device knows the paths, it does so for all requests: that of others writes to rows of rejected nodes.
+        """
+        bases, targets = places
+        most, device = max(verdict.num_accepted), self._cache.device
+        if verdict.paths is not None and draft.along is not None:
+            moving = list(range(len(decoding)))
+            (*_, starts, destinations), nodes = draft.along.on(device), verdict.paths
+        else:
+            padded = np.full((len(moving), most), -1)
+            for place, row in zip(padded, moving, strict=True):
+                place[: len(verdict.accepted_nodes[row])] = verdict.accepted_nodes[row]
+            nodes, starts, destinations = sent_together([padded, bases[:, moving], targets[moving]], device)
+        slots, rows = starts[:, :, None] + nodes[:, :most]
+        self._cache.gather(slots, destinations[:, :most])
+        if self._delivery is not None and self._delivery.needs_hidden:
+            first = {decoding[row]: (place, int(bases[1, row])) for place, row in enumerate(moving)}
+            self._delivery.keep_paths(_states(scores), rows, first)
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
         """Commit nothing of a sequence, so that its rows run again in the next step, and stop drafting for it."""
@@ -140,6 +160,26 @@ class Committer:
                 sequence.rules.grammar.advance(emitted)
             except BaseException as error:
                 contain(sequence, "advancing the grammar", error)
+
+
+def path_places(scheduled: SchedulerOutput, draft: CheckedDraft) -> tuple[Int64s, Int64s]:
+    """Return where the nodes of trees are.
+
+    Returns:
+        `[2, B]` cache slot of each request's first node, and its row of the pass; and `[B, N]` the slots where the rows of an
+        accepted path belong. Behind the last node it is that of the last committed token, which -1 as a node stands for.
+    """
+    row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
+    counts = np.array(draft.num_nodes)
+    bases, num_rows = np.zeros((2, len(counts)), np.int64), 0
+    for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
+        num_rows += chunk
+        row = row_of_decoding.get(index)
+        if row is not None:
+            bases[:, row] = sequence.first_slot + sequence.num_computed + chunk, num_rows
+            num_rows += counts[row]
+    steps = np.arange(counts.max(initial=0))
+    return bases, bases[0][:, None] + np.where(steps < counts[:, None], steps, -1)
 
 
 def _states(scores: Scores) -> tuple[torch.Tensor, ...]:

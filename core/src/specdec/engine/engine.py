@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from specdec.engine.checks import check_verdict
-from specdec.engine.commit import Committer
+from specdec.engine.commit import Committer, path_places
 from specdec.engine.containment import contain, output_of
 from specdec.engine.draft_rows import constrain, with_expected
 from specdec.engine.metrics import EngineMetrics
@@ -146,7 +146,10 @@ class Engine:
         times.append(perf_counter() - ONCE.seconds)
         batch = _verify_batch(scheduled, draft)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
-            draft = replace(draft, along=self._sampler.ahead(draft, batch, self._device))
+            along = self._sampler.ahead(draft, batch, self._device)
+            if along is not None and draft.parents is not None:
+                along.add(path_places(scheduled, draft))
+            draft = replace(draft, along=along)
         scores = self._scorer.score(scheduled, draft)
         scores = scores if self._sampler.takes_any_rows else sound_rows(scores)
         times.append(perf_counter() - ONCE.seconds)

@@ -36,7 +36,7 @@ class ReadsAhead(Protocol):
     """See `Sampler.takes_any_rows`."""
 
     def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> Sequence[npt.NDArray[Any]]:
-        """Return what it reads of a batch, in the order in which it takes it."""
+        """Return what it reads of a batch, in the order in which it takes it; for trees core adds arrays of its own behind."""
 
 
 @dataclass(frozen=True)

@@ -96,9 +96,9 @@ class Chains:
     """`[B, V]` of each request's last new token; empty if there were no new tokens, or if they are not kept."""
     states: torch.Tensor = _NONE
     """`[B, H]` likewise: the carry of a head."""
-    nodes: torch.Tensor | None = None
-    """`[B, 3, K]` float64, of trees: ids, parents (see `Draft.parents`) and confidences of the best nodes, best first, of which
-    there are all that the depths allow; to be read by one transfer."""
+    parents: torch.Tensor | None = None
+    """`[B, K]` int64, of trees (see `Draft.parents`); None for chains. Nodes are then the best ones, best first, of which there
+    are all that the depths allow."""
 
 
 class Chain(Protocol):

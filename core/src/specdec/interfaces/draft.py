@@ -62,8 +62,8 @@ class Draft:
     """For each row, the name of the proposer that drafted it, if one proposer calls others; None means the
     proposer itself. For display only."""
     num_nodes: tuple[int, ...] | None = None
-    """`[B]` number of nodes of each row, for chains of point masses without confidence: core then does not wait for
-    `token_ids` that are on a device, but reads them with the verdict. What follows a row's nodes may be anything."""
+    """`[B]` number of nodes of each row, for point masses: core then does not wait for `token_ids` and `parents` that are on
+    a device, but reads them with the verdict, and confidence not at all. What follows a row's nodes may be anything."""
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
@@ -130,7 +130,7 @@ class CheckedDraft:
     rows: tuple[Sequence[int], ...]
     """`[B]` the token ids that are scored: a drawn id outside the vocabulary, which can only be rejected, is replaced by a
     valid one here. With `unread` the host waits for the device when it first reads one of them, not for a length."""
-    parents: tuple[tuple[int, ...], ...] | None = None
+    parents: tuple[Sequence[int], ...] | None = None
     """`[B]` the parent of every node, which precedes it; -1 is the last committed token. None if all rows are chains."""
     drawn: DrawnNodes | None = None
     """None if no row carries q; the nodes of rows without q are point masses."""
@@ -139,7 +139,7 @@ class CheckedDraft:
     confidence: tuple[tuple[float, ...], ...] | None = None
     """`[B]` see `Draft.confidence`; for proposers that call others."""
     unread: UnreadIds | None = None
-    """The ids of all rows, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
+    """The nodes of all rows, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
     along: Along | None = None
     """What the sampler reads of the batch, which the scorer sends to the device with its pass; see `Sampler.ahead`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -44,6 +45,21 @@ class Segment:
         """Rows in the cache once this pass has written its own."""
         return self.num_cached + self.num_rows
 
+    def plant(self, parents: Sequence[int]) -> Int64s:
+        """Set mask and depths of a tree of drafted rows behind a chain; returns the positions of all rows.
+
+        Args:
+            parents: `[num_drafted]` see `CheckedDraft.parents`.
+        """
+        first = self.num_rows - self.num_drafted
+        visible = np.tri(self.num_rows, dtype=bool)
+        for row, parent in enumerate(parents, first):
+            visible[row] = visible[first + parent]
+            visible[row, row] = True
+        depths: Int64s = visible.sum(1) - 1
+        self.tree_mask, self.depths = torch.from_numpy(visible), torch.from_numpy(depths)
+        return depths + self.num_cached
+
 
 class HostRows(NamedTuple):
     """The numbers of a pass on the host; fields as in `PackedBatch`."""
@@ -75,7 +91,7 @@ class PackedBatch:
     device: torch.device = field(default=torch.device("cpu"), init=False)
     """With `host`: where the tensors are."""
     drafted: UnreadIds | None = field(default=None, init=False)
-    """With `host`: ids on the device that the host has not read; None if it knows all."""
+    """With `host`: nodes on the device that the host has not read; None if it knows all."""
     along: Along | None = field(default=None, init=False)
     """With `host`: what is sent with it, for what follows the pass."""
 
@@ -93,8 +109,10 @@ class PackedBatch:
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
         batch.drafted, batch.along = drafted, along
         if device.type == "cpu":  # which shares the host's memory
-            ids = torch.from_numpy(rows.token_ids)
-            batch.token_ids = ids if drafted is None else _with_drafted(ids, drafted)
+            batch.token_ids = torch.from_numpy(rows.token_ids)
+            if drafted is not None:
+                batch.plant()
+                batch.token_ids = _with_drafted(batch.token_ids, drafted)
             batch.positions = torch.from_numpy(rows.positions)
             batch.slots = None if len(segments) == 1 else torch.from_numpy(rows.slots)
             batch.logits_rows = None if rows.logits_rows is None else torch.from_numpy(rows.logits_rows)
@@ -105,9 +123,28 @@ class PackedBatch:
         """T."""
         return len(self.token_ids if self.host is None else self.host.token_ids)
 
+    @property
+    def has_unread_trees(self) -> bool:
+        """Whether there are trees whose parents the host has not read; `segments` and positions are then those of chains."""
+        is_tree = self.drafted is not None and self.drafted.is_tree
+        return is_tree and any(s.num_drafted and s.tree_mask is None for s in self.segments)
+
+    def plant(self) -> None:
+        """Read the parents of unread trees, for who does not take them from the device."""
+        if not self.has_unread_trees:
+            return
+        ids, host = self.drafted, self.host
+        assert ids is not None and host is not None
+        for segment in self.segments:
+            if segment.num_drafted:
+                end = segment.row + segment.num_rows
+                row = (-1 - host.token_ids[end - 1]) // ids.width
+                host.positions[segment.row : end] = segment.plant(ids.known[1][row])
+
     def __getattr__(self, name: str) -> torch.Tensor | None:
         if name not in _SENT or self.host is None:
             raise AttributeError(name)
+        self.plant()
         rows, is_single = self.host, len(self.segments) == 1
         arrays: list[npt.NDArray[Any]] = [rows.token_ids, rows.positions]
         arrays += [] if is_single else [rows.slots]

@@ -88,10 +88,9 @@ class KVCache:
             group[:, destination : destination + num_rows] = rows.clone() if overlaps else rows
 
     def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-        """Copy the rows `sources` `[n]` of every layer to the slots `destinations` `[n]`, which must differ."""
+        """Copy the rows `sources` of every layer to the slots `destinations` of the same shape; see `SlotCache.gather`."""
         for group in self._groups:
-            rows = group[:, sources.to(group.device)]
-            group.index_copy_(1, destinations.to(group.device), rows)
+            group[:, destinations.to(group.device)] = group[:, sources.to(group.device)]
 
     @property
     def bytes_by_device(self) -> dict[torch.device, int]:

@@ -52,6 +52,8 @@ class Runner(Protocol):
     """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
     states: LayerStates | None
     """States of layers that keep no keys and values; passes of such a model name requests by `Segment.owner`."""
+    num_tree_nodes: int
+    """Most nodes of the trees that passes verify; 0 if drafts are chains."""
     expected: tuple[NewRows, ChainWork] | None
     """What its draft loop will be asked for, of one request with as many new tokens as there may be; None if unknown."""
 

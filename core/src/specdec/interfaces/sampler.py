@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -60,6 +60,9 @@ class Verdict:
     listed: Listed | None = None
     """For each row with `num_logprobs`, of each of its tokens: log probability and rank, ids and log probabilities of the
     most probable tokens, read with the tokens; None leaves them to the engine."""
+
+    paths: torch.Tensor | None = field(default=None, compare=False)
+    """`[B, N]` int64 `accepted_nodes` of trees on the device, padded with -1, from a sampler that found them there."""
 
     @property
     def num_accepted(self) -> list[int]:

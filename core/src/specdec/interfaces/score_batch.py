@@ -78,4 +78,5 @@ class SlotCache(Protocol):
         """Copy `num_rows` consecutive slots; the ranges may overlap."""
 
     def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-        """Copy slots `sources` `[n]` int64 to different slots `destinations` `[n]`: the paths of trees. All are read first."""
+        """Copy slots `sources` `[m, n]` int64 to slots `destinations` `[m, n]`: the paths of trees. All are read first; where
+        destinations are equal, so are sources."""

@@ -63,6 +63,9 @@ class Scorer(ABC):
     """Set during a measurement: `score` calls it after the pass with a function that runs the same pass
     again."""
 
+    num_tree_nodes: int = 0
+    """Set before `allocate`: most nodes of a tree that a request's draft may have; 0 if drafts are chains."""
+
     draft_slots: DraftSlots | None = None
     """Where proposers may write in the target's cache; None if it is not lent (`TargetHandle.make_target_runner`)."""
 

@@ -58,8 +58,12 @@ class Along:
     """
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        self._arrays = arrays
+        self._arrays = [*arrays]
         self._there: list[torch.Tensor] | None = None
+
+    def add(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        """Send further arrays behind them."""
+        self._arrays += arrays
 
     @cached_property
     def packed(self) -> npt.NDArray[np.uint8]:
@@ -71,7 +75,7 @@ class Along:
         self._there = unpacked(buffer, self._arrays)
 
     def on(self, device: torch.device) -> list[torch.Tensor]:
-        """Return the arrays as tensors on the device."""
+        """Return the arrays as tensors on the device, those that were added last."""
         if self._there is None:
             self.arrive(sent(torch.from_numpy(self.packed), device))
         assert self._there is not None

@@ -1,4 +1,4 @@
-"""Token ids of a draft that are on a device and that the host has not read."""
+"""Nodes of drafts that are on a device and that the host has not read."""
 
 from __future__ import annotations
 
@@ -9,19 +9,32 @@ import torch
 
 
 class UnreadIds:
-    """Token ids of chains; the host reads them once, when it first needs one of them or together with the verdict.
+    """Token ids, and of trees parents; the host reads them once, when it first needs one of them or together with the verdict.
 
     Args:
-        token_ids: `[B, N]` int64. Ids outside the vocabulary may be among them.
+        nodes: `[1, B, N]` int64 token ids; of trees `[2, B, N]` token ids and parents. There may be ids outside the vocabulary
+            among them, and parents that do not precede their child.
         num_nodes: `[B]` number of nodes of each row; what follows them has no meaning.
         vocab_size: number of the target's ids.
     """
 
-    def __init__(self, token_ids: torch.Tensor, num_nodes: Sequence[int], vocab_size: int) -> None:
-        self.token_ids, self.num_nodes, self.vocab_size = token_ids, num_nodes, vocab_size
-        self._known: list[tuple[int, ...]] | None = None
+    def __init__(self, nodes: torch.Tensor, num_nodes: Sequence[int], vocab_size: int) -> None:
+        self.nodes, self.num_nodes, self.vocab_size = nodes, num_nodes, vocab_size
+        self.memory: torch.Tensor | None = None
+        """`[M]` int64 that begins with `nodes`, if they were copied: what follows is free until they are read."""
+        self._known: list[list[tuple[int, ...]]] | None = None
         self.num_outside: int | None = None
-        """Number of nodes with an id outside the vocabulary; None until the ids are read."""
+        """Number of ids outside the vocabulary and of parents that do not precede their child; None until they are read."""
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether there are parents."""
+        return len(self.nodes) == 2
+
+    @property
+    def width(self) -> int:
+        """N."""
+        return self.nodes.shape[2]
 
     @property
     def rows(self) -> tuple[Sequence[int], ...]:
@@ -29,36 +42,56 @@ class UnreadIds:
         return tuple(UnreadRow(self, row) for row in range(len(self.num_nodes)))
 
     @property
-    def known(self) -> list[tuple[int, ...]]:
-        """`[B]` the ids, for which the host waits; valid ones in place of those outside the vocabulary."""
+    def parents(self) -> tuple[Sequence[int], ...] | None:
+        """`[B]` rows of parents likewise; None for chains."""
+        return tuple(UnreadRow(self, row, 1) for row in range(len(self.num_nodes))) if self.is_tree else None
+
+    @property
+    def known(self) -> list[list[tuple[int, ...]]]:
+        """`[1 or 2][B]` what `nodes` holds, for which the host waits; possible ones in place of numbers that are not."""
         if self._known is None:
-            self.take(self.token_ids.tolist())
+            self.take(self.nodes.tolist())
         assert self._known is not None
         return self._known
 
-    def take(self, numbers: Sequence[Sequence[int]]) -> None:
-        """Take the numbers `[B, N]` of `token_ids`, which were read together with others."""
-        rows = [row[:count] for row, count in zip(numbers, self.num_nodes, strict=True)]
-        self.num_outside = sum(not 0 <= token < self.vocab_size for row in rows for token in row)
-        self._known = [tuple(min(max(token, 0), self.vocab_size - 1) for token in row) for row in rows]
+    def take(self, numbers: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Take the numbers of `nodes`, which were read together with others."""
+        given = [[row[:n] for row, n in zip(part, self.num_nodes, strict=True)] for part in numbers]
+        last = self.vocab_size - 1
+        self._known = [[tuple(min(max(token, 0), last) for token in row) for row in given[0]]]
+        if self.is_tree:
+            self._known.append([tuple(min(max(p, -1), n - 1) for n, p in enumerate(row)) for row in given[1]])
+        self.num_outside = sum(
+            number != possible
+            for part, known in zip(given, self._known, strict=True)
+            for row, own in zip(part, known, strict=True)
+            for number, possible in zip(row, own, strict=True)
+        )
 
-    def scored(self, device: torch.device, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Return `[B * N]` the ids on a device, in `out` if given, with valid ones in place of those outside the vocabulary."""
-        return torch.clamp(self.token_ids.to(device).flatten(), 0, self.vocab_size - 1, out=out)
+    def copy_to(self, memory: torch.Tensor) -> None:
+        """Move `nodes` to the beginning of a pass's own `memory` `[M]`, which is large enough."""
+        self.nodes, self.memory = (
+            memory[: self.nodes.numel()].view(self.nodes.shape).copy_(self.nodes),
+            memory,
+        )
+
+    def scored(self, device: torch.device) -> torch.Tensor:
+        """Return `[B * N]` the ids on a device, with valid ones in place of those outside the vocabulary."""
+        return self.nodes[0].to(device).flatten().clamp(0, self.vocab_size - 1)
 
     def of_rows(self, indices: Sequence[int]) -> UnreadIds:
-        """Return the ids of some rows."""
-        ids = self.token_ids
+        """Return the nodes of some rows."""
+        nodes = self.nodes
         is_first = list(indices) == list(range(len(indices)))
-        ids = ids[: len(indices)] if is_first else torch.stack([ids[row] for row in indices])
-        return UnreadIds(ids, [self.num_nodes[row] for row in indices], self.vocab_size)
+        nodes = nodes[:, : len(indices)] if is_first else torch.stack([nodes[:, row] for row in indices], 1)
+        return UnreadIds(nodes, [self.num_nodes[row] for row in indices], self.vocab_size)
 
 
 class UnreadRow(Sequence[int]):
-    """The ids of one row, `row`, of `ids`."""
+    """The ids, or with `part` 1 the parents, of one row of `ids`."""
 
-    def __init__(self, ids: UnreadIds, row: int) -> None:
-        self.ids, self.row = ids, row
+    def __init__(self, ids: UnreadIds, row: int, part: int = 0) -> None:
+        self.ids, self.row, self._part = ids, row, part
 
     def __len__(self) -> int:
         return self.ids.num_nodes[self.row]
@@ -68,4 +101,4 @@ class UnreadRow(Sequence[int]):
     @overload
     def __getitem__(self, index: slice) -> tuple[int, ...]: ...
     def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
-        return self.ids.known[self.row][index]
+        return self.ids.known[self._part][self.row][index]

@@ -85,6 +85,7 @@ class ModuleRunner:
         self.windows: dict[int, int | None] = {}
         self.states = layer_states(module, is_invariant=is_invariant)
         """States of the layers that keep no keys and values; None if there are no such layers."""
+        self.num_tree_nodes = 0
         self.expected: tuple[NewRows, ChainWork] | None = None
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -12,7 +10,6 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec.interfaces.logits_rules import RowBlock
 from specdec.interfaces.score_batch import ScoreBatch
-from specdec.samplers.paths import node_depths
 
 Int64s = npt.NDArray[np.int64]
 
@@ -32,7 +29,7 @@ def pack(
     ruled = [] if unread is None else [batch.sequences[index].rules for index in batch.decoding]
     if any(rules is not None and rules.reads_drafts for rules in ruled):
         unread = None
-    width = 0 if unread is None else unread.token_ids.shape[1]
+    width = 0 if unread is None else unread.width
     row_of_decoding = {index: row for row, index in enumerate(batch.decoding)}
     segments: list[Segment] = []
     tokens: list[Int64s] = []
@@ -60,8 +57,8 @@ def pack(
         segment = Segment(row, count, sequence.first_slot, start, owner=sequence, num_drafted=len(nodes))
         tokens.append(ids)
         slots.append(offsets + sequence.first_slot)
-        if all_parents is not None and decoding is not None and nodes:
-            offsets = _plant(segment, chunk, all_parents[decoding])
+        if all_parents is not None and decoding is not None and nodes and unread is None:
+            offsets = segment.plant(all_parents[decoding])
         positions.append(offsets)
         segments.append(segment)
         first_rows.append(row)
@@ -83,20 +80,3 @@ def pack(
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     host = HostRows(np.concatenate(tokens), np.concatenate(positions), np.concatenate(slots), wanted)
     return PackedBatch.of_rows(host, segments, device, unread, draft.along), blocks, first_rows
-
-
-def _plant(segment: Segment, chunk: int, parents: Sequence[int]) -> Int64s:
-    """Set a segment's tree mask and depths; returns its rows' positions. Its chunk is a chain."""
-    size = segment.num_rows
-    visible = np.tri(size, dtype=bool)
-    visible[chunk:] = False
-    for node, parent in enumerate(parents):
-        row = chunk + node
-        if parent >= 0:
-            visible[row] = visible[chunk + parent]
-        visible[row, :chunk] = True
-        visible[row, row] = True
-    relative = np.arange(size)
-    relative[chunk:] = np.array(node_depths(len(parents), parents)) + chunk - 1
-    segment.tree_mask, segment.depths = torch.from_numpy(visible), torch.from_numpy(relative)
-    return relative + segment.num_cached

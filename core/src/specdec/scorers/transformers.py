@@ -89,6 +89,7 @@ class TransformersScorer(Scorer):
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
         spread = self.runner.cache.bytes_by_device if places(self.target.model) else {}
         slots = num_slots(self.options, self.target, bytes_per_token, needed, spread, self._allocate_states)
+        self.runner.num_tree_nodes = self.num_tree_nodes
         self.runner.allocate(slots)
         self._lender.allocate(slots)
         for runner in runners:

@@ -146,6 +146,8 @@ class PagedAttention:
 
     def numbers(self, batch: PackedBatch) -> PassNumbers:
         """Return what the kernels read of a pass, on the host."""
+        if self.is_invariant:
+            batch.plant()
         return pass_numbers(batch.segments, self.cache.num_slots, is_exact=self.is_invariant)
 
     def use(self, batch: PackedBatch, rows: PagedPass) -> None:

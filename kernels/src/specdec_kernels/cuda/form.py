@@ -10,6 +10,7 @@ from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Reco
 from specdec_kernels.cuda.graphs.pass_shape import loops_for, shapes_for
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.paged_pass import page_size_of
+from specdec_kernels.triton.paged_attention.tree import WORD
 
 
 class GraphForm(Form):
@@ -56,7 +57,12 @@ class GraphForm(Form):
         if any(shape.dtype not in attention.dtypes for shape in runner.cache.shapes.values()):
             return
         place = self._run_whole, self._recorder, attention, runner.max_context
-        self._passes = PassGraphs(*place, runner.rounding, keeps_logits=runner.is_draft)
+        words = (
+            -(-(1 + runner.num_tree_nodes) // WORD)
+            if runner.num_tree_nodes and not attention.is_invariant
+            else 0
+        )
+        self._passes = PassGraphs(*place, runner.rounding, keeps_logits=runner.is_draft, mask_words=words)
         if self._has_chain:
             features, combine = self._features(), None
             if isinstance(runner.module, DraftHead):
@@ -69,7 +75,7 @@ class GraphForm(Form):
         if self._passes is None or runner.device.type != "cuda":
             return
         page_size = page_size_of(runner.cache.num_slots)
-        shapes = shapes_for(num_requests, runner.max_context, page_size)
+        shapes = shapes_for(num_requests, runner.max_context, page_size, 1 + runner.num_tree_nodes)
         self._passes.prepare(shapes, runner.device, self._features())
         if self._chain is not None and runner.expected is not None:
             most = self._chain.max_rows

@@ -57,7 +57,7 @@ def _paths(texts: Sequence[Text], unread: UnreadIds | None) -> tuple[Int64s, Int
     for request, (first, changed, each) in enumerate(texts):
         start = num_known
         if unread is not None and isinstance(each.nodes, UnreadRow):
-            start = each.nodes.row * unread.token_ids.shape[1]
+            start = each.nodes.row * unread.width
         num_known += len(each.nodes)
         behind: list[list[int]] = [[]]
         for node in range(len(each.nodes)):

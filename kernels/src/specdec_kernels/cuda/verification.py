@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn.functional import pad
 
 from specdec.interfaces import PADDING_ID, Along, CheckedDraft, Scores, Verdict, VerifyBatch
-from specdec.logits import list_logprobs, read_listings
+from specdec.logits import read_listings
+from specdec.runner import in_inference_mode
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.triton import ChainVerdict, PathVerdict
+from specdec_kernels.triton.list_logprobs import list_logprobs
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.strict_verify import strict_verify
 from specdec_samplers import normalised
@@ -25,11 +26,11 @@ Int64s = npt.NDArray[np.int64]
 
 
 class _Results:
-    """One tensor for all that the host reads: a kernel's results, drafted ids, which rows are sound, and log probabilities.
+    """One tensor for all that the host reads: a kernel's results, drafted nodes, which rows are sound, and log probabilities.
 
     Args:
         scores: the rows.
-        draft: its ids are read here if the host has not read them.
+        draft: its nodes are read here if the host has not read them.
         widths: columns of each result per request; 0 for a number per request.
         batch: the requests; all its verdicts have room for as many tokens.
         num_tokens: most tokens of a verdict.
@@ -42,54 +43,54 @@ class _Results:
         unread = draft.unread if any(batch.num_nodes) else None
         self._unread = unread if unread is not None and unread.num_outside is None else None
         device = scores.logits.device
-        ids = None if self._unread is None else self._unread.token_ids.to(device)
-        given = ids, scores.is_sound
         self._scores, self._num_tokens = scores, num_tokens
         self._shapes = [(size, width) if width else (size,) for width in widths]
         self.listed = _listed(batch)
         """Rows that list log probabilities."""
         self._most = min(max(batch.num_logprobs, default=0), scores.raw_logits.shape[1])
         num_listed = len(self.listed) * num_tokens * (2 + 2 * self._most)
-        self._sizes = [*(size * max(1, width) for width in widths), num_listed]
-        bytes_given = [each.contiguous().view(torch.uint8).flatten() for each in given if each is not None]
-        num_bytes = 8 * sum(self._sizes)
-        self._all = torch.empty(num_bytes + sum(map(len, bytes_given)), dtype=torch.uint8, device=device)
-        *parts, self._lists = self._all[:num_bytes].view(torch.int64).split(self._sizes)
+        num_nodes = 0 if self._unread is None else self._unread.nodes.numel()
+        num_flags = 0 if scores.is_sound is None else len(scores.is_sound)
+        sizes = [num_nodes, *(size * max(1, width) for width in widths), num_listed, -(-num_flags // 8)]
+        self._places = _places(sizes)
+        num_numbers, memory = self._places[-1].stop, None if self._unread is None else self._unread.memory
+        if memory is not None and len(memory) >= num_numbers:  # which has the nodes
+            self._all = memory[:num_numbers]
+        else:
+            self._all = torch.empty(num_numbers, dtype=torch.int64, device=device)
+            if self._unread is not None:
+                self._all[:num_nodes].view(self._unread.nodes.shape).copy_(self._unread.nodes)
+        _, *parts, self._lists, flags = (self._all[place] for place in self._places)
         self.parts = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-        if bytes_given:
-            torch.cat(bytes_given, out=self._all[num_bytes:])
+        if scores.is_sound is not None:
+            flags.view(torch.bool)[:num_flags].copy_(scores.is_sound)
 
     def list_logprobs(
-        self, listed: torch.Tensor, starts: torch.Tensor, nodes: torch.Tensor, token_ids: torch.Tensor
+        self, listed: torch.Tensor, starts: torch.Tensor, nodes: torch.Tensor | None, token_ids: torch.Tensor
     ) -> None:
         """List log probabilities of all verdicts' tokens, as far as they go.
 
         Args:
             listed: `listed` on the device.
             starts: `[B]` first row of each request.
-            nodes: `[B, num_tokens - 1]` accepted nodes, with padding.
+            nodes: `[B, num_tokens - 1]` accepted nodes, with padding; None for chains.
             token_ids: `[B, num_tokens]` emitted tokens, with padding.
         """
-        rows = starts[listed, None] + pad(nodes[listed].clamp_min(-1) + 1, (1, 0))
-        chosen = token_ids[listed].clamp_min(0)
-        numbers = list_logprobs(self._scores.raw_logits[rows.flatten()], chosen.flatten(), self._most)
-        self._lists.view(torch.float64).copy_(numbers.flatten())
+        out = self._lists.view(torch.float64).view(len(listed), self._num_tokens, -1)
+        with kernels_on(out.device):
+            list_logprobs(self._scores.raw_logits, starts, nodes, token_ids, listed, self._most, out=out)
 
     def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None]:
         """Return the results, counts of accepted nodes first, as nested lists, the flags, and the log probabilities of the
         tokens of each row of `listed`."""
         everything = self._all.cpu().numpy()
-        num_bytes = 8 * sum(self._sizes)
-        *parts, lists = np.split(everything[:num_bytes].view(np.int64), np.cumsum(self._sizes)[:-1])
+        nodes, *parts, lists, flags = (everything[place] for place in self._places)
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
         if self._unread is not None:
-            shape = self._unread.token_ids.shape
-            end = num_bytes + 8 * shape.numel()
-            self._unread.take(everything[num_bytes:end].view(np.int64).reshape(shape).tolist())
-            num_bytes = end
+            self._unread.take(nodes.reshape(self._unread.nodes.shape).tolist())
         is_sound = None
         if self._scores.is_sound is not None:
-            is_sound = everything[num_bytes:].view(np.bool_).tolist()
+            is_sound = flags.view(np.bool_)[: len(self._scores.is_sound)].tolist()
         if not len(self.listed):
             return results, is_sound, None
         listings = read_listings(lists.view(np.float64).reshape(-1, 2 + 2 * self._most))
@@ -125,6 +126,7 @@ class WalkOnDevice:
         """See `ReadsAhead.arrays`."""
         return _arrays(draft, batch, _row_starts(batch))
 
+    @in_inference_mode
     def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
         size = len(batch.num_nodes)
@@ -150,7 +152,7 @@ class WalkOnDevice:
                 if place >= 0:
                     is_sound[scores.row_of(row, (-1, *path)[place])] = False
         tokens_out = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
-        return Verdict(accepted, tokens_out, is_sound, logprobs)
+        return Verdict(accepted, tokens_out, is_sound, logprobs, None if draft.parents is None else nodes)
 
 
 class JudgeOnDevice:
@@ -169,11 +171,12 @@ class JudgeOnDevice:
         """See `ReadsAhead.arrays`."""
         return _arrays(draft, batch, _row_starts(batch)) if _is_for_kernels(draft, batch) else []
 
+    @in_inference_mode
     def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
         if not _is_for_kernels(draft, batch):
             return None
-        device, size, drawn = scores.logits.device, len(batch.num_nodes), draft.drawn
+        device, drawn = scores.logits.device, draft.drawn
         width = _width(draft, batch)
         results = _Results(scores, draft, (0, width + 1), batch, width + 1)
         given = _given(scores, draft, batch)
@@ -192,9 +195,7 @@ class JudgeOnDevice:
             out = ChainVerdict(results.parts[0], results.parts[1])
             judge(scores.logits, *read, draft_probs=probs, has_probs=is_drawn, out=out)
         if len(given.listed):
-            steps = torch.arange(width, device=device).expand(size, -1)
-            nodes = torch.minimum(steps, given.num_nodes[:, None] - 1)
-            results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
+            results.list_logprobs(given.listed, given.row_starts, None, out.token_ids)
         (counts, tokens), is_sound, logprobs = results.read()
         return Verdict(
             [list(range(count)) for count in counts],
@@ -226,14 +227,15 @@ def _listed(batch: VerifyBatch) -> Int64s:
 
 
 def _arrays(draft: CheckedDraft, batch: VerifyBatch, row_starts: Sequence[int]) -> list[Array]:
-    """Return what `_given` takes, on the host: no ids of a draft that is not read, and parents only of trees."""
+    """Return what `_given` takes, on the host: no nodes of a draft that is not read, and parents only of trees."""
     if not batch.num_nodes:
         return []
     numbers = [row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
     temperatures = [0.0 if params.is_greedy else 1.0 for params in batch.sampling_params]
     width = _width(draft, batch)
     rows = [] if draft.unread is not None and width else [draft.rows]
-    rows += [] if draft.parents is None or not width else [draft.parents]
+    if draft.parents is not None and draft.unread is None and width:
+        rows.append(draft.parents)
     return [
         *np.array(numbers, np.int64),
         np.array(temperatures, np.float32),
@@ -250,10 +252,18 @@ def _given(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> _Given:
     starts, counts, seeds, positions, samples, heat, listed, *rows = along.on(device)
     width = _width(draft, batch)
     if draft.unread is not None and width:
-        rows.insert(0, draft.unread.token_ids[:, :width].to(device))
+        rows = [*draft.unread.nodes[:, :, :width].to(device)]
     ids, *parents = rows
     keys = NoiseKeys(seeds, positions, samples)
-    return _Given(starts, counts, heat, keys, listed, ids, parents[0] if parents else None)
+    return _Given(
+        starts, counts, heat, keys, listed, ids, None if draft.parents is None or not width else parents[0]
+    )
+
+
+def _places(sizes: Sequence[int]) -> list[slice]:
+    """Return the places of parts of one tensor; even ones, so that they are at addresses that kernels are compiled for."""
+    starts = accumulate((size + size % 2 for size in sizes), initial=0)
+    return [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> Int64s:

@@ -63,6 +63,7 @@ class Member:
             is_fallback=is_fallback,
             is_strict=False,
             takes_trees=Capability.TREE in proposer.capabilities,
+            reads_drafts=True,
         )
         self.name = self.guard.name
         given = self.guard.capabilities

@@ -68,7 +68,7 @@ def offers_of(draft: CheckedDraft, name: str, member: int) -> list[Offer | None]
         if not token_ids:
             offers.append(None)
             continue
-        parents = tuple(range(-1, len(token_ids) - 1)) if draft.parents is None else draft.parents[row]
+        parents = tuple(range(-1, len(token_ids) - 1)) if draft.parents is None else tuple(draft.parents[row])
         confidence = None
         if draft.confidence is not None:  # which nobody has checked: it may be no number
             confidence = tuple(min(chance, 1.0) if chance > 0.0 else 0.0 for chance in draft.confidence[row])

@@ -26,6 +26,7 @@ def check_draft(
     vocab_size: int,
     *,
     takes_trees: bool = True,
+    reads: bool = False,
 ) -> tuple[CheckedDraft, int, str | None]:
     """Return the usable part of a draft, as an own copy, the number of unfit nodes, and what is wrong with the first one.
 
@@ -41,14 +42,14 @@ def check_draft(
     distribution (not finite, negative, not summing to 1), the draft's row is cut before the first node drawn
     from it. This cut depends only on nodes before it, and so does a cut by parents.
 
-    Ids of a draft with `num_nodes` are not read: what is wrong with them shows in `UnreadIds.num_outside` once they are.
+    Nodes of a draft with `num_nodes` are read now only with `reads`: what is wrong shows later in `UnreadIds.num_outside`.
 
     Raises:
         DraftError: if it does not belong to this batch at all.
     """
     most = max(max_nodes, default=0)
     received = receive(offered, len(max_nodes), most, vocab_size)
-    if received.num_nodes is not None:
+    if received.num_nodes is not None and not reads and (received.parents is None or takes_trees):
         return _unread(received, received.num_nodes, max_nodes, vocab_size)
     has_probs = received.has_probs
     is_drawn = [True] * len(max_nodes) if has_probs is None else has_probs.tolist()
@@ -57,7 +58,9 @@ def check_draft(
     kept: list[tuple[int, ...]] = []
     num_unfit, first_flaw = 0, None
     for index, row in enumerate(received.token_ids.tolist()):
-        while row and row[-1] == PADDING_ID:
+        if received.num_nodes is not None:
+            del row[received.num_nodes[index] :]
+        while received.num_nodes is None and row and row[-1] == PADDING_ID:
             row.pop()
         links = None if parents is None else parents[index]
         normal = None if is_normal is None or not is_drawn[index] else is_normal[index]
@@ -99,9 +102,11 @@ def _unread(
     """Return a draft whose ids are not read, cut at its caps; see `check_draft`."""
     kept = [min(pair) for pair in zip(num_nodes, max_nodes, strict=True)]
     num_cut = sum(num_nodes) - sum(kept)
-    ids = UnreadIds(received.token_ids[:, : max(kept, default=0)], kept, vocab_size)
+    given = [received.token_ids] if received.parents is None else [received.token_ids, received.parents]
+    nodes = torch.stack([numbers[:, : max(kept, default=0)] for numbers in given])
+    unread = UnreadIds(nodes, kept, vocab_size)
     flaw = "more nodes than max_nodes" if num_cut else None
-    return CheckedDraft(ids.rows, proposers=received.proposers, unread=ids), num_cut, flaw
+    return CheckedDraft(unread.rows, unread.parents, None, received.proposers, None, unread), num_cut, flaw
 
 
 def _usable(
@@ -206,11 +211,13 @@ def select_rows(draft: CheckedDraft, indices: Sequence[int]) -> CheckedDraft:
         drawn = replace(
             drawn, token_ids=drawn.token_ids[index], node_probs=drawn.node_probs[index], has_probs=has_probs
         )
-    unread = None if draft.unread is None else draft.unread.of_rows(indices)
+    proposers = None if draft.proposers is None else tuple(draft.proposers[i] for i in indices)
+    if draft.unread is not None:
+        unread = draft.unread.of_rows(indices)
+        return CheckedDraft(unread.rows, unread.parents, proposers=proposers, unread=unread)
     return CheckedDraft(
-        rows=tuple(draft.rows[i] for i in indices) if unread is None else unread.rows,
+        rows=tuple(draft.rows[i] for i in indices),
         parents=None if draft.parents is None else tuple(draft.parents[i] for i in indices),
         drawn=drawn,
-        proposers=None if draft.proposers is None else tuple(draft.proposers[i] for i in indices),
-        unread=unread,
+        proposers=proposers,
     )

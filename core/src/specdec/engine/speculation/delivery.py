@@ -15,7 +15,6 @@ from specdec.engine.speculation.shown import EngineDraws, Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots
-from specdec.interfaces.forward import Int64s
 
 logger = logging.getLogger("specdec")
 
@@ -27,7 +26,7 @@ _MAX_WAITING = 2048
 a paused one loses the longest requests, because no memory is reserved for more."""
 _MAX_PIECES = 16
 """Number of steps whose states of one sequence are kept apart before they are concatenated."""
-_MAX_SHARED_ROWS = 64
+_MAX_SHARED_ROWS = 512
 """Maximum number of rows of a pass of which small slices are kept as views."""
 
 
@@ -133,18 +132,26 @@ class Delivery:
             states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
         _keep(sequence, states, is_first=is_first)
 
-    @property
-    def path_rows(self) -> Int64s:
-        """The rows of the paths through trees of which `keep_hidden` was told."""
-        return np.array([row for _, rows, _ in self._paths for row in rows], np.int64)
+    def keep_paths(
+        self, passed: tuple[torch.Tensor, ...], nodes: torch.Tensor, places: dict[Sequence, tuple[int, int]]
+    ) -> None:
+        """Keep the states of the paths through trees of which `keep_hidden` was told.
 
-    def keep_paths(self, passed: tuple[torch.Tensor, ...], index: torch.Tensor) -> None:
-        """Keep the states of all paths through trees of a pass; `index` are `path_rows` on the device."""
-        sequences, rows, first = zip(*self._paths, strict=True)
+        Args:
+            passed: the states of the pass.
+            nodes: `[M, N]` on the device, rows of accepted nodes.
+            places: where a sequence is among these, and the row of its first node.
+        """
+        if self._paths:
+            states = torch.stack(passed)[:, nodes]
+        for sequence, rows, is_first in self._paths:
+            place, first_node = places[sequence]
+            count = sum(row < first_node for row in rows)
+            chunk = tuple(state[rows[0] : rows[0] + count] for state in passed)
+            if count:
+                _keep(sequence, chunk, is_first=is_first)
+            _keep(sequence, states[:, place, : len(rows) - count].unbind(), is_first=is_first and not count)
         self._paths.clear()
-        parts = torch.stack(passed)[:, index].split([len(each) for each in rows], 1)
-        for sequence, states, is_first in zip(sequences, parts, first, strict=True):
-            _keep(sequence, states.unbind(), is_first=is_first)
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
         """Return whether a suspended proposer must be called, because too many states wait for it.

@@ -55,6 +55,7 @@ class ProposerGuard:
         is_fallback: False re-raises the proposer's exceptions (`on_proposer_error="raise"`).
         is_strict: True raises on malformed drafts (`strict_drafts=True`), which `is_fallback=False` does as well.
         takes_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
+        reads_drafts: whether drafts are read at once, also with `Draft.num_nodes`.
         metrics: failures are counted there.
     """
 
@@ -66,6 +67,7 @@ class ProposerGuard:
         is_fallback: bool,
         is_strict: bool,
         takes_trees: bool = True,
+        reads_drafts: bool = False,
         metrics: EngineMetrics | None = None,
     ) -> None:
         self.proposer = proposer
@@ -80,7 +82,7 @@ class ProposerGuard:
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
         self._is_strict = is_strict
-        self._takes_trees = takes_trees
+        self._takes_trees, self._reads_drafts = takes_trees, reads_drafts
         self._failures = 0
         self._num_good = 0
         self._pause_length = _FIRST_PAUSE_STEPS
@@ -106,7 +108,7 @@ class ProposerGuard:
             if changed:
                 self._note_changes(changed)
             draft, num_cut, flaw = check_draft(
-                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees
+                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees, reads=self._reads_drafts
             )
             drawn = draft.drawn
             if drawn is not None and drawn.vocab_map is not None:
@@ -130,7 +132,9 @@ class ProposerGuard:
     def judge(self, ids: UnreadIds) -> None:
         """Count what was wrong with ids that were first read with the verdict on them."""
         if ids.num_outside:
-            self._note_flaw(ids.num_outside, "an id outside the vocabulary")
+            self._note_flaw(
+                ids.num_outside, "an id outside the vocabulary, or a parent that does not precede its child"
+            )
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused.

@@ -24,7 +24,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
     """Return an own copy of a draft for `size` rows of at most `most` nodes, not checked yet. Each field is read once.
 
     Its tensors have at most `most` columns, but for `token_ids`, whose others are counted. Only `vocab_map` is still the
-    plugin's, because it is copied once for many drafts: see `copied`.
+    plugin's, because it is copied once for many drafts: see `copied`; and nodes with `num_nodes`, which are copied together.
 
     Raises:
         DraftError: if it does not belong to the batch; whatever else the plugin's objects raise.
@@ -35,13 +35,14 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
     width = ids.shape[1]
     if width > _MAX_WIDTH:
         raise DraftError(f"Draft.token_ids has {width} columns, where at most {most} nodes may be drafted")
+    num_nodes = None if offered.num_nodes is None else _lengths(offered.num_nodes, size, width)
     parents, confidence, probs = offered.parents, offered.confidence, offered.node_probs
     if parents is not None:
-        parents = copied(_plain("parents", parents, (size, width), 2, torch.int64)[:, :most])
+        parents = _plain("parents", parents, (size, width), 2, torch.int64)
     if confidence is not None:
         confidence = _plain("confidence", confidence, (size, width), 2)
         _check_float("confidence", confidence)
-        confidence = copied(confidence[:, :most])
+        confidence = confidence[:, :most]
     sampling, has_q, names = DraftSampling.DETERMINISTIC, False, offered.proposers
     has_probs, vocab_map = offered.has_probs, offered.vocab_map
     if has_probs is not None:
@@ -55,13 +56,13 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
         if width_of_map is not None and width_of_map != probs.shape[2]:
             raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
         probs = copied(probs[:, : most + 1])
-    num_nodes = None if offered.num_nodes is None else _lengths(offered.num_nodes, size, width)
-    if num_nodes is not None and not (parents is None and confidence is None and not has_q):
-        raise DraftError(
-            "Draft.num_nodes is given for a draft that is not of chains of point masses without confidence"
-        )
+    if num_nodes is None:
+        ids, parents = copied(ids), None if parents is None else copied(parents[:, :most])
+        confidence = None if confidence is None else copied(confidence)
+    elif has_q:
+        raise DraftError("Draft.num_nodes is given for a draft that is not of point masses")
     return Draft(
-        token_ids=copied(ids),
+        token_ids=ids,
         parents=parents,
         sampling=sampling,
         node_probs=probs if has_q else None,

@@ -230,6 +230,6 @@ def _drafted(outputs: Tensors, num_rows: int, work: ChainWork) -> Chains:
     """Return the drafts, ids with those of padding, which cost nothing; q as a copy that the next replay cannot write."""
     ids, confidences, others, _ = (output[:num_rows] for output in outputs)
     if work.rules.width > 1:
-        return Chains(ids, confidences, confidences[:, :0, None], nodes=others)
+        return Chains(ids, confidences, confidences[:, :0, None], parents=others)
     num_steps = work.num_steps
     return Chains(ids[:, :num_steps], confidences[:, :num_steps], others[:, :num_steps].clone())

@@ -22,11 +22,13 @@ from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers
+from specdec_kernels.triton.paged_attention.tree import WORD
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative distance between a replay and the pass it repeats that is always allowed."""
-_MOST_DRAFTED = 4
-"""Room for drafted ids that are on the device, per row of the pass: where drafts differ in length, some are no rows."""
+_NUM_DRAFTED = 24
+"""Room for drafted nodes on the device per row of the pass (where drafts differ in length, some are no rows), and for the
+verdict on them."""
 
 RunPass = Callable[[PackedBatch, torch.Tensor | None], Tensors]
 """Runs a pass over all its rows, with features `[T, F]` or None; each result has T rows."""
@@ -60,6 +62,7 @@ class PassGraphs(Graphs[StaticPass]):
         max_context: maximum sequence length, in tokens.
         rounding: relative distance of the model's own logits from those in wider arithmetic.
         keeps_logits: whether logits are read after the next pass; those of a target are not.
+        mask_words: words of the mask of trees, with which every pass is recorded; 0 if trees are not expected.
     """
 
     def __init__(
@@ -71,8 +74,10 @@ class PassGraphs(Graphs[StaticPass]):
         rounding: float = 0.0,
         *,
         keeps_logits: bool = True,
+        mask_words: int = 0,
     ) -> None:
         super().__init__("passes")
+        self._mask_words = mask_words
         self._rounding, self._keeps_logits = rounding, keeps_logits
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
@@ -94,7 +99,8 @@ class PassGraphs(Graphs[StaticPass]):
             device: where the tensors are.
             features: `[T, F]` of a head, for width and dtype.
         """
-        for shape in shapes:
+        for each in shapes:
+            shape = replace(each, mask_words=self._mask_words)
             half = self.num_recordings >= MAX_RECORDINGS // 2 or self.num_bytes >= MAX_BYTES // 2
             if half or self.failure is not None:
                 return
@@ -115,22 +121,26 @@ class PassGraphs(Graphs[StaticPass]):
         wanted = host.logits_rows
         if num_rows > (MAX_ROWS if wanted is None else MAX_WHOLE_ROWS):
             return None
+        if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
+            batch.plant()
         numbers = self._backend.numbers(batch)
-        shape = shape_of(num_rows, numbers)
+        shape = shape_of(num_rows, numbers, self._mask_words)
         found = self._recordings.find(shape)
         if found is None and self._recordings.is_due(shape):
+            batch.plant()
+            numbers = self._backend.numbers(batch)
             static = self._place(shape, batch.token_ids.device, features)
-            if not static.has_room(batch.drafted):
+            if not static.has_room(batch):
                 return None
-            static.send(host, numbers, features, drafted=batch.drafted)
+            static.send(batch, numbers, features)
             whole = partial(self._run, replace(batch, logits_rows=None), features)
             found = self._record(shape, static, whole, num_rows)
-        if found is None or not found[0].has_room(batch.drafted):
+        if found is None or not found[0].has_room(batch):
             return None
         static, recording = found
         more = None if batch.along is None else batch.along.packed.view(np.int64)
         more = more if more is not None and len(more) <= len(static.more) else None
-        static.send(host, numbers, features, drafted=batch.drafted, more=more)
+        static.send(batch, numbers, features, more)
         if batch.along is not None and more is not None:
             batch.along.arrive(static.more[: len(more)].view(torch.uint8))
         recording.replay()
@@ -143,7 +153,7 @@ class PassGraphs(Graphs[StaticPass]):
 
     def _place(self, shape: PassShape, device: torch.device, features: torch.Tensor | None) -> StaticPass:
         place = shape, self._max_context, device, features
-        return StaticPass(*place, _num_along(shape), _MOST_DRAFTED * shape.num_rows)
+        return StaticPass(*place, _num_along(shape), _NUM_DRAFTED * shape.num_rows)
 
     def _run_once(self, static: StaticPass) -> Tensors:
         static.make_inputs()

@@ -35,9 +35,9 @@ class PassShape:
         return -(-self.max_context_len // self.page_size) + (self.num_branches > 0)
 
 
-def shape_of(num_rows: int, numbers: PassNumbers) -> PassShape:
-    """Return the shape that a pass is padded to."""
-    words = 0 if numbers.tree_mask is None else numbers.tree_mask.shape[1]
+def shape_of(num_rows: int, numbers: PassNumbers, least_words: int = 0) -> PassShape:
+    """Return the shape that a pass is padded to, with at least so many words of a mask."""
+    words = max(least_words, 0 if numbers.tree_mask is None else numbers.tree_mask.shape[1])
     width = 0 if numbers.branches is None else max(_LEAST_BRANCHES, _power(numbers.branches.shape[2]))
     return padded(num_rows, len(numbers.context_lens), numbers.page_size, numbers.bound, words, width)
 
@@ -48,12 +48,12 @@ def larger_shapes(num_rows: int, numbers: PassNumbers, most: int) -> list[PassSh
     return [shape_of(size, numbers) for size in sizes]
 
 
-def shapes_for(num_requests: int, max_context: int, page_size: int) -> list[PassShape]:
-    """Return the shapes of chains that a number of requests needs, those of few rows first."""
-    sizes, bounds = (
-        sorted({_bucket(count) for count in range(1, min(MAX_ROWS, _CHAIN * num_requests) + 1)}),
-        bounds_for(max_context),
-    )
+def shapes_for(
+    num_requests: int, max_context: int, page_size: int, rows_each: int = _CHAIN
+) -> list[PassShape]:
+    """Return the shapes that a number of requests needs, with up to `rows_each` rows of each; those of few rows first."""
+    most, bounds = min(MAX_ROWS, max(_CHAIN, rows_each) * num_requests), bounds_for(max_context)
+    sizes = sorted({_bucket(count) for count in range(1, most + 1)})
     return [padded(size, min(size, num_requests), page_size, bound) for size in sizes for bound in bounds]
 
 

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from specdec.interfaces import HostRows, PackedBatch, Segment, UnreadIds
+from specdec.interfaces import HostRows, PackedBatch, Segment
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
+from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches
+
+_ANY_ID = 2**62
 
 
 class StaticPass:
@@ -17,7 +20,7 @@ class StaticPass:
 
     Padding rows have token 0 at position 0 and write to no slot; padding requests have no rows. The numbers are one tensor, so
     that those of a pass that the host knows are sent to their places by one transfer. Rows take their ids by their place in it,
-    and so from the host or from a draft on the device.
+    and so from the host or from a draft on the device, and likewise the parents of trees.
 
     Args:
         shape: its sizes.
@@ -25,7 +28,7 @@ class StaticPass:
         device: where its tensors are.
         features: `[T, F]` of a head's pass, for their width and dtype; None for a model's pass.
         num_more: how many further numbers are sent with it.
-        num_drafted: room for drafted ids that are on the device.
+        num_drafted: room for drafted nodes that are on the device, and for what is read with them.
         memory: `[num_numbers(shape, num_more, num_drafted)]` int64, the place of its numbers; None allocates it.
     """
 
@@ -46,12 +49,7 @@ class StaticPass:
         self._num_sent = self._at["drafted"].start
         empty = torch.from_numpy(self._empty())
         self._numbers = empty.to(device) if memory is None else memory.copy_(empty)
-        part = {name: self._numbers[place] for name, place in self._at.items()}
-        self._first_pages, self._sources, self._drafted = (
-            part["first_pages"],
-            part["sources"],
-            part["drafted"],
-        )
+        self._part = part = {name: self._numbers[place] for name, place in self._at.items()}
         self.logits_rows, self.more = part["logits_rows"], part["more"]
         self._pages = torch.arange(shape.table_width, device=device)
         self._branches = part["branches"].view(2, num_requests, width)
@@ -62,15 +60,15 @@ class StaticPass:
             context_lens=part["context_lens"],
             block_tables=self._numbers.new_zeros((num_requests, shape.table_width)),
             max_context_len=shape.max_context_len,
-            tree_mask=part["tree_mask"].view(num_rows, -1) if has_mask else None,
-            positions=part["tree_positions"] if has_mask else None,
+            tree_mask=torch.zeros_like(part["tree_mask"]).view(num_rows, -1) if has_mask else None,
+            positions=torch.zeros_like(part["positions"]) if has_mask else None,
             outputs={},
         )
         self.features = None if features is None else features.new_zeros((num_rows, *features.shape[1:]))
         longest = min(shape.max_context_len, max_context)
         self.batch = PackedBatch(
             token_ids=torch.zeros_like(part["ids"]),
-            positions=part["positions"],
+            positions=part["positions"] if self.rows.positions is None else self.rows.positions,
             segments=[Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=longest - num_rows)],
             slots=self.rows.slots,
             logits_rows=None,
@@ -84,50 +82,72 @@ class StaticPass:
         return sum(tensor.nbytes for tensor in tensors)
 
     def make_inputs(self) -> None:
-        """Write token ids and block tables; the first operations of a recording."""
-        torch.index_select(self._numbers, 0, self._sources, out=self.batch.token_ids)
-        torch.add(self._first_pages[:, None], self._pages, out=self.rows.block_tables)
-        if self._shape.num_branches:
+        """Write token ids, block tables, and what rows of trees see of each other; the first operations of a recording."""
+        part, shape, ids = self._part, self._shape, self.batch.token_ids
+        torch.index_select(self._numbers, 0, part["sources"], out=ids)
+        if len(part["drafted"]):  # which may be any numbers
+            torch.minimum(ids.clamp_min_(0), part["last_id"], out=ids)
+        torch.add(part["first_pages"][:, None], self._pages, out=self.rows.block_tables)
+        if shape.num_branches:
             add_branches(self.rows.block_tables, self._branches)
+        if self.rows.tree_mask is not None and self.rows.positions is not None:
+            parents = torch.index_select(self._numbers, 0, part["parent_sources"])
+            nodes = part["tree_nodes"].view(shape.num_rows, -1)
+            *words, depths = seen_on_paths(parents, part["first_nodes"], nodes).unbind(1)
+            torch.add(
+                part["tree_mask"].view(shape.num_rows, -1), torch.stack(words, 1), out=self.rows.tree_mask
+            )
+            torch.add(part["positions"], depths, out=self.rows.positions)
 
-    def has_room(self, drafted: UnreadIds | None) -> bool:
-        """Return whether the ids of a draft on the device fit."""
-        return drafted is None or drafted.token_ids.numel() <= len(self._drafted)
+    def has_room(self, batch: PackedBatch) -> bool:
+        """Return whether the nodes of a draft on the device fit."""
+        return batch.drafted is None or batch.drafted.nodes.numel() <= len(self._part["drafted"])
 
     def send(
         self,
-        host: HostRows,
+        batch: PackedBatch,
         numbers: PassNumbers,
         features: torch.Tensor | None,
-        *,
-        drafted: UnreadIds | None = None,
         more: Int64s | None = None,
     ) -> None:
         """Send a pass into these tensors.
 
         Args:
-            host: see `packed`, like `numbers` and `more`.
-            numbers: the same in the form that the kernels read.
+            batch: the pass, with its numbers on the host.
+            numbers: see `packed`, like `more`.
             features: `[T, F]` of a head's pass; None leaves them as they are.
-            drafted: see `PackedBatch.drafted`.
             more: further numbers.
         """
+        drafted, trees = batch.drafted, None
+        assert batch.host is not None
         if drafted is not None:
-            drafted.scored(self._numbers.device, out=self._drafted[: drafted.token_ids.numel()])
-        copy_in(self._numbers[: self._num_sent], torch.from_numpy(self.packed(host, numbers, more)))
+            drafted.copy_to(self._part["drafted"])
+            if self._shape.mask_words and batch.has_unread_trees:
+                trees = TreeNumbers.of(batch, self._shape.mask_words)
+        together = self.packed(batch.host, numbers, more, trees)
+        if drafted is not None:
+            together[self._at["last_id"]] = drafted.vocab_size - 1
+        copy_in(self._numbers[: self._num_sent], torch.from_numpy(together))
         if self.features is not None and features is not None:
             count = len(features)
             self.features[:count].copy_(features)
             if count < len(self.features):
                 self.features[count:].fill_(0)
 
-    def packed(self, host: HostRows, numbers: PassNumbers, more: Int64s | None = None) -> Int64s:
+    def packed(
+        self,
+        host: HostRows,
+        numbers: PassNumbers,
+        more: Int64s | None = None,
+        trees: TreeNumbers | None = None,
+    ) -> Int64s:
         """Return the numbers to send of a pass, whose sizes must not exceed the shape's.
 
         Args:
             host: the pass.
             numbers: the same in the form that the kernels read.
             more: further numbers, for `more`.
+            trees: those of trees whose parents are on the device.
         """
         num_rows, together, at = len(host.token_ids), self._empty(), self._at
         together[at["query_starts"]] = num_rows
@@ -139,19 +159,20 @@ class StaticPass:
             "context_lens": numbers.context_lens,
             "first_pages": numbers.first_pages,
             "logits_rows": host.logits_rows,
-            "tree_mask": None if numbers.tree_mask is None else numbers.tree_mask.reshape(-1),
-            "tree_positions": numbers.positions,
+            "tree_mask": None if numbers.tree_mask is None else numbers.tree_mask,
             "more": more,
         }
+        if trees is not None:
+            parts |= trees.parts(at["drafted"].start)
         for name, part in parts.items():
             if part is not None:
                 start = at[name].start
-                together[start : start + len(part)] = part
+                together[start : start + part.size] = part.reshape(-1)
         if numbers.branches is not None:
             _, size, width = numbers.branches.shape
             self._host_branches(together)[:, :size, :width] = numbers.branches
         is_drafted = np.flatnonzero(host.token_ids < 0)
-        together[at["sources"].start + is_drafted] = self._num_sent - 1 - host.token_ids[is_drafted]
+        together[at["sources"].start + is_drafted] = at["drafted"].start - 1 - host.token_ids[is_drafted]
         return together[: self._num_sent]
 
     def padding(self, more: Int64s) -> Int64s:
@@ -171,6 +192,7 @@ class StaticPass:
         numbers = np.zeros(at["drafted"].stop, np.int64)
         numbers[at["slots"]] = numbers[at["tree_mask"]] = -1
         numbers[at["sources"]] = np.arange(self._shape.num_rows)
+        numbers[at["last_id"]] = _ANY_ID
         self._host_branches(numbers)[0] = self._shape.max_context_len
         return numbers
 
@@ -184,6 +206,7 @@ def num_numbers(shape: PassShape, num_more: int, num_drafted: int = 0) -> int:
 def _layout(shape: PassShape, num_more: int, num_drafted: int) -> dict[str, slice]:
     """Return the places of a pass's numbers in one tensor, those that the host sends first."""
     num_rows, num_requests = shape.num_rows, shape.num_requests
+    num_tree_rows = num_rows if shape.mask_words else 0
     return _places(
         {
             "ids": num_rows,
@@ -194,9 +217,12 @@ def _layout(shape: PassShape, num_more: int, num_drafted: int) -> dict[str, slic
             "first_pages": num_requests,
             "logits_rows": num_rows,
             "tree_mask": num_rows * shape.mask_words,
-            "tree_positions": num_rows * (shape.mask_words > 0),
+            "tree_nodes": num_tree_rows * (shape.mask_words + 1),
+            "first_nodes": num_tree_rows,
+            "parent_sources": num_tree_rows,
             "branches": 2 * num_requests * shape.num_branches,
             "sources": num_rows,
+            "last_id": 1,
             "more": num_more,
             "drafted": num_drafted,
         }

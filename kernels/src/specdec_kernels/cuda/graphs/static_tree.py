@@ -40,7 +40,7 @@ class StaticTree(StaticLoop):
         return self.step.padding(table)
 
     def run(self, run_pass: RunStep) -> Tensors:
-        """See `StaticLoop.run`: `[T, K]` ids of the best nodes, best first, their confidences, and `Chains.nodes`.
+        """See `StaticLoop.run`: `[T, K]` ids of the best nodes, best first, their confidences, and their parents.
 
         A row that is not as deep as others has nodes of no joint confidence at the end.
         """
@@ -78,8 +78,7 @@ class StaticTree(StaticLoop):
         above = torch.cat(parents, 1).gather(1, best)
         renamed = torch.where(above < 0, -1, order.argsort(1).gather(1, above.clamp_min(0)))
         chosen, sure = torch.cat(ids, 1).gather(1, best), torch.cat(confidences, 1).gather(1, best)
-        nodes = torch.stack([part.double() for part in (chosen, renamed, sure)], 1)
-        return chosen, sure, nodes, first.clone()
+        return chosen, sure, renamed, first.clone()
 
     def _begin(self) -> None:
         """Write what all passes share: tables of consecutive slots, and a row for each node of requests that are real."""

@@ -33,7 +33,8 @@ def strict_verify(
     The token after a node at depth d is `argmax(logits / T + g)` with Gumbel noise of position `keys.positions[b] + d`, as
     in `gumbel_sample`, so the text depends only on logits and keys. If siblings are equal, the longest path is accepted,
     and the first of equally long ones. At temperature 0 this is greedy verification. Nothing is copied to the host, so the
-    caller must keep row numbers and parents in range. (With coupled drafts: Daliri et al. 2024.)
+    caller must keep row numbers in range; for a parent that does not precede its child the nearest one that does is taken.
+    (With coupled drafts: Daliri et al. 2024.)
 
     Args:
         logits: `[R, V]` floating point, unit stride along V.

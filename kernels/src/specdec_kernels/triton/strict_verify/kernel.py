@@ -19,9 +19,9 @@ from specdec_kernels.triton.strict_verify.config import LaunchConfig
 
 @triton.jit
 def parent_of(parents_ptr: tl.tensor, node: tl.tensor, HAS_PARENTS: tl.constexpr) -> tl.tensor:
-    """Return the parent of one node of a request; it is always less than the node, so every upward walk terminates."""
+    """Return the parent of one node of a request, whatever is given: at least -1 and less than the node, so every walk ends."""
     if HAS_PARENTS:
-        return tl.minimum(tl.load(parents_ptr + node).to(tl.int64), node - 1)
+        return tl.maximum(tl.minimum(tl.load(parents_ptr + node).to(tl.int64), node - 1), -1)
     else:
         return node - 1
 

@@ -23,8 +23,9 @@ def strict_verify_reference(
     batch, places = torch.arange(size, device=logits.device), torch.arange(width + 1, device=logits.device)
     if parents is None:
         parents = (places[:width] - 1).expand(size, width)
-    # The caller's padding is ignored.
+    # The caller's padding is ignored, and what does not precede its child is moved there.
     parents = torch.where(places[1:] <= num_nodes[:, None], parents, -1).long()
+    parents = torch.minimum(parents, places[:width] - 1).clamp(min=-1)
     depths = torch.zeros((size, width + 1), dtype=torch.int64, device=logits.device)
     for node in range(width):
         depths[:, node + 1] = depths[batch, parents[:, node] + 1] + 1
