@@ -93,14 +93,9 @@ class _Results:
             is_sound = flags.view(np.bool_)[: len(self._scores.is_sound)].tolist()
         if not len(self.listed):
             return results, is_sound, None
-        listings = read_listings(lists.view(np.float64).reshape(-1, 2 + 2 * self._most))
-        starts = enumerate(self.listed.tolist())
-        counts = results[0]
-        return (
-            results,
-            is_sound,
-            {row: listings[i * self._num_tokens :][: counts[row] + 1] for i, row in starts},
-        )
+        table, counts = lists.view(np.float64).reshape(len(self.listed), self._num_tokens, -1), results[0]
+        found = zip(self.listed.tolist(), table, strict=True)  # what belongs to padding was not written
+        return results, is_sound, {row: read_listings(numbers[: counts[row] + 1]) for row, numbers in found}
 
 
 class _Given(NamedTuple):
