@@ -87,9 +87,7 @@ class Committer:
                         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, len(nodes)
                     elif sequence.expected is not None:
                         sequence.expected.observe(num_drafted, len(nodes))
-            if (
-                row is not None and nodes and nodes[-1] != len(nodes) - 1
-            ):  # those of a chain are contiguous already
+            if row is not None and nodes and nodes[-1] != len(nodes) - 1:  # a chain's are contiguous
                 moving.append(row)
             if delivery is not None and delivery.needs_hidden:
                 # A stop may cut the draft after other rows, or no token could be chosen.
@@ -98,8 +96,8 @@ class Committer:
                     *range(num_choosers),
                     *(chunk + node for node in nodes[: max(0, len(emitted) - 1)]),
                 ]
-                first_row = scores.first_rows[index]
-                delivery.keep_hidden(sequence, _states(scores), [first_row + row for row in choosers])
+                first = scores.first_rows[index]
+                delivery.keep_hidden(sequence, _states(scores), [first + row for row in choosers])
             sequence.num_computed += chunk + len(nodes)
             if row is not None and emitted:
                 self._append(sequence, draft, row, nodes, emitted)
