@@ -35,6 +35,20 @@ WRONG = {
         lambda verdict: Verdict([[40] for _ in verdict.token_ids], [[1, 2] for _ in verdict.token_ids]),
         r"returned accepted nodes \[40\] in row 0, whose draft has \d nodes",
     ),
+    "nodes that are no path": (
+        lambda verdict: Verdict([path[::-1] for path in verdict.accepted_nodes], verdict.token_ids),
+        r"returned accepted nodes \[[1-9].*\] in row \d: the parent of node \d is \d, not -1",
+    ),
+    "another token than the node's": (
+        lambda verdict: Verdict(
+            verdict.accepted_nodes,
+            [
+                [row[0] + bool(path), *row[1:]]
+                for path, row in zip(verdict.accepted_nodes, verdict.token_ids, strict=True)
+            ],
+        ),
+        r"returned token id \d+ for node 0 of row \d, which is \d+",
+    ),
 }
 
 PROPOSER = """

@@ -1,4 +1,4 @@
-"""Checks what scorer and sampler return: a row that is not numbers ends its own request only, and tokens are ids to read at."""
+"""Checks what a sampler returns: its accepted nodes are a path of the draft, and its tokens those of the nodes and one more."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from operator import index as as_int
 
 from specdec.errors import PluginError
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Listed, Verdict
 from specdec.interfaces.scorer import Scores
 
 
-def check_verdict(verdict: object, num_nodes: Sequence[int], scores: Scores, sampler: str) -> Verdict:
+def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler: str) -> Verdict:
     """Return an own copy of a verdict in exact `int`s, which answer comparisons as they should, with `is_sound`.
 
     Args:
         verdict: the result of `Sampler.verify`.
-        num_nodes: `[B]` number of nodes of each row's draft.
-        scores: what was verified.
+        draft: what was verified.
+        scores: its scores.
         sampler: name of the sampler, for the error.
 
     Raises:
@@ -36,7 +37,7 @@ def check_verdict(verdict: object, num_nodes: Sequence[int], scores: Scores, sam
         )
         listed = None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
         own = Verdict(nodes, tokens, sound, listed, verdict.paths)
-    problem = problem_of(own, num_nodes, scores.logits.shape[1])
+    problem = problem_of(own, draft, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")
     assert isinstance(own, Verdict)
@@ -66,20 +67,28 @@ def _exact(listed: Listed, tokens: Sequence[Sequence[int]], sampler: str) -> Lis
     )
 
 
-def problem_of(verdict: object, num_nodes: Sequence[int], vocab_size: int) -> str | None:
+def problem_of(verdict: object, draft: CheckedDraft, vocab_size: int) -> str | None:
     """Return what is wrong with a verdict, as the end of a sentence that begins with "verify returned"; None if nothing is."""
     if not isinstance(verdict, Verdict):
         return f"{type(verdict).__name__}, not a Verdict"
-    nodes, token_ids, size = verdict.accepted_nodes, verdict.token_ids, len(num_nodes)
+    nodes, token_ids, size = verdict.accepted_nodes, verdict.token_ids, len(draft.rows)
     if len(nodes) != size or len(token_ids) != size:
         return f"{len(nodes)} rows of accepted_nodes and {len(token_ids)} of token_ids for a batch of {size} rows"
-    for row, (path, emitted, count) in enumerate(zip(nodes, token_ids, num_nodes, strict=True)):
+    for row, (path, emitted, drafted) in enumerate(zip(nodes, token_ids, draft.rows, strict=True)):
         if len(emitted) != len(path) + 1:
             given = f"{len(emitted)} token ids with {len(path)} accepted nodes in row {row}"
             return f"{given}: give the accepted tokens and one more"
-        if path and not (min(path) >= 0 and max(path) < count):
-            return f"accepted nodes {list(path)} in row {row}, whose draft has {count} nodes"
+        if path and not (min(path) >= 0 and max(path) < len(drafted)):
+            return f"accepted nodes {list(path)} in row {row}, whose draft has {len(drafted)} nodes"
         if not (min(emitted) >= 0 and max(emitted) < vocab_size):
             wrong = next(t for t in emitted if not 0 <= t < vocab_size)
             return f"token id {wrong}, outside the vocabulary of {vocab_size}"
+        for place, node in enumerate(path):
+            before, parent = path[place - 1] if place else -1, node - 1
+            if draft.parents is not None:
+                parent = draft.parents[row][node]
+            if parent != before:
+                return f"accepted nodes {list(path)} in row {row}: the parent of node {node} is {parent}, not {before}"
+            if emitted[place] != drafted[node]:
+                return f"token id {emitted[place]} for node {node} of row {row}, which is {drafted[node]}"
     return None

@@ -154,7 +154,7 @@ class Engine:
         scores = scores if self._sampler.takes_any_rows else sound_rows(scores)
         times.append(perf_counter() - ONCE.seconds)
         verdict = self._sampler.verify(scores, draft, batch)
-        verdict = check_verdict(verdict, batch.num_nodes, scores, self._sampler.name)
+        verdict = check_verdict(verdict, draft, scores, self._sampler.name)
         if self._speculation is not None and unread is not None:
             self._speculation.guard.judge(unread)
         times.append(perf_counter() - ONCE.seconds)

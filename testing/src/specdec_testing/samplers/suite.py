@@ -51,7 +51,7 @@ class SamplerSuite(Conformance):
             verdict = sampler.verify(trial.scores, trial.drafted.checked, trial.batch)
         except Exception as error:
             broken(f"verify raised {described(error)}")
-        problem = problem_of(verdict, trial.batch.num_nodes, trial.scores.logits.shape[1])
+        problem = problem_of(verdict, trial.drafted.checked, trial.scores.logits.shape[1])
         if problem is not None:
             broken(f"verify returned {problem}")
         return verdict

@@ -1,4 +1,4 @@
-"""Recordings of one kind: made when a shape is used again, evicted least recently used first."""
+"""Recordings of one kind: made at load, or when a shape is used again, and evicted least recently used first."""
 
 from __future__ import annotations
 
