@@ -116,8 +116,8 @@ class SpeculativeOptions(TypedDict, total=False):
     draft_confidence_threshold: float
     """A draft ends after the first token whose probability, the draft's own, is below this; 0 for never."""
     draft_vocab_size: int | None
-    """Ids that a draft names, the more frequent ones by their numbers. By default a quarter of the vocabulary, at least
-    49,152, if that is at most half of it, else all."""
+    """Ids that a draft names, the more frequent ones by their numbers. By default all; on the CPU a quarter of the
+    vocabulary, at least 49,152, if that is at most half of it."""
     dtype: str
     """Type of the draft's weights; `auto` for the target's."""
     group_size: int

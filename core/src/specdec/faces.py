@@ -34,6 +34,9 @@ def lazily(package: str) -> Callable[[str], Any]:
 def _homes(package: str) -> dict[str, str]:
     """Return the module of each name that a package imports for type checkers."""
     loader: Any = sys.modules[package].__loader__
-    checked = [node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)]
+    source = loader.get_source(package)
+    if source is None:
+        raise ImportError(f"{package} is installed without its .py files, which it reads its names from")
+    checked = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
     imports = [node for block in checked for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module or "" for node in imports for alias in node.names}

@@ -75,6 +75,24 @@ def test_rows_see_their_ancestors(counts, width, words) -> None:
             assert torch.equal(ours.tril(), theirs.tril())  # no row sees a later one, whatever its mask
 
 
+def test_trees_that_are_read_fit_a_wider_mask() -> None:
+    _, read = passes(0, [4, 1, 6], 6)
+    numbers = pass_numbers(read.segments, NUM_SLOTS, is_exact=False)
+    static = StaticPass(shape_of(read.num_rows, numbers, 2), 512, CPU, None, 0, 8 * read.num_rows)
+    expected = paged_pass(read, NUM_SLOTS, is_exact=False).tree_mask
+    assert expected is not None
+    assert expected.shape[1] < 2
+    for _ in range(2):
+        static.send(read, numbers, None)
+        static.make_inputs()
+    for segment in read.segments:
+        rows = slice(segment.row, segment.row + segment.num_rows)
+        ours, theirs = (
+            unpack_tree_mask(mask[rows], segment.num_rows) for mask in (static.rows.tree_mask, expected)
+        )
+        assert torch.equal(ours.tril(), theirs.tril())
+
+
 def test_a_recording_serves_trees_and_chains() -> None:
     def run(batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         return batch.token_ids[:, None] + 0.5, batch.positions[:, None] + 0.5

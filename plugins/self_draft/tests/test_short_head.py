@@ -63,6 +63,11 @@ def test_logits_are_those_of_the_whole_projection(has_bias: bool) -> None:
     torch.testing.assert_close(model.lm_head(x), whole(x)[:, ids])
 
 
+def test_more_ids_than_there_are_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="'draft_vocab_size': 97 is above the target's 96 ids"):
+        frequent_ids(VOCAB + 1, VOCAB, None)
+
+
 def test_another_projection_is_refused() -> None:
     with pytest.raises(ConfigError, match="'draft_vocab_size': the target's output projection is a Identity"):
         shorten_head(Model(nn.Identity()), frequent_ids(4, VOCAB, None))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import torch
 from specdec.backends.offers import first_offer
 from specdec.interfaces.backend import Declined, Verify
 from specdec.interfaces.draft import CheckedDraft, DraftSampling, DrawnNodes
-from specdec.interfaces.sampler import VerifyBatch
+from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.sampling_params import SamplingParams
 
@@ -23,12 +23,26 @@ def choose_verifier(sampler: str, device: torch.device, own: Verify) -> Verify |
     """Return a backend's verification of a sampler, by its name, or None; `own` is torch's."""
 
     def problem_of(found: Verify) -> str | None:
-        agrees = all((got := found(*each)) is None or got == own(*each) for each in problems(device))
-        return None if agrees else "it decides otherwise"
+        for each in problems(device):
+            verdict = found(*each)
+            if verdict is not None and (verdict != own(*each) or not _paths_agree(verdict)):
+                return "it decides otherwise"
+        return None
 
     what = f"the {sampler!r} verification"
     answer = first_offer(what, lambda backend: backend.verifier(sampler, device), problem_of)
     return None if isinstance(answer, Declined) else answer
+
+
+def _paths_agree(verdict: Verdict) -> bool:
+    """Return whether `paths`, if there are any, are the accepted nodes."""
+    if verdict.paths is None:
+        return True
+    paths, accepted = verdict.paths.tolist(), verdict.accepted_nodes
+    return len(paths) == len(accepted) and all(
+        path == [*nodes, *([-1] * (len(path) - len(nodes)))]
+        for path, nodes in zip(paths, accepted, strict=True)
+    )
 
 
 def problems(device: torch.device) -> Iterator[tuple[Scores, CheckedDraft, VerifyBatch]]:

@@ -130,7 +130,7 @@ def resolve(
     common = _common_keys(config, DraftFacts(inferred, proposer, own, checkpoint, target), sampler)
     resolved = SpeculativeConfig(**common)
     proposer_config = _build(proposer.Config, _declared(common, proposer.Config) | own)
-    proposer_config.check(target)
+    proposer_config.check_fit(target)
     return ResolvedSpeculation(
         config=resolved,
         proposer_class=proposer,

@@ -71,7 +71,7 @@ class ProposerConfig(BaseModel):
         """
         return dict(keys)
 
-    def check(self, target: TargetFacts | None) -> None:
+    def check_fit(self, target: TargetFacts | None) -> None:
         """Check, before weights are loaded, that the draft fits; called once the common keys are resolved.
 
         Args:

@@ -33,9 +33,10 @@ class DraftModelConfig(DraftingConfig):
         description="Draft only tokens that both vocabularies have (TLI, arXiv 2502.05202).",
     )
 
-    def check(self, target: TargetFacts | None) -> None:
-        """See `ProposerConfig.check`."""
-        assert self.model is not None
+    def check_fit(self, target: TargetFacts | None) -> None:
+        """See `ProposerConfig.check_fit`."""
+        if self.model is None:
+            return
         draft = Checkpoint(self.model, self.revision)
         check_context(draft, self.max_model_len)
         if target is not None and not self.use_heterogeneous_vocab:

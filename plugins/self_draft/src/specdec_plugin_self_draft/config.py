@@ -38,8 +38,8 @@ class SelfDraftConfig(DraftingConfig):
     draft_vocab_size: int | None = Field(
         default=None,
         ge=64,
-        description="Ids that a draft names, the more frequent ones by their numbers. By default a quarter of the vocabulary, "
-        "at least 49,152, if that is at most half of it, else all.",
+        description="Ids that a draft names, the more frequent ones by their numbers. By default all; on the CPU a "
+        "quarter of the vocabulary, at least 49,152, if that is at most half of it.",
     )
 
     skip_layers: NonNegativeInt | tuple[NonNegativeInt, ...] = Field(

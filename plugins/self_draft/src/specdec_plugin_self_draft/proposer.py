@@ -34,7 +34,7 @@ class SelfDraftProposer(DraftingProposer):
         assert isinstance(config, SelfDraftConfig)
         vocabulary = equal_vocabulary(info.vocab_size, info.vocab_size, info.device)
         size = config.draft_vocab_size
-        if size is None and type(target.lm_head) is not nn.Linear:
+        if size is None and (info.device.type != "cpu" or type(target.lm_head) is not nn.Linear):
             size = info.vocab_size
         drafted_ids = frequent_ids(size, info.vocab_size, target.tokenizer)
         if drafted_ids is not None:

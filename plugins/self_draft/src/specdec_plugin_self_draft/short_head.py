@@ -34,7 +34,14 @@ def frequent_ids(
         size: number of ids; None for a quarter of the vocabulary, at least 49,152, where that is at most half of it.
         vocab_size: V, the target's vocabulary size.
         tokenizer: its tokenizer, if there is one.
+
+    Raises:
+        ConfigError: if there are not so many.
     """
+    if size is not None and size > vocab_size:
+        raise ConfigError(
+            f"speculative_config: 'draft_vocab_size': {size} is above the target's {vocab_size} ids: leave it out for all"
+        )
     if size is None:
         size = max(_FEWEST_IDS, vocab_size // 4)
         size = size if 2 * size <= vocab_size else vocab_size

@@ -27,7 +27,7 @@ a paused one loses the longest requests, because no memory is reserved for more.
 _MAX_PIECES = 16
 """Number of steps whose states of one sequence are kept apart before they are concatenated."""
 _MAX_SHARED_ROWS = 512
-"""Maximum number of rows of a pass of which small slices are kept as views."""
+"""Maximum number of rows of a pass of which a small slice is kept as a view, if no other states of its sequence wait."""
 
 
 class Delivery:
@@ -127,10 +127,8 @@ class Delivery:
         if rows and rows[-1] - rows[0] > len(rows) - 1:
             self._paths.append((sequence, rows, is_first))
             return
-        states = tuple(state[rows[0] : rows[-1] + 1] if rows else state[:0] for state in passed)
-        if len(passed[0]) > max(_MAX_SHARED_ROWS, 2 * len(rows)) and not is_first:
-            states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
-        _keep(sequence, states, is_first=is_first)
+        first, end = (rows[0], rows[-1] + 1) if rows else (0, 0)
+        _keep(sequence, _slice(passed, first, end, is_waiting=bool(kept)), is_first=is_first)
 
     def keep_paths(
         self, passed: tuple[torch.Tensor, ...], nodes: torch.Tensor, places: dict[Sequence, tuple[int, int]]
@@ -147,8 +145,9 @@ class Delivery:
         for sequence, rows, is_first in self._paths:
             place, first_node = places[sequence]
             count = sum(row < first_node for row in rows)
-            chunk = tuple(state[rows[0] : rows[0] + count] for state in passed)
             if count:
+                waiting = bool(sequence.deliverable_hidden)
+                chunk = _slice(passed, rows[0], rows[0] + count, is_waiting=waiting)
                 _keep(sequence, chunk, is_first=is_first)
             _keep(sequence, states[:, place, : len(rows) - count].unbind(), is_first=is_first and not count)
         self._paths.clear()
@@ -293,6 +292,16 @@ class Delivery:
             sampling_params=tuple(s.shown_params for s in sequences),
             draws=EngineDraws(sequences, self._device),
         )
+
+
+def _slice(
+    passed: tuple[torch.Tensor, ...], first: int, end: int, *, is_waiting: bool
+) -> tuple[torch.Tensor, ...]:
+    """Return rows of a pass's states: copies where views would keep much of the pass alive, or for more than a step."""
+    states = tuple(state[first:end] for state in passed)
+    is_small = 2 * (end - first) < len(passed[0])
+    is_copied = is_small and (is_waiting or len(passed[0]) > _MAX_SHARED_ROWS)
+    return tuple(state.clone() for state in states) if is_copied else states
 
 
 def _keep(sequence: Sequence, states: tuple[torch.Tensor, ...], *, is_first: bool) -> None:

@@ -159,7 +159,6 @@ class StaticPass:
             "context_lens": numbers.context_lens,
             "first_pages": numbers.first_pages,
             "logits_rows": host.logits_rows,
-            "tree_mask": None if numbers.tree_mask is None else numbers.tree_mask,
             "more": more,
         }
         if trees is not None:
@@ -168,6 +167,11 @@ class StaticPass:
             if part is not None:
                 start = at[name].start
                 together[start : start + part.size] = part.reshape(-1)
+        if numbers.tree_mask is not None:  # whose rows may be narrower than the shape's
+            size, width = numbers.tree_mask.shape
+            shape = self._shape
+            masks = together[at["tree_mask"]].reshape(shape.num_rows, shape.mask_words)
+            masks[:size, :width] = numbers.tree_mask
         if numbers.branches is not None:
             _, size, width = numbers.branches.shape
             self._host_branches(together)[:, :size, :width] = numbers.branches
