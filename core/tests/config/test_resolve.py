@@ -212,7 +212,7 @@ def test_a_plugin_checks_the_resolved_keys_against_the_target(monkeypatch: pytes
     def check(config: ProposerConfig, target: TargetFacts | None) -> None:
         raise ConfigError(f"k = {config.num_speculative_tokens} for {target and target.vocab_size} ids")
 
-    monkeypatch.setattr(ProposerConfig, "check", check)
+    monkeypatch.setattr(ProposerConfig, "check_fit", check)
     assert error_of(NGRAM, TARGET) == "k = 5 for 100 ids"
     assert error_of(NGRAM) == "k = 5 for None ids"
 
