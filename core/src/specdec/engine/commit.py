@@ -22,7 +22,7 @@ from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import sent_together
-from specdec.logits.logprobs import Listing, LogprobRecord, listings
+from specdec.logits.logprobs import Listing, listings
 from specdec.outputs import DraftStep
 from specdec.samplers.paths import NOT_NUMBERS
 
@@ -63,8 +63,7 @@ class Committer:
         if listed is None and any(sequence.logprobs is not None for sequence in decoding):
             listed = _listed(decoding, scores, verdict)
         row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
-        places = None if draft.parents is None else path_places(scheduled, draft)
-        num_prompt_rows, moving = 0, list[int]()
+        num_prompt_rows, moving = 0, dict[int, tuple[int, int]]()
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
             if chunk == 0:
                 continue
@@ -88,7 +87,8 @@ class Committer:
                     elif sequence.expected is not None:
                         sequence.expected.observe(num_drafted, len(nodes))
             if row is not None and nodes and nodes[-1] != len(nodes) - 1:  # a chain's are contiguous
-                moving.append(row)
+                slot = sequence.first_slot + sequence.num_computed + chunk
+                moving[row] = slot, scores.first_rows[index] + chunk
             if delivery is not None and delivery.needs_hidden:
                 # A stop may cut the draft after other rows, or no token could be chosen.
                 num_choosers = chunk if row is None or emitted else chunk - 1
@@ -102,32 +102,36 @@ class Committer:
             if row is not None and emitted:
                 self._append(sequence, draft, row, nodes, emitted)
             self._kv.publish(sequence)
-        if moving and places is not None:
-            self._follow(moving, decoding, draft, scores, verdict, places)
+        if moving:
+            self._follow(moving, decoding, draft, scores, verdict)
         return Verdict(kept_nodes, kept_tokens)
 
     def _follow(
-        self, moving: list[int], decoding: list[Sequence], draft: CheckedDraft, scores: Scores, verdict: Verdict,
-        places: tuple[Int64s, Int64s],
+        self, moving: dict[int, tuple[int, int]], decoding: list[Sequence], draft: CheckedDraft, scores: Scores,
+        verdict: Verdict,
     ) -> None:  # fmt: skip
         """Move accepted rows of trees to where those of chains are, and keep their states.
 
+        `moving` are the rows of the draft whose path is not a chain's, each with slot and row of the pass of its first node.
         Where the device knows the paths, it does so for all requests: that of others writes to rows of rejected nodes.
         """
-        bases, targets = places
         most, device = max(verdict.num_accepted), self._cache.device
         if verdict.paths is not None and draft.along is not None:
-            moving = list(range(len(decoding)))
+            order = {row: row for row in moving}
             (*_, starts, destinations), nodes = draft.along.on(device), verdict.paths
         else:
-            padded = np.full((len(moving), most), -1)
-            for place, row in zip(padded, moving, strict=True):
-                place[: len(verdict.accepted_nodes[row])] = verdict.accepted_nodes[row]
-            nodes, starts, destinations = sent_together([padded, bases[:, moving], targets[moving]], device)
+            order = {row: place for place, row in enumerate(moving)}
+            paths = [verdict.accepted_nodes[row] for row in moving]
+            padded = np.array([[*path, *[-1] * (most - len(path))] for path in paths])
+            bases = np.array([*moving.values()]).T
+            counts = np.array([*map(len, paths)])
+            nodes, starts, destinations = sent_together(
+                [padded, bases, _places(bases[0], counts, most)], device
+            )
         slots, rows = starts[:, :, None] + nodes[:, :most]
         self._cache.gather(slots, destinations[:, :most])
         if self._delivery is not None and self._delivery.needs_hidden:
-            first = {decoding[row]: (place, int(bases[1, row])) for place, row in enumerate(moving)}
+            first = {decoding[row]: (order[row], node_row) for row, (_, node_row) in moving.items()}
             self._delivery.keep_paths(_states(scores), rows, first)
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
@@ -161,11 +165,10 @@ class Committer:
 
 
 def path_places(scheduled: SchedulerOutput, draft: CheckedDraft) -> tuple[Int64s, Int64s]:
-    """Return where the nodes of trees are.
+    """Return where the nodes of trees are, for a device that knows the paths before the host does.
 
     Returns:
-        `[2, B]` cache slot of each request's first node, and its row of the pass; and `[B, N]` the slots where the rows of an
-        accepted path belong. Behind the last node it is that of the last committed token, which -1 as a node stands for.
+        `[2, B]` cache slot of each request's first node, and its row of the pass; and the slots of `_places`.
     """
     row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
     counts = np.array(draft.num_nodes)
@@ -176,8 +179,16 @@ def path_places(scheduled: SchedulerOutput, draft: CheckedDraft) -> tuple[Int64s
         if row is not None:
             bases[:, row] = sequence.first_slot + sequence.num_computed + chunk, num_rows
             num_rows += counts[row]
-    steps = np.arange(counts.max(initial=0))
-    return bases, bases[0][:, None] + np.where(steps < counts[:, None], steps, -1)
+    return bases, _places(bases[0], counts, counts.max(initial=0))
+
+
+def _places(first_slots: Int64s, counts: Int64s, width: int) -> Int64s:
+    """Return `[B, width]` the slots where the rows of paths of so many nodes belong.
+
+    Behind the last node it is that of the last committed token, which -1 as a node stands for.
+    """
+    steps = np.arange(width)
+    return first_slots[:, None] + np.where(steps < counts[:, None], steps, -1)
 
 
 def _states(scores: Scores) -> tuple[torch.Tensor, ...]:
@@ -217,8 +228,12 @@ def _judge(
         emitted = sequence.stop_checker.accept(sequence, token_ids)
         nodes = nodes[: len(emitted)]
         if sequence.logprobs is not None and emitted:
-            rows = [scores.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
-            _record(sequence.logprobs, scores, rows, emitted, (listed or {}).get(row))
+            if listed is not None and row in listed:
+                sequence.logprobs.take(emitted, listed[row][: len(emitted)])
+            else:
+                rows = [scores.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
+                raw = scores.raw_logits
+                sequence.logprobs.add(raw[torch.tensor(rows, device=raw.device)], emitted)
         if dead is not None and sequence.finish_reason is None:
             _, dead_row, reason = dead
             fail(sequence, reason)
@@ -239,16 +254,6 @@ def _listed(decoding: list[Sequence], scores: Scores, verdict: Verdict) -> dict[
     tokens = [token_id for row in wanted for token_id in verdict.token_ids[row]]
     found = iter(listings(scores.raw_logits, rows, tokens, max(wanted.values())))
     return {row: [next(found) for _ in verdict.token_ids[row]] for row in wanted}
-
-
-def _record(
-    record: LogprobRecord, scores: Scores, rows: list[int], emitted: list[int], listed: Ids[Listing] | None
-) -> None:
-    """Record log probabilities of the emitted tokens, which rows of the logits chose."""
-    if listed is not None:
-        record.take(emitted, listed[: len(emitted)])
-    else:
-        record.add(scores.raw_logits[torch.tensor(rows, device=scores.raw_logits.device)], emitted)
 
 
 def _record_prompt(sequence: Sequence, chunk: int, scores: Scores, first: int) -> int:

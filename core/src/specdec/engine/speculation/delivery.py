@@ -127,8 +127,7 @@ class Delivery:
         if rows and rows[-1] - rows[0] > len(rows) - 1:
             self._paths.append((sequence, rows, is_first))
             return
-        first, end = (rows[0], rows[-1] + 1) if rows else (0, 0)
-        _keep(sequence, _slice(passed, first, end, is_waiting=bool(kept)), is_first=is_first)
+        _keep(sequence, passed, rows, is_first=is_first)
 
     def keep_paths(
         self, passed: tuple[torch.Tensor, ...], nodes: torch.Tensor, places: dict[Sequence, tuple[int, int]]
@@ -146,10 +145,9 @@ class Delivery:
             place, first_node = places[sequence]
             count = sum(row < first_node for row in rows)
             if count:
-                waiting = bool(sequence.deliverable_hidden)
-                chunk = _slice(passed, rows[0], rows[0] + count, is_waiting=waiting)
-                _keep(sequence, chunk, is_first=is_first)
-            _keep(sequence, states[:, place, : len(rows) - count].unbind(), is_first=is_first and not count)
+                _keep(sequence, passed, rows[:count], is_first=is_first)
+            path = range(len(rows) - count)
+            _keep(sequence, states[:, place].unbind(), path, is_first=is_first and not count)
         self._paths.clear()
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
@@ -294,21 +292,15 @@ class Delivery:
         )
 
 
-def _slice(
-    passed: tuple[torch.Tensor, ...], first: int, end: int, *, is_waiting: bool
-) -> tuple[torch.Tensor, ...]:
-    """Return rows of a pass's states: copies where views would keep much of the pass alive, or for more than a step."""
+def _keep(sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: Ids[int], *, is_first: bool) -> None:
+    """Keep the states of a sequence's rows, which follow each other in a pass; no state predicted the first token."""
+    pieces, num_shared = sequence.deliverable_hidden, len(passed[0])
+    first, end = (rows[0], rows[-1] + 1) if rows else (0, 0)
     states = tuple(state[first:end] for state in passed)
-    is_small = 2 * (end - first) < len(passed[0])
-    is_copied = is_small and (is_waiting or len(passed[0]) > _MAX_SHARED_ROWS)
-    return tuple(state.clone() for state in states) if is_copied else states
-
-
-def _keep(sequence: Sequence, states: tuple[torch.Tensor, ...], *, is_first: bool) -> None:
-    """Keep the states of a sequence's rows; no state predicted the first token."""
-    pieces = sequence.deliverable_hidden
     if is_first:
         states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
+    elif 2 * len(rows) < num_shared and (pieces or num_shared > _MAX_SHARED_ROWS):
+        states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
     pieces.append(states)
     if len(pieces) > _MAX_PIECES:
         pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]
