@@ -31,6 +31,7 @@ def twice(number):
 def folder(tmp_path, monkeypatch, caplog):
     caplog.set_level("WARNING", "specdec.compiled")  # the root conftest.py turns it down
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # source.py is written again within one second
     monkeypatch.setattr(cache, "_told", set())
     monkeypatch.setattr(cache, "_last_compiled", -cache.inf)
     monkeypatch.setattr(still_compiling, "LINE_EVERY_S", 600.0)
