@@ -40,21 +40,21 @@ def check(draft: Draft, nodes: int = 9) -> tuple[CheckedDraft, int]:
 
 def test_a_drawn_id_outside_the_vocabulary_stays_to_be_rejected() -> None:
     offered = drawn([[1, VOCAB, 2], [-7, 3, 2**62], [4, 5, 0]])
-    draft, num_unfit = check(offered)
+    draft, num_cut = check(offered)
     assert draft.rows == ((1, 0, 2), (0, 3, 0), (4, 5, 0))  # what is scored
     assert torch.equal(draft.drawn.token_ids, offered.token_ids)  # what was drawn
-    assert num_unfit == 3
+    assert num_cut == 3
 
 
 def test_rows_without_q_are_cut_as_before() -> None:
-    draft, num_unfit = check(drawn([[1, VOCAB, 2], [1, VOCAB, 2]], has_probs=torch.tensor([True, False])))
+    draft, num_cut = check(drawn([[1, VOCAB, 2], [1, VOCAB, 2]], has_probs=torch.tensor([True, False])))
     assert draft.rows == ((1, 0, 2), (1,))
-    assert num_unfit == 1 + 2
+    assert num_cut == 1 + 2
 
 
 def test_caps_cut_whatever_was_drawn() -> None:
-    draft, num_unfit = check(drawn([[1, VOCAB, 2, 3]]), nodes=2)
-    assert (draft.rows, num_unfit) == (((1, 0),), 1 + 2)
+    draft, num_cut = check(drawn([[1, VOCAB, 2, 3]]), nodes=2)
+    assert (draft.rows, num_cut) == (((1, 0),), 1 + 2)
     tree = drawn([[1, 2, 3, 4]], [[-1, 0, 1, -1]])
     assert check(tree, nodes=2)[0].rows == ((1, 2),)
     assert check(drawn([[1, 2, 3]], [[-1, 5, 0]]))[0].rows == ((1,),)
@@ -73,9 +73,9 @@ BAD = {
 def test_a_row_that_is_no_law_cuts_what_was_drawn_from_it(kind, place) -> None:
     draft = drawn([[1, 2, 3], [1, 2, 3]])
     draft.node_probs[0, place, 2] = BAD[kind]
-    checked, num_unfit = check(draft)
+    checked, num_cut = check(draft)
     assert checked.rows == ((1, 2, 3)[:place], (1, 2, 3))
-    assert num_unfit == max(0, 3 - place)  # nothing is drawn from the row after the last node
+    assert num_cut == max(0, 3 - place)  # nothing is drawn from the row after the last node
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -84,8 +84,8 @@ def test_a_row_with_a_negative_entry_is_no_law_whatever_its_sum(dtype) -> None:
     draft = replace(draft, node_probs=draft.node_probs.to(dtype))
     draft.node_probs[0, 1] = torch.tensor([0.75, -0.25, 0.5, 0, 0, 0])
     assert float(draft.node_probs[0, 1].sum()) == 1.0
-    checked, num_unfit = check(draft)
-    assert (checked.rows, num_unfit) == (((1,),), 2)
+    checked, num_cut = check(draft)
+    assert (checked.rows, num_cut) == (((1,),), 2)
 
 
 def test_in_a_tree_the_cut_is_before_the_first_child_of_the_bad_row() -> None:
@@ -140,9 +140,9 @@ def test_a_law_over_another_vocabulary() -> None:
 
 
 def test_q_that_no_row_carries_is_dropped() -> None:
-    draft, num_unfit = check(drawn([[1, VOCAB]], has_probs=torch.tensor([False])))
+    draft, num_cut = check(drawn([[1, VOCAB]], has_probs=torch.tensor([False])))
     assert draft.drawn is None
-    assert (draft.rows, num_unfit) == (((1,),), 1)
+    assert (draft.rows, num_cut) == (((1,),), 1)
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,9 @@ WRONG_Q = torch.cat((Q[:, :1], Q[:, 1:2] / 2, Q[:, 2:]), 1)
     ],
 )
 def test_the_one_thing_that_is_wrong_is_named(draft: Draft, flaw: str | None) -> None:
-    _, num_unfit, found = check_draft(draft, [3] * len(draft.token_ids), VOCAB)
+    _, num_cut, found = check_draft(draft, [3] * len(draft.token_ids), VOCAB)
     assert found == flaw
-    assert (num_unfit > 0) == (flaw is not None)
+    assert (num_cut > 0) == (flaw is not None)
 
 
 def test_confidence_is_kept_for_the_nodes_that_are() -> None:

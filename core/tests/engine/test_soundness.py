@@ -116,7 +116,11 @@ def test_a_drafted_token_that_overflows_costs_only_drafts(subject, kind, options
         for index, (prompt, tokens) in enumerate(zip(subject.prompts, expected, strict=True))
     ]
     llm = make_llm(model, scripted(k=3, texts=texts), **options)
-    for output, tokens in zip(llm.generate(subject.prompts, params), expected, strict=True):
+    outputs = llm.generate(subject.prompts, params)
+    # A step that is repeated emits nothing: it is no time between two tokens.
+    times = sum(engine_of(llm).metrics.inter_token_latency.counts)
+    assert times == sum(19 - output.metrics.num_accepted_tokens for output in outputs)
+    for output, tokens in zip(outputs, expected, strict=True):
         assert output.outputs[0].finish_reason == "length"
         assert output.outputs[0].token_ids == tokens
         assert output.metrics.num_accepted_tokens < 6

@@ -113,6 +113,45 @@ def test_a_form_that_fails_at_load_is_left_out_with_its_reason(
     assert told in caplog.text
 
 
+class WatchingForm(Form):
+    is_fast = False
+
+    def __init__(self, inner: Form) -> None:
+        self._inner = inner
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
+        return self._inner.forward(batch, features)
+
+
+class WatchesAndMultiplies(Backend):
+    """Counts passes, and has products for models whose own forward runs."""
+
+    name = "watches"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form:
+        return WatchingForm(inner)
+
+    def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor]:
+        self.asked += 1
+        return module.forward
+
+
+def test_a_form_that_only_watches_leaves_the_model_as_slow_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = WatchesAndMultiplies()
+    monkeypatch.setattr(registry, "backends", lambda: (backend,))
+    with caplog.at_level(logging.WARNING, logger="specdec"):
+        runner = make_runner()
+    assert len(runner.forms[0]) == 2
+    assert "no fused form" in caplog.text
+    assert runner.counts()["unfused_models"] == 1
+    assert backend.asked > 0
+
+
 class RaisesEverywhere(Backend):
     """A broken driver: every question raises."""
 

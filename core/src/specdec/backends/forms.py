@@ -71,7 +71,7 @@ def choose_forms(
     name = type(runner.module).__name__ + (f" (stage {stage})" if features is not None else "")
     why = "; ".join(reversed(reasons)) or registry.why_no_backend()
     _check_invariance(runner, forms, f"{name}: ", why)
-    if len(forms) == 1:
+    if not any(form.is_fast for form in forms):
         logger.warning("%s: no fused form (%s); %s", name, why, _COST)
     return forms
 

@@ -159,7 +159,7 @@ class Engine:
             self._speculation.guard.judge(unread)
         times.append(perf_counter() - ONCE.seconds)
         kept = self._committer.commit(scheduled, draft, scores, verdict)
-        outputs = self._show(scheduled)
+        outputs = self._show(scheduled, kept)
         times.append(perf_counter() - ONCE.seconds)
         self._observe(scheduled, draft, kept, times)
         return outputs
@@ -220,14 +220,14 @@ class Engine:
             free = f"{name}~{number}"
         return free
 
-    def _show(self, scheduled: SchedulerOutput) -> list[RequestOutput]:
+    def _show(self, scheduled: SchedulerOutput, kept: Verdict) -> list[RequestOutput]:
         """Remove ended samples; return the outputs of requests that ended or stream."""
         now = perf_counter()
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         touched: dict[str, Request] = {}
-        for sequence in decoding:
-            if not sequence.output_token_ids:
-                continue  # its first step failed, or is repeated without a draft
+        for sequence, emitted in zip(decoding, kept.token_ids, strict=True):
+            if not emitted:
+                continue  # its step failed, or is repeated without a draft
             if sequence.first_token_time is None:
                 sequence.first_token_time = now
             else:

@@ -112,10 +112,10 @@ class Scheduler:
         # Reserve one row for every decoding sequence: drafts of the first ones must not starve the others.
         num_owed = sum(sequence not in prefilling for sequence in order)
         for sequence in order:
-            if preempted and sequence in preempted:
-                continue
             if sequence not in prefilling:
                 num_owed -= 1
+            if preempted and sequence in preempted:
+                continue
             chunk = min(sequence.num_tokens - sequence.num_computed, budget)
             if sequence.prompt_logprobs is not None:
                 chunk = _listed_chunk(sequence, chunk)

@@ -19,6 +19,8 @@ class Form(ABC):
 
     is_invariant: bool = False
     """Whether the logits of a row are bit-identical in any pass."""
+    is_fast: bool = True
+    """Whether it runs passes by itself; False if it gives each to the form inside it, to count them for instance."""
     reserved_bytes: int = 0
     """Most device memory that the form may take later, for instance for captured graphs."""
 

@@ -32,6 +32,7 @@ class OwnForward(Form):
     """Base class: runs a pass through the module itself."""
 
     module: nn.Module
+    is_fast = False
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

@@ -9,7 +9,7 @@ from specdec.engine_options import EngineOptions
 from specdec.interfaces.attention import AttentionFactory
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.runner import ModuleRunner
-from specdec.runner.target_runner import TargetRunner
+from specdec.runner.target_cache_runner import TargetCacheRunner
 
 _BATCHES = 2
 """Requests of a proposer's batch, as a multiple of those that run: beside them are those that ended in the last step."""
@@ -60,9 +60,9 @@ class Lender:
         self.lend(runner)
         return runner
 
-    def make_target_runner(self, module: nn.Module, target: ModuleRunner, slots: DraftSlots) -> TargetRunner:
+    def make_target_runner(self, module: nn.Module, target: ModuleRunner, slots: DraftSlots) -> TargetCacheRunner:
         """Make a runner for a form of the target on the target's cache; see `TargetHandle.make_target_runner`."""
-        runner = TargetRunner(
+        runner = TargetCacheRunner(
             module, target, slots, is_fused=self._is_fused, make_attention=self.make_attention, is_draft=True
         )
         self.lend(runner)

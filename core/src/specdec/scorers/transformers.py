@@ -51,17 +51,18 @@ class TransformersScorer(Scorer):
         check_name(options.attention_backend)
         self.options = options
         self.target = target = load_target(options)
-        self.runner = self.make_target_runner(
+        attention = self._attention(is_invariant=options.deterministic)
+        self.runner = self.make_runner(
             target,
             is_fused=not options.enforce_eager,
-            make_attention=self._attention(is_invariant=options.deterministic),
+            make_attention=attention,
             is_invariant=options.deterministic,
         )
         self.states = self.runner.states
         self.draft_slots = DraftSlots()
-        self._lender = Lender(
-            options, target.device, target.max_model_len, self._attention(is_invariant=False)
-        )
+        if options.deterministic:
+            attention = self._attention(is_invariant=False)  # drafts are only guesses
+        self._lender = Lender(options, target.device, target.max_model_len, attention)
         path = Path(target.path) if target.path is not None else None
         return TargetHandle(
             info=_info(target, options, has_states=self.states is not None),
@@ -77,7 +78,7 @@ class TransformersScorer(Scorer):
             target_runner_factory=None if places(target.model) or self.states else self._lend_cache,
         )
 
-    def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
+    def make_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
         """Return the target's runner; `settings` are those of `ModuleRunner`."""
         return ModuleRunner(target.model, target.device, target.max_model_len, **settings)
 

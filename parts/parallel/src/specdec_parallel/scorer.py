@@ -84,8 +84,8 @@ class SplitScorer(TransformersScorer):
         super().capture_hidden(aux_layer_ids)
         self.models.tell("capture_hidden", tuple(aux_layer_ids))
 
-    def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
-        """See `TransformersScorer.make_target_runner`."""
+    def make_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
+        """See `TransformersScorer.make_runner`."""
         if settings.pop("is_fused"):
             logger.warning(
                 "%s: no fused form of a model that is split over %d ranks; the model's own forward runs instead, on the CPU "

@@ -28,7 +28,7 @@ def check_draft(
     takes_trees: bool = True,
     reads: bool = False,
 ) -> tuple[CheckedDraft, int, str | None]:
-    """Return the usable part of a draft, as an own copy, the number of unfit nodes, and what is wrong with the first one.
+    """Return the usable part of a draft, as an own copy, the number of nodes that were cut, and what is wrong with the first one.
 
     Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
 
@@ -56,7 +56,7 @@ def check_draft(
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
     is_normal = None if received.node_probs is None else _normalise(received.node_probs)
     kept: list[tuple[int, ...]] = []
-    num_unfit, first_flaw = 0, None
+    num_cut, first_flaw = 0, None
     for index, row in enumerate(received.token_ids.tolist()):
         if received.num_nodes is not None:
             del row[received.num_nodes[index] :]
@@ -65,13 +65,13 @@ def check_draft(
         links = None if parents is None else parents[index]
         normal = None if is_normal is None or not is_drawn[index] else is_normal[index]
         valid, flaw = _usable(row, links, normal, max_nodes[index], vocab_size, takes_trees=takes_trees)
-        num_unfit += len(row) - valid
+        num_cut += len(row) - valid
         if normal is None:
             kept.append(tuple(row[:valid]))
         else:
             scored = [token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid]]
             replaced = [node for node in range(valid) if scored[node] != row[node]]
-            num_unfit += len(replaced)
+            num_cut += len(replaced)
             if replaced:
                 flaw = _outside(row, replaced[0], vocab_size)
             kept.append(tuple(scored))
@@ -93,7 +93,7 @@ def check_draft(
     if received.confidence is not None:
         given = received.confidence.tolist()
         sure = tuple(tuple(row[: len(ids)]) for row, ids in zip(given, kept, strict=True))
-    return CheckedDraft(tuple(kept), trees, drawn, received.proposers, sure), num_unfit, first_flaw
+    return CheckedDraft(tuple(kept), trees, drawn, received.proposers, sure), num_cut, first_flaw
 
 
 def _unread(

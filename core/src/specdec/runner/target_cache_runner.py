@@ -14,7 +14,7 @@ from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.runner.runner import ModuleRunner
 
 
-class TargetRunner(ModuleRunner):
+class TargetCacheRunner(ModuleRunner):
     """A `ModuleRunner` without a cache of its own; see `Capability.TARGET_CACHE`.
 
     Args:
