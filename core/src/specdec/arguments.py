@@ -98,7 +98,7 @@ class SpeculativeOptions(TypedDict, total=False):
     revision: str | None
     """Revision of `model` on a hub."""
     disable_by_batch_size: int | None
-    """Draft nothing while more requests than this run."""
+    """Draft nothing while more requests than this run; the proposer is told later what was written."""
     num_speculative_tokens_per_batch_size: Sequence[Sequence[int]] | None
     """Rows of [first batch size, last batch size, k]; other batch sizes keep the full k."""
     adaptive: bool | None

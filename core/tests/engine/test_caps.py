@@ -55,6 +55,24 @@ def test_k_by_batch_size(subject) -> None:
     proposer_of(llm)
 
 
+@pytest.mark.parametrize("name", ["Recorder", "HiddenRecorder"])
+def test_a_proposer_rests_while_its_batch_size_allows_no_drafts(subject, name) -> None:
+    rows = [[1, 2, 4], [3, 6, 0]]
+    speculation = scripted(name, 4, texts=subject.texts, num_speculative_tokens_per_batch_size=rows)
+    llm = make_llm(subject.model, speculation)
+    seen = wanted(llm)
+    # Four requests end together, and two go on: they are told then what was written before, and get drafts.
+    params = [greedy(32 if index > 3 else 12) for index in range(6)]
+    outputs = llm.generate(subject.prompts, params)
+    assert [o.outputs[0].token_ids for o in outputs] == [
+        e[: p.max_tokens] for e, p in zip(subject.expected, params, strict=True)
+    ]
+    assert sum(not most for _, most in seen) <= 2, "not in each of 12 steps"
+    assert outputs[5].metrics.num_drafts > 0
+    assert outputs[5].metrics.num_accepted_tokens > 0
+    assert proposer_of(llm).complaints == []
+
+
 @pytest.mark.parametrize(("speculative", "most"), [(False, 0), (None, 4), ({"num_speculative_tokens": 2}, 2), ({}, 4),
                                                   ({"num_speculative_tokens": 0}, 0),
                                                   ({"num_speculative_tokens": 9}, 4)])  # fmt: skip

@@ -59,7 +59,9 @@ class SpeculativeConfig(BaseModel):
     quantization: str | None = Field(None, min_length=1, description="Quantisation of the draft's weights.")
     revision: str | None = Field(None, min_length=1, description="Revision of `model` on a hub.")
     disable_by_batch_size: int | None = Field(
-        None, gt=0, description="Draft nothing while more requests than this run."
+        None,
+        gt=0,
+        description="Draft nothing while more requests than this run; the proposer is told later what was written.",
     )
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = Field(
         None, description="Rows of [first batch size, last batch size, k]; other batch sizes keep the full k."

@@ -60,7 +60,9 @@ class Lender:
         self.lend(runner)
         return runner
 
-    def make_target_runner(self, module: nn.Module, target: ModuleRunner, slots: DraftSlots) -> TargetCacheRunner:
+    def make_target_runner(
+        self, module: nn.Module, target: ModuleRunner, slots: DraftSlots
+    ) -> TargetCacheRunner:
         """Make a runner for a form of the target on the target's cache; see `TargetHandle.make_target_runner`."""
         runner = TargetCacheRunner(
             module, target, slots, is_fused=self._is_fused, make_attention=self.make_attention, is_draft=True

@@ -106,12 +106,11 @@ class Speculation:
             chunks: see `Delivery.is_overdue`.
         """
         self.is_measured = self.draft_depth is not None
-        is_suspended = self.draft_depth is not None and self.draft_depth.is_suspended
         if self.guard.pause_left:
             self.is_measured = False
             self.guard.pause_left -= 1
             self.delivery.limit_waiting(sequences)
-        elif not is_suspended or self._is_due(sequences, ended, chunks):
+        elif not self._is_suspended or self._is_due(sequences, ended, chunks):
             draft = self._call([*sequences, *ended], [*max_nodes, *[0] * len(ended)])
             if draft is not None:
                 return draft
@@ -119,8 +118,7 @@ class Speculation:
 
     def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = ()) -> None:
         """Deliver the last tokens of ended sequences when no step follows; `others` still run."""
-        is_suspended = self.draft_depth is not None and self.draft_depth.is_suspended
-        if not self.guard.pause_left and (not is_suspended or self._is_due([], ended)):
+        if not self.guard.pause_left and (not self._is_suspended or self._is_due([], ended)):
             everything = [*others, *ended]
             self._call(everything, [0] * len(everything))
 
@@ -180,6 +178,11 @@ class Speculation:
                 groups.setdefault(told, []).append(sequence.row_id)
         for told, row_ids in groups.items():
             self.guard.finish(row_ids, told)
+
+    @property
+    def _is_suspended(self) -> bool:
+        """Whether no request may get a draft, by the batch size or because drafts do not pay."""
+        return not self._limit or (self.draft_depth is not None and self.draft_depth.is_suspended)
 
     def _is_due(
         self, sequences: Several[Sequence], ended: Several[Sequence], chunks: Several[int] | None = None
