@@ -71,9 +71,14 @@ def choose_forms(
     name = type(runner.module).__name__ + (f" (stage {stage})" if features is not None else "")
     why = "; ".join(reversed(reasons)) or registry.why_no_backend()
     _check_invariance(runner, forms, f"{name}: ", why)
-    if not any(form.is_fast for form in forms):
+    if not is_fast(forms):
         logger.warning("%s: no fused form (%s); %s", name, why, _COST)
     return forms
+
+
+def is_fast(forms: list[Form]) -> bool:
+    """Return whether one of a model's forms runs passes by itself, other than its own forward."""
+    return any(form.is_fast for form in forms)
 
 
 def warm_up(runner: Runner, forms: list[Form], batch: PackedBatch, features: torch.Tensor | None) -> None:

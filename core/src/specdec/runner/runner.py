@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.backends.forms import choose_forms, warm_up
+from specdec.backends.forms import choose_forms, is_fast, warm_up
 from specdec.backends.linears import speed_up_linears
 from specdec.errors import ModelError
 from specdec.interfaces.attention import AttentionFactory
@@ -185,9 +185,7 @@ class ModuleRunner:
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""
-        fallbacks = (
-            sum(not any(form.is_fast for form in forms) for forms in self.forms) if self.may_fuse else 0
-        )
+        fallbacks = 0 if not self.may_fuse else sum(not is_fast(forms) for forms in self.forms)
         return {"unfused_models": fallbacks} | added(form.counts() for form in self._all_forms())
 
     def levels(self) -> dict[str, int]:
@@ -233,9 +231,7 @@ class ModuleRunner:
             if is_fused and self.states is None:
                 forms = choose_forms(self, stage, own, own.forward_wide, batch, features)
             self.forms.append(forms)
-        if is_fused and (
-            isinstance(self.module, DraftHead) or not any(form.is_fast for form in self._all_forms())
-        ):
+        if is_fused and (isinstance(self.module, DraftHead) or not any(map(is_fast, self.forms))):
             speed_up_linears(self.module)
         # Unlike the probes', as passes of several requests have.
         rows = torch.arange(len(batch.token_ids), device=self.device)

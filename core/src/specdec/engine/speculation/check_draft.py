@@ -28,7 +28,7 @@ def check_draft(
     takes_trees: bool = True,
     reads: bool = False,
 ) -> tuple[CheckedDraft, int, str | None]:
-    """Return the usable part of a draft, as an own copy, the number of nodes that were cut, and what is wrong with the first one.
+    """Return the usable part of a draft, as an own copy, the number of nodes cut, and what is wrong with the first of them.
 
     Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
 
