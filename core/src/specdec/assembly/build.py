@@ -11,7 +11,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec import registry
 from specdec.assembly.opening import check_given, open_speculation
-from specdec.assembly.ranks import StepEngine
 from specdec.assembly.warm_up import warm_up
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
 from specdec.config.checkpoint import read_mapping_of
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 class BuiltEngine:
     """An engine, its parts, and the facts about its target that `LLM` and `AsyncLLM` need."""
 
-    engine: StepEngine
+    engine: Engine
     scorer: Scorer
     sampler: Sampler
     info: TargetInfo

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence as Ids
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from specdec.engine.metrics import EngineMetrics
-from specdec.engine.request import Request
-from specdec.interfaces.observer import StepStats
 from specdec.loading.ranks import SplitLoading
-from specdec.outputs import RequestOutput
 
 if TYPE_CHECKING:
     from specdec.assembly.build import BuiltEngine
@@ -36,35 +31,3 @@ class TensorParallel(SplitLoading):
         Raises:
             EngineError: if another rank does not join, fails, or makes a different engine.
         """
-
-
-class StepEngine(Protocol):
-    """What `LLM` and `AsyncLLM` drive: an `Engine`, or its stand-in on another rank."""
-
-    metrics: EngineMetrics
-    last_step: StepStats | None
-
-    @property
-    def has_work(self) -> bool:
-        """Whether any request is unfinished."""
-
-    @property
-    def num_sequences(self) -> tuple[int, int]:
-        """Number of running samples and number of waiting samples."""
-
-    @property
-    def kv_cache_usage(self) -> float:
-        """Fraction of the target's KV cache that belongs to samples, 0 to 1."""
-
-    @property
-    def num_waiting_requests(self) -> int:
-        """Number of requests of which no sample has started."""
-
-    def add(self, request: Request) -> None:
-        """Queue a request."""
-
-    def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
-        """Abort requests at once; unknown ids are ignored."""
-
-    def step(self) -> list[RequestOutput]:
-        """Run a step; returns the outputs of requests that ended or stream."""

@@ -17,9 +17,9 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.assembly.build import BuiltEngine
-from specdec.assembly.ranks import StepEngine
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
+from specdec.engine.engine import Engine
 from specdec.engine.metrics import Metric
 from specdec.engine.request import Request
 from specdec.errors import ConfigError, EngineError
@@ -301,7 +301,7 @@ class AsyncLLM:
         finally:
             self._stop(engine)
 
-    def _run(self, engine: StepEngine) -> None:
+    def _run(self, engine: Engine) -> None:
         while True:
             with self._wake:
                 while self._is_running and not self._orders and not engine.has_work:
@@ -318,7 +318,7 @@ class AsyncLLM:
         while self._orders:
             self._orders.popleft()()
 
-    def _stop(self, engine: StepEngine) -> None:
+    def _stop(self, engine: Engine) -> None:
         """Stop taking work, and send the error to every subscriber."""
         with self._wake:
             self._is_running = False

@@ -17,9 +17,10 @@ from transformers import PreTrainedTokenizerBase
 from specdec import registry
 from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.assembly.build import BuiltEngine, assemble, resolve_speculation
-from specdec.assembly.ranks import StepEngine, TensorParallel
+from specdec.assembly.ranks import TensorParallel
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
+from specdec.engine.engine import Engine
 from specdec.engine.metrics import Metric
 from specdec.engine.request import Request
 from specdec.engine_options import EngineOptions
@@ -210,7 +211,7 @@ class LLM:
         return outputs.popleft()
 
     @contextmanager
-    def _turn(self) -> Iterator[StepEngine]:
+    def _turn(self) -> Iterator[Engine]:
         """Yield the engine when no other thread uses it."""
         check_process()
         engine = self._built.engine

@@ -64,8 +64,8 @@ class LeadingEngine(Engine):
         self._ranks.send(Event(self._number, kind, content))
 
 
-class FollowingEngine:
-    """Stands in for the engine on the other ranks: runs their part of the models and returns rank 0's results.
+class FollowingEngine(Engine):
+    """The engine on the other ranks: it runs their part of the models and returns rank 0's results; it has none of its parts.
 
     Args:
         ranks: all ranks.
@@ -73,10 +73,11 @@ class FollowingEngine:
         models: this rank's part of the models.
     """
 
-    has_work = False
+    has_work = False  # rank 0 knows, here and below
     num_sequences = (0, 0)
     kv_cache_usage = 0.0
     num_waiting_requests = 0
+    proposer = None
 
     def __init__(self, ranks: RankGroup, number: int, models: SplitModels) -> None:
         self._ranks, self._number, self._models = ranks, number, models
