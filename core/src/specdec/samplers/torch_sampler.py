@@ -15,7 +15,7 @@ from specdec.interfaces.backend import Backend, ReadsAhead, Verify
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.proposer import SPECDEC_API
-from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
+from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
 from specdec.samplers.paths import sound_rows
@@ -35,15 +35,21 @@ class TorchSampler(Sampler):
         super().__init_subclass__()
         cls.takes_any_rows = cls.verify is TorchSampler.verify
 
+    def __init__(self, config: SamplerConfig) -> None:
+        super().__init__(config)
+        self._fast: dict[torch.device, Verify | None] = {}
+        """The backends' verification on a device, once that was asked for."""
+
     def ahead(self, draft: CheckedDraft, batch: VerifyBatch, device: torch.device) -> Along | None:
         """See `Sampler.ahead`."""
-        fast: object = fast_verify(type(self), device, registry.backends())
+        fast: object = self._fast_on(device)
         arrays = fast.arrays(draft, batch) if isinstance(fast, ReadsAhead) else ()
         return Along(arrays) if arrays else None
 
     def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
-        fast = fast_verify(type(self), scores.logits.device, registry.backends())
+        device = scores.logits.device
+        fast = self._fast[device] if device in self._fast else self._fast_on(device)
         if scores.is_sound is None and not getattr(fast, "takes_any_rows", False):
             scores = sound_rows(scores)
         verdict = None if fast is None else fast(scores, draft, batch)
@@ -51,6 +57,11 @@ class TorchSampler(Sampler):
         if verdict.is_sound is None and scores.is_sound is not None:
             verdict = replace(verdict, is_sound=scores.is_sound.tolist())
         return verdict
+
+    def _fast_on(self, device: torch.device) -> Verify | None:
+        if device not in self._fast:
+            self._fast[device] = fast_verify(type(self), device, registry.backends())
+        return self._fast[device]
 
     @abstractmethod
     def verify_with_torch(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
