@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from specdec_drafting.head_config import HeadConfig
     from specdec_drafting.head_parts import embedding_of, published_by_module, target_ids_of
     from specdec_drafting.head_proposer import HeadProposer
+    from specdec_drafting.own_ids import OwnIds
     from specdec_drafting.partial_draft import PartialDraft
     from specdec_drafting.passes import Piece, run
     from specdec_drafting.proposer import DraftingProposer, RowsProposer, StepDrafter
@@ -41,6 +42,7 @@ __all__ = [
     "HeadCheckpoint",
     "HeadConfig",
     "HeadProposer",
+    "OwnIds",
     "PartialDraft",
     "Piece",
     "Place",
@@ -74,6 +76,7 @@ _HOME = {
     "published_by_module": "specdec_drafting.head_parts",
     "target_ids_of": "specdec_drafting.head_parts",
     "HeadProposer": "specdec_drafting.head_proposer",
+    "OwnIds": "specdec_drafting.own_ids",
     "PartialDraft": "specdec_drafting.partial_draft",
     "Piece": "specdec_drafting.passes",
     "run": "specdec_drafting.passes",

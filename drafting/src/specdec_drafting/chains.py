@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from specdec import SamplingParams
 from specdec.interfaces import ChainRules, Chains, ChainWork, ProposeBatch
 from specdec_drafting.partial_draft import PartialDraft, UnreadNodes
+from specdec_drafting.passes import Int64s
 from specdec_drafting.vocabulary import DraftVocabulary
 
 ChainCall = Callable[[ChainWork], Chains]
@@ -49,9 +50,10 @@ class ChainLoop:
         return not any(_has_cuts(batch.sampling_params[draft.row]) for draft in drafts)
 
     def draft(
-        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places
-    ) -> tuple[list[list[int | None]], Chains]:
-        """Fill empty drafts; rows with a lower limit end earlier than others.
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places,
+        more_ids: Sequence[Int64s] = (),
+    ) -> tuple[list[list[int | None]], Chains]:  # fmt: skip
+        """Fill empty drafts; rows with a lower limit end earlier than others. `more_ids` are those of `ChainWork`.
 
         Returns:
             for each draft the tokens that have been run: all chosen tokens, up to its depth limit, but the last, None for those
@@ -65,7 +67,7 @@ class ChainLoop:
         keys = batch.draws.coupled_keys(rows)
         cuts = () if is_greedy else cuts_of(params)
         least = [max(1, depth) for depth in depths]
-        chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, least))
+        chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, least, more_ids))
         if chains.token_ids.is_cuda and not self.rules.is_drawn and not self.rules.wants_confidences:
             for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
                 draft.unread = UnreadNodes(chains, place, depth)

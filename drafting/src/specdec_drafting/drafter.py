@@ -26,6 +26,7 @@ from specdec_drafting.chains import ChainCall, ChainLoop, Places
 from specdec_drafting.chooser import Chooser
 from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.head_config import HeadConfig
+from specdec_drafting.own_ids import OwnIds
 from specdec_drafting.partial_draft import PartialDraft
 from specdec_drafting.passes import Int64s, Piece, run
 from specdec_drafting.request_rows import RequestRows
@@ -55,6 +56,8 @@ class DraftModule:
     """The shape of trees in which several nodes of a depth are continued, if drafts are such."""
     target_runner: Runner | None = None
     """Its runner on the target's cache, if it is a form of the target; None if it gets a cache of its own."""
+    own_ids: OwnIds | None = None
+    """Finds what a draft of the request may name beside the ids of the vocabulary, for a form of the target."""
 
 
 class Drafter:
@@ -80,7 +83,7 @@ class Drafter:
         if module.target_runner is None:
             self.rows = RequestRows(runner, vocabulary, info.prefix_block_size, module.max_len)
         else:
-            self.rows = TargetRows(module.max_len)
+            self.rows = TargetRows(module.max_len, module.own_ids)
         self.chooser = Chooser(method, vocabulary, wants_confidence=config.has_confidence or tree is not None)
         self._chains = ChainGrowth(self.chooser, threshold, ends)
         self._trees = None if tree is None else TreeGrowth(tree, self.chooser, vocabulary, ends)
@@ -232,7 +235,10 @@ class Drafter:
         if self._tree_loop is not None:
             self._tree_loop.draft(batch, drafts, call, places)
             return
-        fed, chains = self._loop.draft(batch, drafts, call, places)
+        more: Sequence[Int64s] = ()
+        if isinstance(self.rows, TargetRows):
+            more = self.rows.more_ids(batch, [draft.row for draft in drafts])
+        fed, chains = self._loop.draft(batch, drafts, call, places, more)
         states = [self._state(batch, draft.row) for draft in drafts]
         for state, token_ids in zip(states, fed, strict=True):
             self.rows.keep_drafted(state, token_ids)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specdec.interfaces import ProposeBatch, TokenIds
+from specdec_drafting.own_ids import OwnIds
 from specdec_drafting.passes import Int64s, Piece
 from specdec_drafting.request_state import RequestState
 
@@ -19,13 +20,14 @@ class TargetRows:
 
     Args:
         max_len: maximum number of tokens that are drafted for.
+        own_ids: finds the ids that a request's draft may name beside those of all requests; None for no others.
     """
 
     num_stages = 1
     reads_states = False
 
-    def __init__(self, max_len: int) -> None:
-        self._max_len = max_len
+    def __init__(self, max_len: int, own_ids: OwnIds | None = None) -> None:
+        self._max_len, self._own_ids = max_len, own_ids
         self._first_slots: dict[str, int] = {}
         self.states: dict[str, RequestState] = {}
 
@@ -76,3 +78,11 @@ class TargetRows:
         """Drop the state of a request; unknown requests are ignored."""
         self.states.pop(request_id, None)
         self._first_slots.pop(request_id, None)
+        if self._own_ids is not None:
+            self._own_ids.drop(request_id)
+
+    def more_ids(self, batch: ProposeBatch, rows: Sequence[int]) -> Sequence[Int64s]:
+        """Return `ChainWork.more_ids` for these rows of a batch."""
+        if self._own_ids is None:
+            return ()
+        return [self._own_ids.of(batch.request_ids[row], batch.token_ids(row)) for row in rows]

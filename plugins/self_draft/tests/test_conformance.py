@@ -33,3 +33,9 @@ class TestDrawnChainOfSomeIds(ProposerConformance):
     method = "self"
     model = "tiny"
     config = {"num_speculative_tokens": 3, "draft_vocab_size": 64, "rejection_sample_method": "probabilistic"}
+
+
+class TestCoupledChainOfSomeIdsAndOwnOnes(ProposerConformance):
+    method = "self"
+    model = "zoo"
+    config = {"num_speculative_tokens": 3, "draft_vocab_size": 256}

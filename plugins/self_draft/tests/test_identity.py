@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
+from specdec_drafting import OwnIds
 
 IDS = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(
     "\n".join(p["prompt"] for p in specdec_zoo.prompts(3))
@@ -78,6 +80,21 @@ def test_every_form_gives_the_same_text(keys) -> None:
         assert tokens(llm, PROMPTS, given) == tokens(plain, PROMPTS, given)
     metrics = llm._built.engine.metrics
     assert metrics.num_accepted_tokens > 0.2 * metrics.num_draft_tokens > 0
+
+
+def test_a_draft_names_the_ids_of_its_own_text_beside_the_frequent_ones(monkeypatch) -> None:
+    plain, accepted = LLM("zoo", dtype="float32"), []
+    for temperature in (0.0, 0.8):
+        expected = tokens(plain, PROMPTS, params(temperature))
+        for finds_others in (True, False):
+            with monkeypatch.context() as patch:
+                if not finds_others:
+                    patch.setattr(OwnIds, "of", lambda self, request_id, token_ids: np.empty(0, np.int64))
+                llm = made(dtype="float32", draft_vocab_size=256)
+                assert tokens(llm, PROMPTS, params(temperature)) == expected
+            accepted.append(llm._built.engine.metrics.num_accepted_tokens)
+    assert accepted[0] > accepted[1] + 5, accepted
+    assert accepted[2] > accepted[3] + 5, accepted
 
 
 def test_a_draft_that_attends_to_the_newest_rows_errs_only_where_others_count() -> None:

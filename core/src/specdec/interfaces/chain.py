@@ -66,6 +66,9 @@ class ChainWork:
     leave out more or fewer ids: they are guesses."""
     depths: Sequence[int] = ()
     """`[B]` how deep each draft may be, at most `num_steps`; what is deeper means nothing. Empty if all are as deep."""
+    more_ids: Sequence[Ints] = ()
+    """`[B]` ids of the target that each row may name beside `ChainRules.target_ids`, if the draft's output projection would be
+    its embedding. A loop may leave them out. Empty for none."""
 
 
 @dataclass(frozen=True)

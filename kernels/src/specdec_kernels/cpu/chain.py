@@ -87,14 +87,21 @@ class CompiledChain:
             [max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in work.temperatures], np.float32
         )
         target_ids = _NO_TOKENS if rules.target_ids is None else rules.target_ids
+        more_ids, more_ends = _NO_TOKENS, _NO_TOKENS
+        if (
+            work.more_ids and rows is not None and not rules.is_drawn
+        ):  # else there are no states, or q is not of all ids
+            more_ids, more_ends = np.concatenate(work.more_ids), np.cumsum([*map(len, work.more_ids)])
+            if rules.target_ids is None:
+                target_ids = np.arange(rules.num_ids)
         if length > self._rotary.num_positions:
             self._rotary.cover(length)
         stack.bind(cache, self._rotary.by_layer)
+        cuts = np.array(work.cuts, np.float32).reshape(-1, 3)
         count = run_chain(
-            tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
-            target_ids, temperatures, np.array(work.cuts, np.float32).reshape(-1, 3), keys.seeds, keys.samples, keys.positions,
-            _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.tables,
-            cache.num_slots, segments, out, confidences, draft_probs,
+            tokens, features, taken_logits, taken_states, logits, states, rules.num_ids, target_ids, more_ids, more_ends,
+            temperatures, cuts, keys.seeds, keys.samples, keys.positions, _words(num_steps, rules.is_drawn), not rules.is_drawn,
+            np.float32(rules.threshold), stack.tables, cache.num_slots, segments, out, confidences, draft_probs,
         )  # fmt: skip
         return Chains(
             torch.from_numpy(out[:, :count]),

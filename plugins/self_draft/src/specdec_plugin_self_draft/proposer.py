@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import nn
 
 from specdec.interfaces import Capability, ProposerConfig, TargetHandle
-from specdec_drafting import DraftingProposer, DraftModule, equal_vocabulary, reduced_vocabulary
+from specdec_drafting import DraftingProposer, DraftModule, OwnIds, equal_vocabulary, reduced_vocabulary
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.form import cheaper
-from specdec_plugin_self_draft.short_head import frequent_ids
+from specdec_plugin_self_draft.short_head import frequent_ids, is_tied
 
 logger = logging.getLogger("specdec")
 
@@ -40,6 +40,9 @@ class SelfDraftProposer(DraftingProposer):
         if drafted_ids is not None:
             logger.info("self: drafts name %d of the target's %d ids", len(drafted_ids), info.vocab_size)
             vocabulary = reduced_vocabulary(drafted_ids, info.vocab_size, info.device)
+        own_ids = None
+        if drafted_ids is not None and is_tied(target.lm_head, target.embed_tokens):
+            own_ids = OwnIds(drafted_ids, info.vocab_size)
         make_form = partial(cheaper, config=config, tokenizer=target.tokenizer, drafted_ids=drafted_ids)
         runner = target.make_target_runner(make_form)
         if not runner.max_new_rows and config.weights != "own":
@@ -54,4 +57,5 @@ class SelfDraftProposer(DraftingProposer):
             vocabulary.num_ids,
             min(config.max_model_len or info.max_model_len, info.max_model_len),
             target_runner=runner,
+            own_ids=own_ids,
         )

@@ -57,6 +57,17 @@ def frequent_ids(
     return np.sort(np.argsort(rank, kind="stable")[:size])
 
 
+def is_tied(head: nn.Module, embedding: nn.Module) -> bool:
+    """Return whether an output projection is the embedding's weights alone."""
+    if (
+        type(head) is not nn.Linear
+        or not isinstance(embedding, nn.Embedding)
+        or len(list(head.parameters())) != 1
+    ):
+        return False
+    return head.weight.data_ptr() == embedding.weight.data_ptr()
+
+
 def shorten_head(model: PreTrainedModel, ids: Int64s) -> None:
     """Replace a model's output projection by one of these ids (as in FR-Spec, arXiv 2502.14856); its weights are copied.
 

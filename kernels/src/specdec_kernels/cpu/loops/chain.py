@@ -9,6 +9,7 @@ from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import fast_exp
 from specdec_kernels.cpu.loops.forward import run_pass
 from specdec_kernels.cpu.loops.frame import Part, Tables
+from specdec_kernels.cpu.loops.more_ids import logits_of
 from specdec_kernels.cpu.loops.stack import Floats, Ints
 from specdec_kernels.cpu.rows.noise import race
 
@@ -26,6 +27,8 @@ def run_chain(
     states: Floats,
     num_ids: int,
     target_ids: Ints,
+    more_ids: Ints,
+    more_ends: Ints,
     temperatures: Floats,
     cuts: Floats,
     seeds: Ints,
@@ -52,6 +55,8 @@ def run_chain(
         states: `[B, H]` of each row's last token, for heads, read if there are no new tokens; overwritten.
         num_ids: number of leading logits that are used.
         target_ids: `[num_ids]` the target's id of each logit, ascending, or empty if they are the same.
+        more_ids: `[E]` further ids that may be chosen, concatenated row by row, or empty. With these, `target_ids` is not.
+        more_ends: `[B]` where those of each row end.
         temperatures: `[B]`; at 0 the highest logit is chosen, else an id is drawn.
         cuts: `[B, 3]` top-k (0 for all), top-p and min-p of each row, for coupled draws; or empty.
         seeds: `[B]` request seeds.
@@ -72,8 +77,13 @@ def run_chain(
     """
     num_rows = logits.shape[0]
     is_over = np.zeros(num_rows, np.bool_)
-    weights = np.empty(num_ids, np.float32)
-    wide = np.zeros(target_ids[-1] + 1 if target_ids.shape[0] else 0, np.float32)
+    last_id = target_ids[-1] if target_ids.shape[0] else -1
+    for more in more_ids:
+        last_id = max(last_id, more)
+    wide = np.zeros(last_id + 1, np.float32)
+    weights = np.empty(num_ids + more_ids.shape[0], np.float32)
+    all_logits = np.empty(weights.shape[0], np.float32)
+    all_ids = np.concatenate((target_ids, more_ids))
     slots = np.empty(num_rows, np.int64)
     nowhere = np.full(tables.layers.shape[0] + 1, -1)
     uncut = np.array([0.0, 1.0, 0.0], np.float32)
@@ -89,15 +99,24 @@ def run_chain(
     for step in range(out.shape[1]):
         for row in range(num_rows):
             place = noise_positions[row] + (step if is_coupled else 0)
+            chosen, count = logits[row], num_ids
+            if more_ids.shape[0]:
+                own = more_ids[more_ends[row - 1] if row else 0 : more_ends[row]]
+                count += own.shape[0]
+                all_ids[num_ids:count] = own
+                all_logits[:num_ids] = logits[row, :num_ids]
+                logits_of(states[row], own, tables, all_logits[num_ids:count])
+                chosen = all_logits
             index, chance = _choose(
-                logits[row], temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place, samples[row],
-                words[step], target_ids, weights, wide, confidences.size > 0 or draft_probs.size > 0, is_coupled,
+                chosen, temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place, samples[row],
+                words[step], all_ids[:count], num_ids, weights[:count], wide, confidences.size > 0 or draft_probs.size > 0,
+                is_coupled,
             )  # fmt: skip
-            out[row, step] = target_ids[index] if target_ids.shape[0] else index
+            out[row, step] = all_ids[index] if target_ids.shape[0] else index
             if confidences.size:
                 confidences[row, step] = chance
             if draft_probs.size:
-                draft_probs[row, step] = weights
+                draft_probs[row, step] = weights[:num_ids]
             if threshold > 0 and chance < threshold:
                 is_over[row] = True
         if step + 1 == out.shape[1] or is_over.all():
@@ -155,6 +174,7 @@ def _choose(
     sample: int,
     word: int,
     target_ids: Ints,
+    num_listed: int,
     weights: Floats,
     wide: Floats,
     wants_probs: bool,
@@ -162,7 +182,8 @@ def _choose(
 ) -> tuple[int, np.float32]:
     """Choose one of the first `len(weights)` of `logits`; returns its index and, if `wants_probs`, its probability.
 
-    `weights` becomes the distribution if `wants_probs`; `wide [V]` is scratch, all zeros before and after.
+    `target_ids` are empty or as many, the first `num_listed` of them ascending. `weights` becomes the distribution if
+    `wants_probs`; `wide [V]` is scratch, all zeros before and after.
     """
     best = 0
     for j in range(weights.shape[0]):
@@ -192,7 +213,7 @@ def _choose(
         mass = np.float32(1.0)
     while True:
         if is_mapped:
-            drawn = _race_mapped(weights, seed, position, sample, word, target_ids, wide)
+            drawn = _race_mapped(weights, seed, position, sample, word, target_ids, num_listed, wide)
         else:
             drawn = race(weights, seed, position, sample, word)
         index = drawn if drawn >= 0 else best  # the race has no winner if logits are NaN
@@ -222,12 +243,17 @@ def _is_kept(weights: Floats, index: int, mass: np.float32, highest: np.float32,
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _race_mapped(
-    weights: Floats, seed: int, position: int, sample: int, word: int, target_ids: Ints, wide: Floats
-) -> int:
+    weights: Floats, seed: int, position: int, sample: int, word: int, target_ids: Ints, num_listed: int, wide: Floats
+) -> int:  # fmt: skip
     """Run `race` with the noise of the target's ids; returns an index into `weights`."""
     for j in range(weights.shape[0]):
         wide[target_ids[j]] = weights[j]
     drawn = race(wide, seed, position, sample, word)
     for j in range(weights.shape[0]):
         wide[target_ids[j]] = np.float32(0.0)
-    return int(np.searchsorted(target_ids, drawn)) if drawn >= 0 else -1
+    if drawn < 0:
+        return -1
+    for j in range(num_listed, weights.shape[0]):
+        if target_ids[j] == drawn:
+            return j
+    return int(np.searchsorted(target_ids[:num_listed], drawn))
