@@ -116,8 +116,9 @@ class SpeculativeOptions(TypedDict, total=False):
     draft_confidence_threshold: float
     """A draft ends after the first token whose probability, the draft's own, is below this; 0 for never."""
     draft_vocab_size: int | None
-    """Ids that a draft names, the more frequent ones by their numbers. By default all; on the CPU a quarter of the
-    vocabulary, at least 49,152, if that is at most half of it."""
+    """Ids that a draft names, the more frequent ones by their numbers, beside those of its request's text if the output
+    projection is the embedding. By default all; on the CPU an eighth of the vocabulary, at least 32,768, if that is at
+    most half of it, or without such a projection a quarter, at least 49,152."""
     dtype: str
     """Type of the draft's weights; `auto` for the target's."""
     group_size: int

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from specdec import ConfigError
-from specdec_plugin_self_draft.short_head import frequent_ids, shorten_head
+from specdec_plugin_self_draft.short_head import frequent_ids, is_tied, shorten_head
 
 VOCAB, WIDTH = 96, 64
 
@@ -42,6 +42,21 @@ def test_the_default_leaves_small_vocabularies_whole() -> None:
         ids = frequent_ids(None, vocab_size, None)
         assert ids is not None
         assert ids.tolist() == list(range(expected))
+    assert frequent_ids(None, 65535, None, names_own_ids=True) is None
+    for vocab_size, expected in ((65536, 32768), (2**17, 32768), (2**19, 2**16)):
+        ids = frequent_ids(None, vocab_size, None, names_own_ids=True)
+        assert ids is not None
+        assert ids.tolist() == list(range(expected))
+
+
+def test_an_output_projection_is_tied_if_it_is_the_embedding_alone() -> None:
+    embedding = nn.Embedding(VOCAB, WIDTH)
+    tied, biased = nn.Linear(WIDTH, VOCAB, False), nn.Linear(WIDTH, VOCAB)
+    assert not is_tied(tied, embedding)
+    tied.weight = biased.weight = embedding.weight
+    assert is_tied(tied, embedding)
+    assert not is_tied(biased, embedding)
+    assert not is_tied(nn.Identity(), embedding)
 
 
 def test_first_merges_and_first_characters_are_frequent() -> None:

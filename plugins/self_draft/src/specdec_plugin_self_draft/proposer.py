@@ -36,13 +36,12 @@ class SelfDraftProposer(DraftingProposer):
         size = config.draft_vocab_size
         if size is None and (info.device.type != "cpu" or type(target.lm_head) is not nn.Linear):
             size = info.vocab_size
-        drafted_ids = frequent_ids(size, info.vocab_size, target.tokenizer)
+        names_own = is_tied(target.lm_head, target.embed_tokens)
+        drafted_ids = frequent_ids(size, info.vocab_size, target.tokenizer, names_own_ids=names_own)
         if drafted_ids is not None:
             logger.info("self: drafts name %d of the target's %d ids", len(drafted_ids), info.vocab_size)
             vocabulary = reduced_vocabulary(drafted_ids, info.vocab_size, info.device)
-        own_ids = None
-        if drafted_ids is not None and is_tied(target.lm_head, target.embed_tokens):
-            own_ids = OwnIds(drafted_ids, info.vocab_size)
+        own_ids = OwnIds(drafted_ids, info.vocab_size) if drafted_ids is not None and names_own else None
         make_form = partial(cheaper, config=config, tokenizer=target.tokenizer, drafted_ids=drafted_ids)
         runner = target.make_target_runner(make_form)
         if not runner.max_new_rows and config.weights != "own":

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 
-_FEWEST_IDS = 49152
+_FEWEST_IDS, _FEWEST_BESIDE_OWN = 49152, 32768
 """Where a vocabulary is less than twice as large, a shorter projection saves little."""
 
 
 def frequent_ids(
-    size: int | None, vocab_size: int, tokenizer: PreTrainedTokenizerBase | None
+    size: int | None,
+    vocab_size: int,
+    tokenizer: PreTrainedTokenizerBase | None,
+    *,
+    names_own_ids: bool = False,
 ) -> Int64s | None:
     """Return `[size]` ascending ids that are drafted; None for all of the target's.
 
@@ -34,6 +38,8 @@ def frequent_ids(
         size: number of ids; None for a quarter of the vocabulary, at least 49,152, where that is at most half of it.
         vocab_size: V, the target's vocabulary size.
         tokenizer: its tokenizer, if there is one.
+        names_own_ids: whether drafts name the ids of their request's text besides; the default is then an eighth, at least
+            32,768.
 
     Raises:
         ConfigError: if there are not so many.
@@ -44,6 +50,8 @@ def frequent_ids(
         )
     if size is None:
         size = max(_FEWEST_IDS, vocab_size // 4)
+        if names_own_ids:
+            size = max(_FEWEST_BESIDE_OWN, vocab_size // 8)
         size = size if 2 * size <= vocab_size else vocab_size
     if size >= vocab_size:
         return None
