@@ -14,6 +14,7 @@ from specdec.assembly.opening import check_given, open_speculation
 from specdec.assembly.warm_up import warm_up
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
 from specdec.config.checkpoint import read_mapping_of
+from specdec.config.target import facts_in
 from specdec.engine.commit import Committer
 from specdec.engine.engine import Engine
 from specdec.engine.kv_manager import KVManager
@@ -157,12 +158,10 @@ def _facts(options: EngineOptions) -> TargetFacts:
         path = Path(model) / "config.json"
         if path.exists():
             config = read_mapping_of(path)
-    text = config.get("text_config") or config
-    return TargetFacts(
+    return facts_in(
+        config,
+        options.max_model_len,
         model=model,
-        hf_config=config,
-        vocab_size=text.get("vocab_size"),
-        max_model_len=options.max_model_len or text.get("max_position_embeddings"),
         tensor_parallel_size=options.tensor_parallel_size,
         dtype=str(options.model.dtype if isinstance(options.model, LoadedTarget) else options.dtype),
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from specdec.config.checkpoint import Checkpoint
+from collections.abc import Mapping
+from typing import Any
+
+from specdec.config.checkpoint import Checkpoint, find_number
 from specdec.errors import ConfigError
 from specdec.target_facts import TargetFacts
 
-VOCABULARY_KEYS = ("vocab_size", "text_config.vocab_size")
+VOCABULARY_KEYS = ("text_config.vocab_size", "vocab_size")
 CONTEXT_KEYS = (
+    "text_config.max_position_embeddings",
     "max_position_embeddings",
     "n_positions",
     "max_seq_len",
-    "text_config.max_position_embeddings",
 )
 """Keys of a model's `config.json`."""
 
@@ -29,10 +32,14 @@ def target_facts(model: str, dtype: str = "auto") -> TargetFacts:
     checkpoint = Checkpoint(model)
     if checkpoint.config is None:
         raise ConfigError(f"--model: {checkpoint.problem}")
+    return facts_in(checkpoint.config, model=model, dtype=dtype)
+
+
+def facts_in(config: Mapping[str, Any], max_model_len: int | None = None, **others: Any) -> TargetFacts:
+    """Return the facts that a `config.json` states, with the engine's own `max_model_len`, if given, and other fields."""
     return TargetFacts(
-        model=model,
-        hf_config=checkpoint.config,
-        vocab_size=checkpoint.number(*VOCABULARY_KEYS),
-        max_model_len=checkpoint.number(*CONTEXT_KEYS),
-        dtype=dtype,
+        hf_config=config,
+        vocab_size=find_number(config, *VOCABULARY_KEYS),
+        max_model_len=max_model_len or find_number(config, *CONTEXT_KEYS),
+        **others,
     )
