@@ -93,6 +93,18 @@ def test_one_that_cannot_resume_has_everything_computed_again_and_that_is_said_o
     assert f"{cached[0]} tokens of a prompt" in record.getMessage()
 
 
+def test_one_that_was_asked_and_then_rests_is_told_that_the_request_ended(subject) -> None:
+    keys = resuming(subject, "Noting", disable_by_batch_size=1)
+    llm = make_llm(subject.model, keys, block_size=4, max_num_seqs=3)
+    proposer = proposer_of(llm)
+    twice(llm, subject)
+    # The fourth begins and ends while the first and the third run.
+    outputs = llm.generate(subject.prompts, [greedy(4 if i % 2 else 32) for i in range(6)])
+    assert outputs[3].request_id not in proposer.pieces
+    assert proposer.held == {}
+    assert proposer.complaints == []
+
+
 def test_without_a_prefix_cache_nobody_is_asked(subject) -> None:
     llm = make_llm(subject.model, resuming(subject), block_size=4, enable_prefix_caching=False)
     outputs = twice(llm, subject)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from speccheck.proposers import HiddenRecorder, Recorder, ScriptConfig, Told
-from specdec.interfaces import FinishReason, ProposerConfig, TargetInfo
+from specdec.interfaces import Capability, FinishReason, ProposerConfig, TargetInfo
 from specdec.interfaces.batch import TokenIds
 
 
@@ -73,6 +73,17 @@ class TokenResuming(Recorder):
             self.complaints.append(f"{request_id}: asked for a prefix of a request that it knows")
         self.held[request_id] = Told(token_ids.tolist(), 0)
         return len(token_ids)
+
+
+class Noting(TokenResuming):
+    """Has a cache of its own, which lacks every prefix, and notes each request that it is asked about."""
+
+    name: ClassVar[str] = "noting"
+    capabilities = TokenResuming.capabilities | {Capability.OWN_KV}
+
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
+        super().resume(request_id, token_ids[:0])
+        return 0
 
 
 def common(first: list[int], second: list[int]) -> int:

@@ -79,7 +79,7 @@ class Sequence:
         """Length of a cached prefix that the proposer could have held but did not; delivered even while
         drafting is suspended."""
         self.is_introduced = False
-        """Whether the proposer has received a row for it and no `finish` since."""
+        """Whether the proposer has received a row for it, or was asked to resume it, and no `finish` since."""
         self.has_proposals = True
         self.depth_state: Any = None
         """See `DraftedFor`."""

@@ -216,5 +216,5 @@ class Speculation:
 
     def _held(self, sequence: Sequence, num_known: int) -> int:
         held = self.guard.resume(sequence.row_id, sequence.token_ids[:num_known])
-        sequence.is_introduced = sequence.is_introduced or held > 0
+        sequence.is_introduced = True  # it may keep something of it, whatever it holds
         return held
