@@ -157,6 +157,9 @@ class RaisesEverywhere(Backend):
 
     name = "broken"
 
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form:
+        raise OSError("no driver")
+
     def attention(self, needs: AttentionNeeds) -> AttentionFactory:
         raise OSError("no driver")
 
@@ -168,6 +171,30 @@ class RaisesEverywhere(Backend):
 
     def row_operations(self, device: torch.device) -> RowOperations:
         raise OSError("no driver")
+
+
+class Outermost(Backend):
+    """Runs every pass by the form inside its own, and says that this is fast."""
+
+    name = "outermost"
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form:
+        form = WatchingForm(inner)
+        form.is_fast = True  # type: ignore[misc]  # of this one alone
+        return form
+
+
+def test_a_broken_form_is_told_also_where_another_is_fast(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    backends = (Outermost(), RaisesEverywhere())
+    monkeypatch.setattr(registry, "backends", lambda: backends)
+    with caplog.at_level(logging.WARNING, logger="specdec"):
+        runner = make_runner()
+    assert len(runner.forms[0]) == 2
+    [record] = caplog.records
+    told = f"LlamaForCausalLM: a form is not used (broken: it raised OSError: no driver at {__file__}:"
+    assert record.getMessage().startswith(told)
 
 
 class WrongProduct(Backend):

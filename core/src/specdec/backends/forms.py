@@ -10,7 +10,7 @@ import torch
 
 from specdec import registry
 from specdec.backends.comparison import agreement
-from specdec.backends.offers import tried
+from specdec.backends.offers import Rejected, tried
 from specdec.errors import ModelError, described, line_of
 from specdec.interfaces.backend import Declined
 from specdec.interfaces.form import Form
@@ -42,7 +42,7 @@ def choose_forms(
         ModelError: if logits must be batch-invariant and no backend has such a form that agrees with the model.
     """
     forms: list[Form] = [own]
-    reasons: list[str] = []
+    reasons, rejected = list[str](), list[str]()
 
     @cache
     def references() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -68,11 +68,14 @@ def choose_forms(
             forms.insert(0, form)
         elif not form.is_elsewhere:
             reasons.append(f"{backend.name}: {form.reason}")
+            rejected += reasons[-1:] if isinstance(form, Rejected) else ()
     name = type(runner.module).__name__ + (f" (stage {stage})" if features is not None else "")
     why = "; ".join(reversed(reasons)) or registry.why_no_backend()
     _check_invariance(runner, forms, f"{name}: ", why)
     if not is_fast(forms):
         logger.warning("%s: no fused form (%s); %s", name, why, _COST)
+    elif rejected:
+        logger.warning("%s: a form is not used (%s)", name, "; ".join(reversed(rejected)))
     return forms
 
 
