@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from specdec import ConfigError, SamplingParams
-from specdec.messages import explain
+from specdec.messages import explain, unknown_key
 
 
 class Example(BaseModel):
@@ -44,6 +44,10 @@ def test_a_problem_is_one_line_with_key_value_and_remedy(keys: dict[str, object]
     told = explain(caught.value, "X", Example)
     assert told.startswith(message)
     assert "\n" not in told
+
+
+def test_a_key_for_one_that_takes_none_is_told_so() -> None:
+    assert unknown_key("x", ()) == "unknown key 'x'. Valid keys: none"
 
 
 def test_sampling_params_tell_their_problems_the_same_way() -> None:

@@ -36,7 +36,7 @@ def explain(error: ValidationError, what: str, model: type[BaseModel]) -> str:
 def unknown_key(key: str, valid: Iterable[str]) -> str:
     """Return the message for an unknown key, with the nearest valid key and the list of all valid keys."""
     names = sorted(valid)
-    return f"unknown key {key!r}{did_you_mean(key, names)} Valid keys: {', '.join(names)}"
+    return f"unknown key {key!r}{did_you_mean(key, names)} Valid keys: {', '.join(names) or 'none'}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -87,4 +87,6 @@ def test_without_speculation_no_method_can_be_chosen(subject: Any) -> None:
     assert drafted(plain, {"num_speculative_tokens": 2}) == set()
     with pytest.raises(ConfigError, match="'method' is 'repeats'; methods that are loaded: none"):
         drafted(plain, {"method": "repeats"})
+    with pytest.raises(ConfigError, match="'args' need a 'method'; methods that are loaded: none"):
+        drafted(plain, {"args": {"token": 7}})
     plain.shutdown()

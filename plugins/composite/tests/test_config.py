@@ -71,7 +71,10 @@ def test_members_take_what_the_whole_says_unless_they_say_otherwise() -> None:
     [
         ({}, "'proposers' needs a list"),
         ({"proposers": "ngram"}, "'proposers' needs a list"),
-        ({"proposers": [NGRAM]}, "proposers"),
+        (
+            {"proposers": [NGRAM]},
+            "'proposers' has one entry: add another, or take its method without 'composite'",
+        ),
         (
             {"proposers": [NGRAM, {"method": "speccheck.proposers.Scripted"}]},
             r"proposers\[1\]: .*num_speculative_tokens",

@@ -152,8 +152,9 @@ def with_checked_args(params: SamplingParams, resolved: ResolvedSpeculation | No
     choices = {} if resolved is None else resolved.proposer_config.choices(resolved.proposer_class)
     name = asked.get("method", next(iter(choices)) if len(choices) == 1 else None)
     if name not in choices:
+        wrong = "'args' need a 'method'" if name is None else f"'method' is {name!r}"
         raise ConfigError(
-            f"SamplingParams: speculative: 'method' is {name!r}; methods that are loaded: {', '.join(choices) or 'none'}"
+            f"SamplingParams: speculative: {wrong}; methods that are loaded: {', '.join(choices) or 'none'}"
         )
     kind = choices[name]
     try:

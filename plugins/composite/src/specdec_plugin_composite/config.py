@@ -89,6 +89,10 @@ class CompositeConfig(ProposerConfig):
                 "speculative_config: 'proposers' needs a list with a speculative_config for each proposer, such as "
                 '[{"method": "suffix"}, {"method": "ngram", "num_speculative_tokens": 4}]'
             )
+        if len(given) == 1:
+            raise ConfigError(
+                "speculative_config: 'proposers' has one entry: add another, or take its method without 'composite'"
+            )
         policy = policy_class(str(keys.get("policy", cls.model_fields["policy"].default)))
         members = [
             resolve_member(
