@@ -141,7 +141,7 @@ def test_text_and_drafts_are_those_of_an_engine_that_caches_nothing(method: str)
     assert [text for text in both if not agree(cached.drafts[text], plain.drafts[text])] == []
     assert cached.differing == plain.differing == []
     scheduler = cached.llm._built.engine._scheduler
-    assert scheduler._kv.num_free_slots == scheduler._kv.num_slots
+    assert scheduler._kv.pool.num_free_slots == scheduler._kv.pool.num_slots
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method not in ("eagle", "eagle3 tree")])

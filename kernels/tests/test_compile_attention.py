@@ -108,6 +108,15 @@ def test_combine(dtype: str, has_sinks: bool) -> None:
     check(combine_kernel, pointers, constants | ({} if has_sinks else {"sinks_ptr": None}), num_warps=4)
 
 
+def test_block_tables() -> None:
+    from specdec_kernels.triton.block_tables.config import heuristic
+    from specdec_kernels.triton.block_tables.kernel import block_tables_kernel
+
+    config = heuristic(128)
+    pointers = dict.fromkeys(("first_blocks_ptr", "num_shared_ptr", "shared_blocks_ptr", "out_ptr"), "*i64")
+    check(block_tables_kernel, pointers, {"BLOCK": config.block}, config.num_warps)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_kv_compact(dtype: str) -> None:
     from specdec_kernels.triton.kv_compact.config import heuristic

@@ -44,7 +44,10 @@ def test_texts_of_several_steps_follow_the_law(sampler, parents) -> None:
 def test_many_texts_of_several_steps_follow_the_law(sampler, parents) -> None:
     for seed in range(4):
         chatter = Chatter.random(seed, 3, parents)
-        assert excess(chatter.run(SAMPLERS[sampler](SamplerConfig()), 10 * COUNT, LENGTH), chatter.exact(LENGTH)) < 1
+        assert (
+            excess(chatter.run(SAMPLERS[sampler](SamplerConfig()), 10 * COUNT, LENGTH), chatter.exact(LENGTH))
+            < 1
+        )
 
 
 def drafting_by_position(
@@ -126,7 +129,9 @@ P, Q = np.array([0.1, 0.35, 0.25, 0.3]), np.array([0.4, 0.3, 0.2, 0.1])
 @pytest.mark.parametrize(("sampler", "q"), [("probabilistic", None), ("probabilistic", Q), ("block", Q)])
 def test_siblings_that_share_a_uniform_are_found(monkeypatch, sampler, q) -> None:
     def run() -> float:
-        seen = first_tokens(SAMPLERS[sampler](SamplerConfig()), P, q, [-1, -1], 30000, tokens=[0, 1], chunk=10000)
+        seen = first_tokens(
+            SAMPLERS[sampler](SamplerConfig()), P, q, [-1, -1], 30000, tokens=[0, 1], chunk=10000
+        )
         return excess(seen, P)
 
     assert run() < 1

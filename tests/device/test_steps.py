@@ -13,38 +13,15 @@ from statistics import median
 
 import pytest
 from pretend import Counts, PretendDevice
+from pretend.requests import METHODS, PARAMS, TEXT, params
 
 from specdec import LLM, RequestOutput, SamplingParams
 
 HELD = json.loads((Path(__file__).parent / "counts.json").read_text())
 """By method, parameters and number of requests: the numbers of `LIMITED`, in this order."""
 LIMITED = ("synchronisations", "launches", "copies_in", "copies_out")
-METHODS = {
-    "plain": None,
-    "ngram": {"method": "ngram", "num_speculative_tokens": 3},
-    "suffix": {"method": "suffix", "num_speculative_tokens": 3},
-    "draft_model": {"method": "draft_model", "model": "zoo", "num_speculative_tokens": 3},
-    "eagle3": {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3},
-    "eagle3-tree": {
-        "method": "eagle3", "model": "zoo", "num_speculative_tokens": 8, "tree_top_k": 2, "tree_depth": 3,
-    },
-    "mtp": {"method": "mtp", "model": "zoo", "num_speculative_tokens": 3},
-    "self": {"method": "self", "num_speculative_tokens": 3, "skip_layers": [1, 3, 4, 6, 7, 8, 9, 10, 11, 13]},
-}  # fmt: skip
 NOT_DRAFTING_ON_IT = ("plain", "ngram", "suffix")
 """Methods of which every pass is the target's."""
-PARAMS = {
-    "greedy": [{"temperature": 0.0}],
-    "sampled": [{"temperature": 0.8, "top_p": 0.9}],
-    "mixed": [
-        {"temperature": 0.8, "top_p": 0.9, "logprobs": 2, "repetition_penalty": 1.2},
-        {"temperature": 1.1, "top_k": 40, "frequency_penalty": 0.4, "logprobs": 0},
-        {"temperature": 0.0, "presence_penalty": 0.5, "logprobs": 3},
-        {"temperature": 0.6, "min_p": 0.05},
-    ],
-}
-"""Sampling parameters; a batch goes through them in turn."""
-TEXT = "def name(self):\n    return self._name\n\ndef value(self):\n    return self._value\n\ndef "
 SIZES = (1, 3, 8)
 LARGE = 64
 LARGE_METHODS = ("plain", "eagle3")
@@ -52,15 +29,6 @@ OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
-
-
-def params(name: str, size: int = SIZES[-1], max_tokens: int = 18) -> list[SamplingParams]:
-    """The parameters of some requests."""
-    kinds = PARAMS[name]
-    return [
-        SamplingParams(seed=row, max_tokens=max_tokens, ignore_eos=True, **kinds[row % len(kinds)])
-        for row in range(size)
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels.triton import kv_compact, kv_write, paged_attention, rope_kv_write
+from specdec_kernels.triton import block_tables, kv_compact, kv_write, paged_attention, rope_kv_write
 
 _LAYERS = 4
 """Layers of the compacted cache; all 32 would take long to create and would not change the result."""
@@ -24,6 +24,19 @@ def _last_slots(sizes: Sizes) -> torch.Tensor:
     per_request = sizes.num_blocks // sizes.batch_size * sizes.block_size
     ends = (sizes.arange(sizes.batch_size) * per_request + sizes.context)[:, None]
     return (ends - 1 - sizes.k + sizes.arange(1 + sizes.k)).flatten()
+
+
+def make_block_tables(sizes: Sizes) -> Problem:
+    """The tables of a pass of which half of each context is shared."""
+    width = sizes.num_blocks // sizes.batch_size
+    firsts = sizes.arange(sizes.batch_size) * width
+    halves = torch.full_like(firsts, width // 2)
+    out = firsts.new_empty(sizes.batch_size, width)
+
+    def call() -> Sequence[torch.Tensor]:
+        return (block_tables(firsts, halves, halves, width, out=out),)
+
+    return Problem(call, num_bytes(firsts, halves, halves, out))
 
 
 def make_kv_write(sizes: Sizes) -> Problem:
@@ -93,6 +106,7 @@ def _rounding(dtype: torch.dtype) -> float:
 
 
 CASES = (
+    KernelCase("block_tables", "one pass", make_block_tables),
     KernelCase("kv_write", "one layer", make_kv_write),
     KernelCase("kv_compact", f"{_LAYERS} layers", make_kv_compact),
     KernelCase("rope_kv_write", "one layer", make_rope_kv_write),

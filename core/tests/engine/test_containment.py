@@ -150,7 +150,7 @@ def test_the_engine_goes_on_after_a_raised_error(subject) -> None:
     with pytest.raises(RuntimeError, match="call 4 fails"):
         tokens_of(llm, subject.prompts, greedy(32))
     kv = engine_of(llm)._scheduler._kv
-    assert kv.num_free_slots == kv.num_slots
+    assert kv.pool.num_free_slots == kv.pool.num_slots
     assert tokens_of(llm, [subject.prompts[0]], greedy(2)) == [subject.expected[0][:2]]
 
 

@@ -32,22 +32,22 @@ def test_a_prefix_is_found_by_content_and_by_what_precedes_it() -> None:
     b = cache.publish(a, ids(3, 4), 11)
     other = cache.publish(0, ids(3, 4), 12)
     assert len({a, b, other}) == 3
-    assert cache.match(ids(1, 2, 3, 4, 5), 5) == [10, 11]
-    assert cache.match(ids(1, 2, 3, 4), 3) == [10]  # the last token must run
-    assert cache.match(ids(3, 4, 1, 2), 4) == [12]
-    assert cache.match(ids(2, 1), 2) == []
-    assert cache.match(ids(1), 1) == []
+    assert cache.match(ids(1, 2, 3, 4, 5)) == [10, 11]
+    assert cache.match(ids(1, 2, 3)) == [10]  # the last token must run
+    assert cache.match(ids(3, 4, 1, 2)) == [12]
+    assert cache.match(ids(2, 1)) == []
+    assert cache.match(ids(1)) == []
     # A second block of the same content keeps the older slots and key.
     assert cache.publish(0, ids(1, 2), 20) == a
-    assert cache.match(ids(1, 2), 2) == [10]
+    assert cache.match(ids(1, 2)) == [10]
     cache.forget(10, 1)
-    assert cache.match(ids(1, 2, 3, 4, 5), 5) == []
+    assert cache.match(ids(1, 2, 3, 4, 5)) == []
     cache.forget(0, 30)
-    assert cache.match(ids(3, 4), 2) == []
+    assert cache.match(ids(3, 4)) == []
 
 
 def run_of(kv: KVManager, sequence: Sequence) -> _Run:
-    return kv._pool._runs[sequence]
+    return kv.pool._runs[sequence]
 
 
 SIZE = 4
@@ -165,7 +165,7 @@ class Placement(RuleBasedStateMachine):
         runs = sorted((s.first_slot // SIZE, run_of(self.kv, s).num_blocks) for s in self.placed)
         assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(runs))
         assert all(a >= 0 and a + n <= NUM_BLOCKS for a, n in runs)
-        assert self.kv.num_free_slots == SIZE * (NUM_BLOCKS - sum(n for _, n in runs))
+        assert self.kv.pool.num_free_slots == SIZE * (NUM_BLOCKS - sum(n for _, n in runs))
         for sequence in self.placed:
             self.check_rows(sequence)
 
@@ -296,7 +296,7 @@ def test_growth_moves_rows_when_the_way_is_blocked(size) -> None:
     assert first.first_slot != old
     counts = [run_of(kv, sequence).num_blocks for sequence in (first, second)]
     assert counts[0] > room // size
-    assert kv.num_free_slots == kv.num_slots - size * sum(counts)
+    assert kv.pool.num_free_slots == kv.pool.num_slots - size * sum(counts)
     for tensor in (cache.keys[0], cache.values[0]):
         rows = tensor[first.first_slot : first.first_slot + 5].flatten().tolist()
         assert rows == [0, 1, 2, 3, POISON]
@@ -307,7 +307,7 @@ def fill(kv: KVManager, sequence: Sequence) -> None:
     """Write a sequence's rows and make them known."""
     first = sequence.first_slot
     rows = torch.from_numpy(markers(sequence.token_ids)).float()[:, None, None]
-    for tensor in (kv._pool._cache.keys[0], kv._pool._cache.values[0]):
+    for tensor in (kv.pool._cache.keys[0], kv.pool._cache.values[0]):
         tensor[first : first + sequence.num_tokens] = rows
     computed(kv, sequence)
 
@@ -315,7 +315,7 @@ def fill(kv: KVManager, sequence: Sequence) -> None:
 def check_marks(kv: KVManager, sequence: Sequence) -> None:
     first = sequence.first_slot
     want = markers(sequence.token_ids)[: sequence.num_computed].tolist()
-    for tensor in (kv._pool._cache.keys[0], kv._pool._cache.values[0]):
+    for tensor in (kv.pool._cache.keys[0], kv.pool._cache.values[0]):
         assert tensor[first : first + sequence.num_computed].flatten().tolist() == want
 
 
@@ -356,11 +356,11 @@ def test_a_block_that_copying_overwrote_ends_the_prefix() -> None:
     kv = manager(40)
     sequence = made(12, 20)
     marks = torch.from_numpy(markers(sequence.token_ids)).float()[:, None, None]
-    prefixes = kv._pool._prefixes
+    prefixes = kv.pool._prefixes
     assert prefixes is not None
     key = prefixes.publish(0, sequence.token_ids[:4], 1)
     prefixes.publish(key, sequence.token_ids[4:8], 0)
-    for tensor in (kv._pool._cache.keys[0], kv._pool._cache.values[0]):
+    for tensor in (kv.pool._cache.keys[0], kv.pool._cache.values[0]):
         tensor[4:8], tensor[0:4] = marks[:4], marks[4:8]
     assert kv.admit(sequence, 12)
     assert sequence.first_slot == 0

@@ -66,7 +66,7 @@ def test_preemption(subject, speculation, caching, block_size) -> None:
     assert metrics.num_preemptions > 0
     audit(llm)
     kv = engine_of(llm)._scheduler._kv
-    assert kv.num_free_slots == kv.num_slots
+    assert kv.pool.num_free_slots == kv.pool.num_slots
 
 
 def test_a_sequence_that_cannot_grow_where_it_lies_starts_over(subject) -> None:
@@ -156,7 +156,7 @@ def test_aborting_some_leaves_the_others_alone(subject, speculation, caching) ->
         assert output.outputs[0].token_ids == subject.expected[names[name]]
     audit(llm)
     kv = engine._scheduler._kv
-    assert kv.num_free_slots == kv.num_slots
+    assert kv.pool.num_free_slots == kv.pool.num_slots
     assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
 
 

@@ -81,7 +81,7 @@ def test_a_drafted_row_that_verification_leaves_would_change_the_text(subject) -
 
 def check_published(llm: LLM, subject) -> int:
     """Compare every row that a prompt can find with the model's own; returns the number of rows."""
-    blocks = engine_of(llm)._scheduler._kv._pool._prefixes._blocks
+    blocks = engine_of(llm)._scheduler._kv.pool._prefixes._blocks
     parents = {key: content for content, (_, key) in blocks.items()}
     cache, num_rows = engine_of(llm)._scorer.cache, 0
     for content, (block, _) in blocks.items():
@@ -121,7 +121,7 @@ def test_published_rows_are_the_targets(subject, monkeypatch) -> None:
 
     def publish(self: KVManager, sequence) -> None:
         """Publish the row of the last committed token too, which may be that of a drafted one in its place."""
-        self._pool.publish(sequence, sequence.token_ids[: sequence.num_tokens])
+        self.pool.publish(sequence, sequence.token_ids[: sequence.num_tokens])
 
     monkeypatch.setattr(KVManager, "publish", publish)
     llm = made(subject, noise=0.3)

@@ -40,7 +40,7 @@ class RequestSlots(SlotPool):
             the number of its rows; 0, and it gets no run, if nothing is cached; None if there is no room.
         """
         self.release(request_id)
-        blocks = self._prefixes.match(ids, len(ids))
+        blocks = self._prefixes.match(ids)
         return self._place(request_id, len(blocks), self._blocks.num_blocks, blocks) if blocks else 0
 
     def is_publishable(self, request_id: Hashable, num_rows: int) -> bool:

@@ -85,7 +85,7 @@ def test_what_was_returned_is_not_written_again() -> None:
 
 def test_padding_writes_nowhere_and_is_never_read() -> None:
     batch = step([3, 2], [5, 9])
-    numbers = pass_numbers(batch.segments, NUM_SLOTS, is_exact=False)
+    numbers = pass_numbers(batch.segments, NUM_SLOTS, {}, is_exact=False)
     shape = shape_of(5, numbers)
     assert (shape.num_rows, shape.num_requests) == (8, 8)
     static = StaticPass(replace(shape, num_requests=4), 512, CPU, torch.ones(5, 6))
@@ -96,7 +96,7 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
         assert static.rows.query_starts.tolist() == [0, 3, 5, 5, 5]
         assert static.rows.context_lens.tolist() == [8, 11, 0, 0]
         assert torch.equal(
-            static.rows.block_tables[:2], paged_pass(batch, NUM_SLOTS, is_exact=False).block_tables
+            static.rows.block_tables[:2], paged_pass(batch, NUM_SLOTS, {}, is_exact=False).block_tables
         )
         assert static.batch.token_ids.tolist() == [7, 8, 9, 10, 11, 0, 0, 0]
         assert static.features.sum() == number * 30
@@ -143,8 +143,8 @@ def test_what_follows_a_pass_is_sent_with_it() -> None:
 @pytest.mark.parametrize("branched", [0, 2])
 def test_trees_are_sent_with_the_rest(branched) -> None:
     batch = with_trees(step([3, 2], [5, 9]), branched=branched)
-    numbers = pass_numbers(batch.segments, NUM_SLOTS, is_exact=False)
-    rows, shape = paged_pass(batch, NUM_SLOTS, is_exact=False), shape_of(5, numbers)
+    numbers = pass_numbers(batch.segments, NUM_SLOTS, {}, is_exact=False)
+    rows, shape = paged_pass(batch, NUM_SLOTS, {}, is_exact=False), shape_of(5, numbers)
     static = StaticPass(shape, 512, CPU, None)
     for _ in range(2):
         static.send(batch, numbers, None)
@@ -183,7 +183,7 @@ def test_trees_are_sent_with_the_rest(branched) -> None:
     ],
 )
 def test_rows_are_padded_to_few_sizes(num_rows, padded) -> None:
-    numbers = pass_numbers(step([1], [5]).segments, NUM_SLOTS, is_exact=False)
+    numbers = pass_numbers(step([1], [5]).segments, NUM_SLOTS, {}, is_exact=False)
     assert shape_of(num_rows, numbers).num_rows == padded
 
 

@@ -55,9 +55,9 @@ def test_rows_see_their_ancestors(counts, width, words) -> None:
         unread, read = passes(seed, counts, width)
         assert unread.has_unread_trees
         assert not read.has_unread_trees
-        numbers = pass_numbers(unread.segments, NUM_SLOTS, is_exact=False)
+        numbers = pass_numbers(unread.segments, NUM_SLOTS, {}, is_exact=False)
         static = StaticPass(shape_of(unread.num_rows, numbers, words), 512, CPU, None, 0, 8 * unread.num_rows)
-        expected = paged_pass(read, NUM_SLOTS, is_exact=False)
+        expected = paged_pass(read, NUM_SLOTS, {}, is_exact=False)
         for _ in range(2):
             static.send(unread, numbers, None)
             static.make_inputs()
@@ -77,9 +77,9 @@ def test_rows_see_their_ancestors(counts, width, words) -> None:
 
 def test_trees_that_are_read_fit_a_wider_mask() -> None:
     _, read = passes(0, [4, 1, 6], 6)
-    numbers = pass_numbers(read.segments, NUM_SLOTS, is_exact=False)
+    numbers = pass_numbers(read.segments, NUM_SLOTS, {}, is_exact=False)
     static = StaticPass(shape_of(read.num_rows, numbers, 2), 512, CPU, None, 0, 8 * read.num_rows)
-    expected = paged_pass(read, NUM_SLOTS, is_exact=False).tree_mask
+    expected = paged_pass(read, NUM_SLOTS, {}, is_exact=False).tree_mask
     assert expected is not None
     assert expected.shape[1] < 2
     for _ in range(2):
@@ -100,7 +100,7 @@ def test_a_recording_serves_trees_and_chains() -> None:
     made = PassGraphs(run, Rerun(), StandInAttention(), 512, mask_words=1)
     unread, read = passes(0, [4, 1, 6], 6)
     made.prepare(
-        [shape_of(unread.num_rows, pass_numbers(unread.segments, NUM_SLOTS, is_exact=False))], CPU, None
+        [shape_of(unread.num_rows, pass_numbers(unread.segments, NUM_SLOTS, {}, is_exact=False))], CPU, None
     )
     for batch in (unread, read):
         tokens, positions = made.forward(batch)

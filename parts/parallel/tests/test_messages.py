@@ -4,8 +4,9 @@ from dataclasses import fields
 import torch
 
 from specdec import ConfigError, EngineError
-from specdec.interfaces import PackedBatch, Segment
+from specdec.interfaces import KVCache, PackedBatch, Segment
 from specdec_parallel.messages import Event, Order, Raised, decode, encode
+from specdec_parallel.models import SplitModels
 from specdec_parallel.passes import as_pass_arrays, on_device
 
 
@@ -73,3 +74,24 @@ def test_an_error_that_cannot_be_read_again_travels_as_what_it_says() -> None:
 
 def test_an_event_has_its_content() -> None:
     assert decode(encode(Event(1, "added", ("a", "b")))) == Event(1, "added", ("a", "b"))
+
+
+def test_another_rank_knows_which_rows_a_pass_shares() -> None:
+    """Where attention finds rows of cached prefixes travels with each pass; rank 0 alone places requests."""
+    seen = []
+
+    class Runner:
+        device = torch.device("cpu")
+        cache = KVCache(64, device)
+
+        def forward(self, batch: PackedBatch) -> None:
+            seen.append((batch.segments[0].first_slot, dict(self.cache.shared)))
+
+    models = SplitModels.__new__(SplitModels)
+    models._runners = [Runner()]
+    ids = torch.tensor([5])
+    arrays = as_pass_arrays(PackedBatch(ids, ids, [Segment(0, 1, -16, 40)], None, None))
+    for shared in ({-16: (32, 32)}, {}):
+        order = decode(encode(Order(1, "run_pass", (0, arrays, shared))))
+        models.run_pass(*order.arguments)
+    assert seen == [(-16, {-16: (32, 32)}), (-16, {})]

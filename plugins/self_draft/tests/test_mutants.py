@@ -61,7 +61,7 @@ def verification_that_keeps_drafted_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def blocks_published_with_a_drafted_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def early(self: KVManager, sequence: Any) -> None:
-        self._pool.publish(sequence, sequence.token_ids[: sequence.num_computed + 1])
+        self.pool.publish(sequence, sequence.token_ids[: sequence.num_computed + 1])
 
     monkeypatch.setattr(KVManager, "publish", early)
 

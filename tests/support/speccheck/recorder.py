@@ -63,7 +63,7 @@ class StandInAttention:
     rows: PagedPass | None = None
 
     def numbers(self, batch: PackedBatch) -> PassNumbers:
-        return pass_numbers(batch.segments, NUM_SLOTS, is_exact=False)
+        return pass_numbers(batch.segments, NUM_SLOTS, {}, is_exact=False)
 
     def use(self, batch: PackedBatch, rows: PagedPass) -> None:
         self.rows = rows

@@ -123,6 +123,7 @@ def assemble(
         is_prefix_cached=options.enable_prefix_caching,
         resume=None if speculation is None else speculation.resume,
         states=scorer.states,
+        make_pool=scorer.slot_pool,
     )
     scheduler = Scheduler(
         kv,

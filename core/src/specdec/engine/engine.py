@@ -176,7 +176,8 @@ class Engine:
         else:
             if speculation.delivery.needs_hidden:
                 for sequence in scheduled.preempted:
-                    if sequence.first_slot < 0:  # else it has been placed again and restarts from there
+                    has_returned = sequence in scheduled.sequences  # placed again, it restarts from there
+                    if not has_returned:
                         speculation.delivery.forget(sequence)
             limits = [0 if i in scheduled.expected else most for i, most in enumerate(scheduled.max_nodes)]
             proposed = speculation.propose(

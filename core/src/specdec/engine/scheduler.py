@@ -77,7 +77,7 @@ class Scheduler:
     @property
     def kv_cache_usage(self) -> float:
         """Fraction of the KV cache that belongs to sequences, 0 to 1."""
-        return 1.0 - self._kv.num_free_slots / self._kv.num_slots
+        return 1.0 - self._kv.pool.num_free_slots / self._kv.pool.num_slots
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence.
@@ -85,9 +85,9 @@ class Scheduler:
         Raises:
             ConfigError: if it could never fit into the cache.
         """
-        if sequence.num_tokens + 1 > self._kv.num_slots:
+        if sequence.num_tokens + 1 > self._kv.pool.num_slots:
             raise ConfigError(
-                f"a prompt of {sequence.num_tokens} tokens does not fit into the KV cache of {self._kv.num_slots}: raise "
+                f"a prompt of {sequence.num_tokens} tokens does not fit into the KV cache of {self._kv.pool.num_slots}: raise "
                 "kv_cache_memory_bytes or shorten the prompt"
             )
         self.waiting.append(sequence)

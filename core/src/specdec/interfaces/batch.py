@@ -63,7 +63,7 @@ class ProposeBatch:
     """`[T]` bool: False where `hidden_states` has no state (the first prompt token)."""
 
     first_slots: Sequence[int] = ()
-    """`[B]` with `TARGET_CACHE`: slot of position 0 in the target's cache, -1 for rows without a place. Where
+    """`[B]` with `TARGET_CACHE`: see `Segment.first_slot`; any number for rows without a place in the target's cache. Where
     `max_nodes[i] > 0`, the rows of all committed tokens but the last one are in the cache. Empty without."""
 
     @property

@@ -21,6 +21,8 @@ class Form(ABC):
     """Whether the logits of a row are bit-identical in any pass."""
     is_fast: bool = True
     """Whether it runs passes by itself; False if it gives each to the form inside it, to count them for instance."""
+    uses_attention: bool = False
+    """Whether it reads the cache by `Runner.attention` alone, and so also rows that requests share (`KVCache.shared`)."""
     reserved_bytes: int = 0
     """Most device memory that the form may take later, for instance for captured graphs."""
 

@@ -18,13 +18,13 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Segment:
-    """The rows of one request in a packed pass. A request's slots are contiguous: position p is in `first_slot + p`."""
+    """The rows of one request in a packed pass. Position p is in slot `first_slot + p`, but for rows in `KVCache.shared`."""
 
     row: int
     """First row in the packed pass."""
     num_rows: int
     first_slot: int
-    """Cache slot of the request's position 0."""
+    """Cache slot of the request's position 0, or where it would be if rows are shared; no other request's."""
     num_cached: int
     """Rows of the request that are already in the cache; the new rows follow them."""
     tree_mask: torch.Tensor | None = None

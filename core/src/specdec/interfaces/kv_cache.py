@@ -34,6 +34,9 @@ class KVCache:
         self.shapes: dict[int, LayerShape] = {}
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
+        self.shared: dict[int, tuple[int, int]] = {}
+        """By `Segment.first_slot` of requests whose first rows are where others read them too: the slot of position 0, and how
+        many they are. Only an attention with a `slot_pool` reads it."""
         self._groups: list[torch.Tensor] = []
         """`[n, num_slots, Hkv, D]`: of layers that were allocated together keys, values or both, so that rows move at once."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -71,6 +71,9 @@ class Scorer(ABC):
 
     states: LayerStates | None = None
     """States of layers that keep no keys and values, from `load` on; None without such layers. With them, drafts are chains."""
+
+    slot_pool: Any = None
+    """From `allocate` on: the subclass of `specdec.runner.SlotPool` that places requests in the cache; None for itself."""
 
     @abstractmethod
     def load(self, options: EngineOptions) -> TargetHandle:

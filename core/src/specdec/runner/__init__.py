@@ -9,10 +9,11 @@ from specdec.interfaces.sent import sent, sent_together
 from specdec.runner.binding import ATTENTION_NAME
 from specdec.runner.runner import ModuleRunner, in_inference_mode
 from specdec.runner.sdpa import SdpaAttention
-from specdec.runner.slot_pool import SlotPool
+from specdec.runner.slot_pool import BlockAllocator, SlotPool
 
 __all__ = [
     "ATTENTION_NAME",
+    "BlockAllocator",
     "ModuleRunner",
     "SdpaAttention",
     "SlotPool",

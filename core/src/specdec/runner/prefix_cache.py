@@ -23,11 +23,10 @@ class PrefixCache:
         self._content_of_block: dict[int, tuple[int, bytes]] = {}
         self._next_key = 1
 
-    def match(self, token_ids: Ids, max_tokens: int) -> list[int]:
-        """Return the blocks of the longest cached prefix of at most `max_tokens` tokens."""
-        blocks: list[int] = []
-        key = 0
-        for start in range(0, max_tokens - self.block_size + 1, self.block_size):
+    def match(self, token_ids: Ids) -> list[int]:
+        """Return the blocks of the longest cached prefix."""
+        blocks, key = list[int](), 0
+        for start in range(0, len(token_ids) - self.block_size + 1, self.block_size):
             found = self._blocks.get((key, token_ids[start : start + self.block_size].tobytes()))
             if found is None:
                 break
@@ -35,23 +34,24 @@ class PrefixCache:
             blocks.append(block)
         return blocks
 
-    def take_over(self, cache: SlotCache, blocks: list[int], start: int, num_blocks: int) -> list[int]:
-        """Move a cached prefix to the beginning of a new run, and forget everything else that was cached in the run.
+    def key_of(self, block: int) -> int:
+        """Return the key of the prefix that ends with a registered block."""
+        return self._blocks[self._content_of_block[block]][1]
 
-        Reused blocks thereby move to the newest run, which is overwritten last.
+    def take_over(self, cache: SlotCache, blocks: list[int], start: int, num_blocks: int) -> list[int]:
+        """Move cached blocks to the beginning of a new run, which is overwritten last, and forget what else was cached there.
 
         Args:
             cache: the cache whose rows are copied.
-            blocks: the result of `match`.
-            start: first block of the run. The run may overlap `blocks`; the prefix ends at the first block that
-                copying has overwritten.
+            blocks: the result of `match`, or its end.
+            start: first block of the run, which may overlap `blocks`: the first one that copying has overwritten ends them.
             num_blocks: number of blocks of the run.
 
         Returns:
             for each reused block, the key of the prefix that ends with it.
         """
         taken = [self._content_of_block[block] for block in blocks]
-        keys = [self._blocks[content][1] for content in taken]
+        keys = [self.key_of(block) for block in blocks]
         count = self._copy(cache, blocks, start, num_blocks)
         for block in blocks[:count]:
             del self._content_of_block[block]
@@ -102,8 +102,7 @@ class PrefixCache:
 
     def _copy(self, cache: SlotCache, blocks: list[int], start: int, num_blocks: int) -> int:
         """Copy cached blocks into a new run; returns how many. A block that an earlier copy overwrote ends the prefix."""
-        size = self.block_size
-        index = 0
+        size, index = self.block_size, 0
         while index < len(blocks):
             block = blocks[index]
             is_inside = start <= block < start + num_blocks

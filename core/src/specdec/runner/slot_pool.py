@@ -24,6 +24,8 @@ class _Run:
     """Blocks that the request can ever need."""
     keys: list[int] = field(default_factory=list)
     """Keys of its published prefixes, each one block longer than the one before."""
+    parent: int = 0
+    """Key of the prefix that precedes the run."""
 
 
 class SlotPool:
@@ -73,7 +75,7 @@ class SlotPool:
         Returns:
             the number of rows of the prefix; None if there is no room, and it gets no run.
         """
-        blocks = self._prefixes.match(ids, len(ids))
+        blocks = self._prefixes.match(ids)
         num_slots = min(num_rows, len(blocks) * self._block_size + num_new)
         needed, most = (-(-count // self._block_size) for count in (num_slots, most_slots))
         return self._place(request_id, needed, most, blocks)
@@ -110,13 +112,14 @@ class SlotPool:
             return
         run, size = self._runs[request_id], self._block_size
         for index in range(len(run.keys), len(ids) // size):
-            parent = run.keys[-1] if run.keys else 0
+            parent = run.keys[-1] if run.keys else run.parent
             block_ids = ids[index * size : (index + 1) * size]
             run.keys.append(self._prefixes.publish(parent, block_ids, run.start + index))
 
-    def rewrite_from(self, request_id: Hashable, num_ids: int) -> None:
-        """Note that a request computes its rows behind the first `num_ids` ids again, to the same values."""
+    def rewrite_from(self, request_id: Hashable, num_ids: int) -> bool:
+        """Note that a request computes its rows behind the first `num_ids` ids again; False, and no run, without room."""
         del self._runs[request_id].keys[num_ids // self._block_size :]
+        return True
 
     def release(self, request_id: Hashable) -> None:
         """Free a request's slots, if it has any. Its published rows stay reusable."""
@@ -125,7 +128,7 @@ class SlotPool:
             self._blocks.free(run.start, run.num_blocks)
 
     def _place(self, request_id: Hashable, needed: int, most: int, blocks: list[int]) -> int | None:
-        """Give a request a run, with headroom if possible, and copy the rows of cached blocks into it; returns their number."""
+        """Give a request a run, with headroom if possible, and copy rows of cached blocks into it; returns their number."""
         found = self._allocate(needed, most)
         if found is None:
             return None
@@ -168,15 +171,9 @@ class BlockAllocator:
     """
 
     def __init__(self, num_blocks: int) -> None:
-        self.num_blocks = num_blocks
+        self.num_blocks = self.num_free = num_blocks
         self._used = bytearray(num_blocks)
         self._cursor = 0
-        self._num_free = num_blocks
-
-    @property
-    def num_free(self) -> int:
-        """Number of blocks that belong to no sequence."""
-        return self._num_free
 
     def allocate(self, num_blocks: int) -> int | None:
         """Allocate a run of blocks; return its first block, or None if no free run is long enough."""
@@ -207,7 +204,7 @@ class BlockAllocator:
     def _mark(self, start: int, num_blocks: int, value: int) -> None:
         assert all(used != value for used in self._used[start : start + num_blocks])
         self._used[start : start + num_blocks] = bytes([value]) * num_blocks
-        self._num_free += num_blocks if value == 0 else -num_blocks
+        self.num_free += num_blocks if value == 0 else -num_blocks
 
 
 def _sizes(needed: int, most: int) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, l
 from specdec.logits import p_logits
 from specdec.models import input_embedding, output_head
 from specdec.models.spread import near, offloaded, places
-from specdec.runner import ModuleRunner, SdpaAttention
+from specdec.runner import ModuleRunner, SdpaAttention, SlotPool
 from specdec.runner.runner import added
 from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots, step_bytes
@@ -93,8 +93,20 @@ class TransformersScorer(Scorer):
         self.runner.num_tree_nodes = self.num_tree_nodes
         self.runner.allocate(slots)
         self._lender.allocate(slots)
+        self.slot_pool = self._offered_pool()
         for runner in runners:
             runner.prepare(self.options.max_num_seqs)
+
+    def _offered_pool(self) -> type[SlotPool] | None:
+        """Return the pool that the attention of all who read the target's cache offers; None if one reads runs."""
+        readers = [runner for runner in self._runners if runner.cache is self.cache]
+        pool, *others = {getattr(runner.attention, "slot_pool", None) for runner in readers}
+        forms = [form for runner in readers for stage in runner.forms for form in stage]
+        alone = [type(form).__name__ for form in forms if form.is_fast and not form.uses_attention]
+        alone += ["a layer that keeps states"] * (self.states is not None) + ["attention"] * bool(others)
+        if self.options.enable_prefix_caching and alone and (pool or others):
+            logger.warning("cached prefixes are copied, not shared: %s reads runs of the cache", alone[0])
+        return None if alone else pool
 
     def _allocate_states(self, budget: int | None) -> int:
         """Allocate the states of as many requests as half of a budget has room for; returns the bytes they take."""

@@ -10,6 +10,7 @@ import torch
 from specdec.interfaces import KVCache, PackedBatch
 from specdec.runner import SdpaAttention
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, pass_numbers
+from specdec_kernels.cuda.shared_slots import SharedSlots
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.paged_attention import paged_attention
@@ -22,7 +23,7 @@ class PagedAttention:
     """Attention over a packed batch with Triton kernels. One instance serves one model; see `specdec.interfaces.Attention`.
 
     Args:
-        cache: keys and values; every request has one contiguous run of slots.
+        cache: keys and values; every request has one contiguous run of slots, and may share its first rows.
         max_context: maximum sequence length, in tokens.
         is_invariant: whether results must be batch-invariant (bit-identical whatever else is in the pass), rows of
             trees included.
@@ -36,6 +37,12 @@ class PagedAttention:
         self.is_invariant = is_invariant
         self._torch = SdpaAttention(cache, max_context)
         self._prepared: tuple[PackedBatch, PagedPass] | None = None
+
+    @property
+    def slot_pool(self) -> type[SharedSlots] | None:
+        """Places requests so that they share cached prefixes; None where keys and values are read as runs, not by tables."""
+        is_by_tables = all(shape.dtype in self.dtypes for shape in self.cache.shapes.values())
+        return SharedSlots if is_by_tables and self.cache.device.type == "cuda" else None
 
     def attend(
         self,
@@ -140,7 +147,8 @@ class PagedAttention:
     def prepare(self, batch: PackedBatch) -> PagedPass:
         """Return a pass in the form that the kernels read; made once for all layers."""
         if self._prepared is None or self._prepared[0] is not batch:
-            self.use(batch, paged_pass(batch, self.cache.num_slots, is_exact=self.is_invariant))
+            cache = self.cache
+            self.use(batch, paged_pass(batch, cache.num_slots, cache.shared, is_exact=self.is_invariant))
         assert self._prepared is not None
         return self._prepared[1]
 
@@ -148,7 +156,8 @@ class PagedAttention:
         """Return what the kernels read of a pass, on the host."""
         if self.is_invariant:
             batch.plant()
-        return pass_numbers(batch.segments, self.cache.num_slots, is_exact=self.is_invariant)
+        cache = self.cache
+        return pass_numbers(batch.segments, cache.num_slots, cache.shared, is_exact=self.is_invariant)
 
     def use(self, batch: PackedBatch, rows: PagedPass) -> None:
         """Use these tensors for the attention of a batch, instead of those derived from its segments."""

@@ -23,6 +23,8 @@ class GraphForm(Form):
         has_chain: whether draft loops are captured as well.
     """
 
+    uses_attention = True
+
     def __init__(self, runner: Runner, inner: Form, recorder: Recorder, *, has_chain: bool) -> None:
         self._runner, self._inner, self._recorder, self._has_chain = runner, inner, recorder, has_chain
         self.is_invariant = inner.is_invariant

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import gcd
 
@@ -11,10 +13,15 @@ import torch
 
 from specdec.interfaces import PackedBatch, Segment
 from specdec.runner import sent_together
+from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.paged_attention.tree import WORD
 
 Int64s = npt.NDArray[np.int64]
+Shared = Mapping[int, tuple[int, int]]
+"""See `KVCache.shared`."""
 _ZERO = np.zeros(1, np.int64)
+_OWN = (0, 0)
+"""What a request shares whose rows are all its own."""
 
 _MAX_PAGE = 16
 _BOUND, _STEP = 256, 8
@@ -29,7 +36,7 @@ class PagedPass:
     """
 
     page_size: int
-    """Slots per page. It divides the first slot of every request, because each request has one run of slots."""
+    """Slots per page. It divides the first slot of every request, and the number and first slot of the rows it shares."""
     slots: torch.Tensor
     """`[T]` int64 cache slot of each row."""
     query_starts: torch.Tensor
@@ -59,7 +66,11 @@ class PassNumbers:
     query_starts: Int64s
     context_lens: Int64s
     first_pages: Int64s
-    """`[B]` first page of each request; the others follow it, but for `branches`."""
+    """`[B]` first page of each request; the others follow it, but for those that are shared and `branches`."""
+    num_shared: Int64s
+    """`[B]` how many of its pages, the first ones, are shared: other requests read them too."""
+    shared_pages: Int64s
+    """`[B]` the first of these."""
     tree_mask: Int64s | None = None
     positions: Int64s | None = None
     branches: Int64s | None = None
@@ -67,20 +78,22 @@ class PassNumbers:
     `bound` is read by nobody."""
 
 
-def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPass:
+def paged_pass(batch: PackedBatch, num_slots: int, shared: Shared, *, is_exact: bool) -> PagedPass:
     """Return a pass in the form that the kernels read, sent by one transfer.
 
     Args:
         batch: the pass.
         num_slots: number of slots of the cache.
+        shared: rows of requests that are not in their runs.
         is_exact: whether each row of a tree must sum in the order of positions, as a row of a chain does.
     """
-    numbers, device = pass_numbers(batch.segments, num_slots, is_exact=is_exact), batch.token_ids.device
+    numbers = pass_numbers(batch.segments, num_slots, shared, is_exact=is_exact)
+    pages = numbers.first_pages, numbers.num_shared, numbers.shared_pages
     more = [part for part in (numbers.tree_mask, numbers.positions, numbers.branches) if part is not None]
-    starts, lengths, firsts, *rest = sent_together(
-        [numbers.query_starts, numbers.context_lens, numbers.first_pages, *more], device
+    starts, lengths, firsts, counts, shared_pages, *rest = sent_together(
+        [numbers.query_starts, numbers.context_lens, *pages, *more], batch.token_ids.device
     )
-    tables = firsts[:, None] + torch.arange(table_width(numbers), device=device)
+    tables = tables_of(firsts, counts, shared_pages, table_width(numbers))
     tree_mask = positions = None
     if numbers.branches is not None:
         add_branches(tables, rest[0])
@@ -91,19 +104,40 @@ def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPa
     )
 
 
-def pass_numbers(segments: list[Segment], num_slots: int, *, is_exact: bool) -> PassNumbers:
+def pass_numbers(segments: list[Segment], num_slots: int, shared: Shared, *, is_exact: bool) -> PassNumbers:
     """Return what the kernels read of these segments; see `paged_pass`."""
     has_trees = any(segment.tree_mask is not None for segment in segments)
     if has_trees and (is_exact or any(segment.num_branched for segment in segments)):
-        return _by_paths(segments)
+        return _by_paths(segments, shared)
     table = np.array(
-        [(s.row + s.num_rows, s.num_cached + s.num_rows, s.first_slot) for s in segments], np.int64
+        [
+            (s.row + s.num_rows, s.num_cached + s.num_rows, s.first_slot, *shared.get(s.first_slot, _OWN))
+            for s in segments
+        ],
+        np.int64,
     )
-    ends, lengths, firsts = np.ascontiguousarray(table.T)
-    page_size = gcd(page_size_of(num_slots), int(np.gcd.reduce(firsts)))
+    ends, lengths, *places = np.ascontiguousarray(table.T)
+    page_size = gcd(page_size_of(num_slots), *(int(np.gcd.reduce(each)) for each in places))
+    firsts, shared_pages, num_shared = (each // page_size for each in places)
     starts = np.concatenate((_ZERO, ends))
     seen = _tree_rows(segments) if has_trees else (None, None)
-    return PassNumbers(page_size, bound_of(int(lengths.max())), starts, lengths, firsts // page_size, *seen)
+    bound = bound_of(int(lengths.max()))
+    return PassNumbers(page_size, bound, starts, lengths, firsts, num_shared, shared_pages, *seen)
+
+
+def tables_of(
+    first_pages: torch.Tensor,
+    num_shared: torch.Tensor,
+    shared_pages: torch.Tensor,
+    width: int,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return block tables `[B, width]` of what `PassNumbers` calls so, by one launch."""
+    device = first_pages.device
+    with (
+        torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    ):  # which need not be the current one
+        return block_tables(first_pages, num_shared, shared_pages, width, out=out)
 
 
 def table_width(numbers: PassNumbers) -> int:
@@ -129,32 +163,36 @@ def bound_of(length: int) -> int:
     return bound
 
 
-def _by_paths(segments: list[Segment]) -> PassNumbers:
+def _by_paths(segments: list[Segment], shared: Shared) -> PassNumbers:
     """Return a pass in which each row of a tree is a request of its own, with its path as the context.
 
     Each row then sums in the order of positions, whatever its siblings are. This also excludes the invisible branches
     that are already in the cache, which a mask over the rows of the pass cannot express.
     """
     bound = bound_of(max(segment.kv_len for segment in segments))
-    starts, firsts, lengths, branches = [0], list[int](), list[int](), list[Int64s]()
+    starts, lengths, branches = [0], list[int](), list[Int64s]()
+    pages = list[tuple[int, int, int]]()
     width = max(s.tree_mask.shape[1] for s in segments if s.tree_mask is not None)
     for segment in segments:
+        place = segment.first_slot, *shared.get(segment.first_slot, _OWN)
         if segment.tree_mask is None:
             starts.append(segment.row + segment.num_rows)
-            firsts.append(segment.first_slot)
+            pages.append(place)
             lengths.append(segment.kv_len)
             branches.append(_no_branches(1, width, bound))
             continue
         seen, num_common = segment.tree_mask.numpy(), segment.num_cached - segment.num_branched
         starts += range(segment.row + 1, segment.row + segment.num_rows + 1)
-        firsts += [segment.first_slot] * segment.num_rows
+        pages += [place] * segment.num_rows
         lengths += (num_common + seen.sum(1)).tolist()
         places = _no_branches(segment.num_rows, width, bound)
         places[0, :, : seen.shape[1]] = np.where(seen, num_common + seen.cumsum(1) - 1, bound)
         places[1, :, : seen.shape[1]] = segment.first_slot + num_common + np.arange(seen.shape[1])
         branches.append(places)
-    ends, contexts, pages = (np.array(each, np.int64) for each in (starts, lengths, firsts))
-    return PassNumbers(1, bound, ends, contexts, pages, branches=np.concatenate(branches, 1))
+    ends, contexts = np.array(starts, np.int64), np.array(lengths, np.int64)
+    firsts, shared_slots, num_shared = np.ascontiguousarray(np.array(pages, np.int64).T)
+    columns = np.concatenate(branches, 1)
+    return PassNumbers(1, bound, ends, contexts, firsts, num_shared, shared_slots, branches=columns)
 
 
 def _no_branches(num_rows: int, width: int, bound: int) -> Int64s:

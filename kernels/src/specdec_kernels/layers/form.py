@@ -26,6 +26,8 @@ class LayersForm(Form):
         make_norm: makes the last norm.
     """
 
+    uses_attention = True
+
     def __init__(
         self,
         parts: ModelParts,

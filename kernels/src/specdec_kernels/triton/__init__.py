@@ -6,6 +6,7 @@ imports them eagerly, so each name refers to the function; with lazy loading it 
 
 from __future__ import annotations
 
+from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.dispatch import Backend, use_backend
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
@@ -40,6 +41,7 @@ __all__ = [
     "Penalties",
     "Texts",
     "Workspace",
+    "block_tables",
     "block_verify",
     "gumbel_noise",
     "gumbel_sample",

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.kv_compact import kv_compact
@@ -141,6 +142,11 @@ def _ngram_match(device: torch.device, width: int) -> Call:
     return lambda config: ngram_match(tokens, lengths, 1, 4, NODES, config=config)
 
 
+def _block_tables(device: torch.device, width: int) -> Call:
+    firsts = torch.arange(REQUESTS, device=device)
+    return lambda config: (block_tables(firsts, firsts, firsts, width, config=config),)
+
+
 def _kv_compact(device: torch.device, path_len: int) -> Call:
     key, value = torch.randn(2, 32, 4 * REQUESTS, BLOCK_SIZE, 8, 128, device=device, dtype=BF16)
     first = 4 * BLOCK_SIZE * torch.arange(REQUESTS, device=device)[:, None]
@@ -228,6 +234,7 @@ def _problems() -> list[tuple[Problem]]:
 
 
 WORKLOADS = {
+    "block_tables": Workload([(16,), (128,), (1024,)], _block_tables),
     "block_verify": Workload(VOCABULARIES, _block_verify),
     "gumbel_sample": Workload(VOCABULARIES, _gumbel_sample),
     "kv_compact": Workload([(4,), (8,), (16,)], _kv_compact),

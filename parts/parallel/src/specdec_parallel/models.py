@@ -50,9 +50,10 @@ class SplitModels:
         with self.ranks.together():
             getattr(self, order.action)(*order.arguments)
 
-    def run_pass(self, number: int, batch: PassArrays) -> None:
-        """Run a pass with a runner."""
+    def run_pass(self, number: int, batch: PassArrays, shared: dict[int, tuple[int, int]]) -> None:
+        """Run a pass with a runner; requests share rows as in `KVCache.shared`."""
         runner = self._runners[number]
+        runner.cache.shared = shared
         runner.forward(on_device(batch, runner.device))
 
     def allocate(self, number: int, num_slots: int) -> None:

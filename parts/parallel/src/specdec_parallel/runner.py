@@ -81,6 +81,6 @@ class SplitRunner(ModuleRunner):
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
     ) -> ForwardOutput:
         """See `ModuleRunner.forward`; runs on all ranks."""
-        self._models.tell("run_pass", self._number, as_pass_arrays(batch))
+        self._models.tell("run_pass", self._number, as_pass_arrays(batch), self.cache.shared)
         with self._models.ranks.together():
             return super().forward(batch)

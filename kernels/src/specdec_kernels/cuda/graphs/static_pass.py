@@ -10,7 +10,7 @@ import torch
 from specdec.interfaces import HostRows, PackedBatch, Segment
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
-from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches
+from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
 
 _ANY_ID = 2**62
 
@@ -51,7 +51,6 @@ class StaticPass:
         self._numbers = empty.to(device) if memory is None else memory.copy_(empty)
         self._part = part = {name: self._numbers[place] for name, place in self._at.items()}
         self.logits_rows, self.more = part["logits_rows"], part["more"]
-        self._pages = torch.arange(shape.table_width, device=device)
         self._branches = part["branches"].view(2, num_requests, width)
         self.rows = PagedPass(
             page_size=shape.page_size,
@@ -87,7 +86,8 @@ class StaticPass:
         torch.index_select(self._numbers, 0, part["sources"], out=ids)
         if len(part["drafted"]):  # which may be any numbers
             torch.minimum(ids.clamp_min_(0), part["last_id"], out=ids)
-        torch.add(part["first_pages"][:, None], self._pages, out=self.rows.block_tables)
+        pages = part["first_pages"], part["num_shared"], part["shared_pages"]
+        tables_of(*pages, shape.table_width, self.rows.block_tables)
         if shape.num_branches:
             add_branches(self.rows.block_tables, self._branches)
         if self.rows.tree_mask is not None and self.rows.positions is not None:
@@ -158,6 +158,8 @@ class StaticPass:
             "query_starts": numbers.query_starts,
             "context_lens": numbers.context_lens,
             "first_pages": numbers.first_pages,
+            "num_shared": numbers.num_shared,
+            "shared_pages": numbers.shared_pages,
             "logits_rows": host.logits_rows,
             "more": more,
         }
@@ -219,6 +221,8 @@ def _layout(shape: PassShape, num_more: int, num_drafted: int) -> dict[str, slic
             "query_starts": num_requests + 1,
             "context_lens": num_requests,
             "first_pages": num_requests,
+            "num_shared": num_requests,
+            "shared_pages": num_requests,
             "logits_rows": num_rows,
             "tree_mask": num_rows * shape.mask_words,
             "tree_nodes": num_tree_rows * (shape.mask_words + 1),

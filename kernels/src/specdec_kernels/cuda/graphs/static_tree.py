@@ -23,7 +23,7 @@ class StaticTree(StaticLoop):
     """Chooses W children of each open node in each step, of all chosen the W nodes of most joint confidence, and runs these.
 
     The rows of W nodes per step follow the committed ones in the cache. A node sees those of its ancestors, by a table of its
-    own, as in `PassNumbers.branches`.
+    own, as in `PassNumbers.branches`. Only heads draft trees, and in their caches no rows are shared.
 
     Args:
         shape: its sizes; `rules.width` is W.
