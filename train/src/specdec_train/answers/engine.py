@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from specdec import RequestOutput, SamplingParams
-from specdec.engine import Engine
 from specdec.frontend import build
 from specdec.loading import LoadedTarget
 from specdec_bench.prompt_file import ChatPrompt
@@ -100,8 +99,7 @@ class AnswerEngine:
     @property
     def recorder(self) -> StateRecorder | None:
         """What has recorded the states of answers, if anything."""
-        engine = self._built.engine
-        found = engine.proposer if isinstance(engine, Engine) else None
+        found = self._built.engine.proposer
         return found if isinstance(found, StateRecorder) else None
 
     def close(self) -> None:
