@@ -176,8 +176,9 @@ class Engine:
         else:
             if speculation.delivery.needs_hidden:
                 for sequence in scheduled.preempted:
-                    has_returned = sequence in scheduled.sequences  # placed again, it restarts from there
-                    if not has_returned:
+                    if (
+                        sequence not in scheduled.sequences
+                    ):  # else it is placed again, and restarts from there
                         speculation.delivery.forget(sequence)
             limits = [0 if i in scheduled.expected else most for i, most in enumerate(scheduled.max_nodes)]
             proposed = speculation.propose(

@@ -65,9 +65,8 @@ class Scheduler:
         self._speculation = speculation
         self.waiting = WaitingQueue(has_priorities=has_priorities)
         self.running: list[Sequence] = []
-        self._without_room: Sequence | None = (
-            None  # the next one, if the cache had no room for it in the last step
-        )
+        self._without_room: Sequence | None = None
+        """The next one, if the cache had no room for it in the last step."""
 
     @property
     def has_work(self) -> bool:

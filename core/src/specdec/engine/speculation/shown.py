@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -81,13 +82,9 @@ def separate(params: SamplingParams) -> SamplingParams:
 
 
 def _separate(value: Any) -> Any:
-    if value is None or isinstance(value, (int, float)):
-        return value
-    if isinstance(value, list):
-        return list(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value.model_copy(deep=True) if isinstance(value, BaseModel) else value
+    if isinstance(value, BaseModel):
+        return value.model_copy(deep=True)
+    return copy(value) if isinstance(value, (list, Mapping)) else value
 
 
 class EngineDraws:
@@ -95,16 +92,12 @@ class EngineDraws:
 
     Args:
         sequences: the rows of the batch; they are not kept.
-        device: device of the noise.
+        device: device of the noise; None for the CPU.
     """
 
-    def __init__(
-        self,
-        sequences: list[Sequence],
-        device: torch.device = torch.device("cpu"),  # noqa: B008  a constant
-    ) -> None:
+    def __init__(self, sequences: list[Sequence], device: torch.device | None = None) -> None:
         self._keys = [(s.seed, s.sample_index, s.num_tokens) for s in sequences]
-        self._device = device
+        self._device = device or torch.device("cpu")
 
     def sample(self, logits: torch.Tensor, rows: Ids[int], node: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw one token per row from the draft noise stream; returns tokens `[R]` and q `[R, V']`."""
