@@ -123,7 +123,7 @@ def test_kv_compact(dtype: str) -> None:
     from specdec_kernels.triton.kv_compact.kernel import kv_compact_kernel
 
     config = heuristic(9)
-    pointers = {"src_slots_ptr": "*i64", "dst_slots_ptr": "*i64"}
+    pointers = {"first_slots_ptr": "*i64", "paths_ptr": "*i64"}
     pointers |= {"key_pages_ptr": dtype, "value_pages_ptr": dtype}
     constants = {
         "PATH_LEN": 9,

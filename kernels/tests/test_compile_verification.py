@@ -143,16 +143,31 @@ def test_list_logprobs(dtype: torch.dtype, is_tree: bool, compile_launches) -> N
     assert set(compiled) == {"list_logprobs_kernel"}
 
 
-@pytest.mark.parametrize("path_len", [0, 7])
-def test_penalise(path_len: int, compile_launches) -> None:
+@pytest.mark.parametrize("is_in_place", [False, True])
+@pytest.mark.parametrize(("path_len", "is_tree"), [(0, False), (7, False), (7, True)])
+def test_penalise(path_len: int, is_tree: bool, is_in_place: bool, compile_launches) -> None:
     from specdec_kernels.triton.penalise import PathRows, Texts, kernel
     from specdec_kernels.triton.penalise.config import heuristic
 
     compiled = compile_launches(kernel)
     texts = Texts(longs(5), torch.ones(5), longs(3), torch.ones(3, 2))
-    paths = PathRows(longs(4), longs(4), longs(4, path_len), longs(8))
-    kernel.penalise_triton(torch.ones(4, VOCAB_SIZE), texts, paths, heuristic(path_len))
+    paths = PathRows(
+        longs(4), longs(4), longs(4), longs(4), longs(8), longs(8) if is_tree else None, path_len
+    )
+    logits = torch.ones(4, VOCAB_SIZE)
+    out = logits if is_in_place else torch.empty_like(logits)
+    kernel.penalise_triton(logits, texts, paths, out, heuristic(path_len))
     assert set(compiled) == {"penalise_kernel"}
+
+
+def test_advance_rows(compile_launches) -> None:
+    from specdec_kernels.triton.advance_rows import LoopRows, kernel
+    from specdec_kernels.triton.advance_rows.config import heuristic
+
+    compiled = compile_launches(kernel)
+    rows = LoopRows(*(longs(size) for size in (12, 12, 12, 5, 4, 12, 3, 3, 3, 3, 3, 4)))
+    kernel.advance_rows_triton(rows, longs(50), 4, heuristic(12))
+    assert set(compiled) == {"advance_rows_kernel"}
 
 
 @pytest.mark.parametrize(("dtype", "width"), [(torch.bfloat16, 7), (torch.float64, 1)], ids=str)

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.interfaces import RowBlock, RowOperations, UnreadIds, UnreadRow
-from specdec_kernels.cuda.penalties import Text, counted
+from specdec.interfaces import Along, RowBlock, RowOperations, UnreadIds, UnreadRow
+from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.penalise.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.penalise.reference import penalise_reference
 from specdec_samplers.rules import edits
-from specdec_samplers.rules.edits import Edits, make_edits
+from specdec_samplers.rules.edits import Edits, StepEdits
 from specdec_samplers.rules.penalties import PenaltyRule
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
@@ -62,21 +63,31 @@ def problem(
     expected = logits.clone()
     with monkeypatch.context() as patched:
         patched.setattr(edits, "row_operations", lambda device: OnHost())
-        make_edits(expected, all_edits)
+        expected = StepEdits(all_edits, VOCAB, expected.device).make(expected)
     assert not torch.equal(expected, logits)
     return logits, expected, texts
 
 
-def unread(texts: list[Text], device: torch.device) -> list[Text]:
-    """The same with drafted ids that are on the device; what stands behind those of a row means nothing."""
-    ids = torch.full((len(NODES), 5), VOCAB + 9)
-    for place, nodes in zip(ids, NODES, strict=True):
-        place[: len(nodes)] = torch.tensor(nodes, dtype=torch.int64)
-    rows = UnreadIds(ids.to(device)[None], list(map(len, NODES)), VOCAB).rows
+def unread(texts: list[Text], device: torch.device, *, is_tree: bool) -> list[Text]:
+    """The same with drafted nodes that are on the device; what stands behind those of a row means nothing."""
+    numbers = torch.full((1 + is_tree, len(NODES), 5), VOCAB + 9)
+    for part, given in zip(numbers, (NODES, PARENTS), strict=False):
+        for place, nodes in zip(part, given, strict=True):
+            place[: len(nodes)] = torch.tensor(nodes, dtype=torch.int64)
+    made = UnreadIds(numbers.to(device), list(map(len, NODES)), VOCAB)
+    parents = made.parents or [None] * len(NODES)
     return [
-        (first, which, each._replace(nodes=row))
-        for (first, which, each), row in zip(texts, rows, strict=True)
+        (first, which, each._replace(nodes=row, parents=above))
+        for (first, which, each), row, above in zip(texts, made.rows, parents, strict=True)
     ]
+
+
+def lowered(logits: torch.Tensor, texts: list[Text], *, is_in_place: bool = False) -> torch.Tensor:
+    """Penalise; logits that are not written to stay as they are."""
+    before = logits.clone()
+    got = penalise(logits, *Counted(texts, Along()).on(logits.device), out=logits if is_in_place else None)
+    assert is_in_place or torch.equal(same(logits), same(before))
+    return got
 
 
 @pytest.mark.parametrize("is_unread", [False, True])
@@ -85,8 +96,8 @@ def test_it_lowers_what_core_lowers(
     is_tree: bool, is_unread: bool, device: torch.device, monkeypatch
 ) -> None:
     logits, expected, texts = problem(monkeypatch, is_tree=is_tree)
-    texts, got = unread(texts, device) if is_unread else texts, logits.to(device)
-    penalise(got, *counted(texts, device))
+    texts = unread(texts, device, is_tree=is_tree) if is_unread else texts
+    got = lowered(logits.to(device), texts, is_in_place=is_tree)
     assert all(
         not isinstance(row, UnreadRow) or row.ids.num_outside is None for _, _, (_, _, _, row, _) in texts
     )
@@ -106,12 +117,14 @@ def given(device: torch.device) -> tuple[torch.Tensor, Texts, PathRows]:
         torch.tensor([0, 3, 5], **longs),
         torch.tensor([[2.0, 1.0], [0.5, 0.25], [1.0, 3.0]], device=device),
     )
-    sources = torch.tensor([[-1, -1, -1], [0, -1, 2], [1, 1, 3]], **longs)
     paths = PathRows(
         torch.tensor([3, 0, 1], **longs),
         torch.tensor([0, 0, 1], **longs),
-        sources,
-        torch.tensor([2, 9, 8, 5], **longs),
+        torch.tensor([0, 0, 3], **longs),
+        torch.tensor([-1, 2, 2], **longs),
+        torch.tensor([2, 11, 8, 9, 9, 5], **longs),
+        torch.tensor([-1, 0, 0, -7, 0, 5], **longs),
+        3,
     )
     return torch.full((4, VOCAB), 6.0, device=device), texts, paths
 
@@ -119,7 +132,7 @@ def given(device: torch.device) -> tuple[torch.Tensor, Texts, PathRows]:
 @pytest.mark.parametrize("config", [None, LaunchConfig(1, 1), LaunchConfig(2, 1)])
 def test_ids_of_the_path_count_as_output(config, device: torch.device) -> None:
     logits, texts, paths = given(device)
-    penalise(logits, texts, paths, config=config)
+    logits = penalise(logits, texts, paths, config=config)
     expected = torch.full((4, VOCAB), 6.0)
     expected[3, [4, 2, 30]] = torch.tensor([3.0, 0.5, 1.5])
     expected[0, [4, 2, 30, 8]] = torch.tensor([3.0, -0.5, 1.5, 1.5])
@@ -129,7 +142,7 @@ def test_ids_of_the_path_count_as_output(config, device: torch.device) -> None:
 
 def test_other_rows_are_left(device: torch.device) -> None:
     logits, texts, paths = given(device)
-    penalise(logits, texts, PathRows(*(part[:0] for part in paths[:3]), paths.drafted))
+    logits = penalise(logits, texts, PathRows(*(part[:0] for part in paths[:4]), *paths[4:]))
     assert torch.equal(logits.cpu(), torch.full((4, VOCAB), 6.0))
 
 
@@ -146,7 +159,8 @@ def test_wrong_arguments_are_named() -> None:
         "texts.starts": (logits, texts._replace(starts=texts.starts.float()), paths),
         "texts.penalties": (logits, texts._replace(penalties=texts.penalties[:2]), paths),
         "paths.rows": (logits, texts, paths._replace(rows=paths.rows[:1])),
-        "paths.sources": (logits, texts, paths._replace(sources=paths.sources[0])),
+        "paths.nodes": (logits, texts, paths._replace(nodes=paths.nodes[None])),
+        "paths.parents": (logits, texts, paths._replace(parents=paths.parents[:2])),
         "paths.drafted": (logits, texts, paths._replace(drafted=paths.drafted.float())),
     }.items():
         with pytest.raises(ValueError, match=name):
@@ -154,7 +168,11 @@ def test_wrong_arguments_are_named() -> None:
 
 
 MUTANTS = {
+    "changes what it only reads": ("tl.store(out_ptr + ids", "tl.store(row_ptr + ids"),
+    "leaves other rows out": ("mask=own < stop), mask=own < stop)", "mask=own < stop), mask=own < 0)"),
     "forgets the path": ("tl.sum(is_same, 1).to(tl.float32)", "0.0"),
+    "walks a tree as a chain": ("parent_of(parents_ptr + first, node, HAS_PARENTS)", "node - 1"),
+    "takes the nodes of the first draft": ("drafted_ptr + first + node", "drafted_ptr + node"),
     "lowers what the text has twice": ("(is_known == 0) & ", ""),
     "takes the first request's penalties": ("penalties_ptr += request", "penalties_ptr += 0"),
     "lets numbers grow beyond the greatest": ("tl.where(logits > GREATEST, GREATEST, logits)", "logits"),
@@ -170,8 +188,31 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant, monkeypatch) -> No
     def check_all() -> None:
         test_ids_of_the_path_count_as_output(LaunchConfig(2, 1), cpu)
         for logits, expected, texts in problems:
-            got = logits.clone()
-            penalise(got, *counted(texts, cpu))
-            assert torch.equal(same(got), same(expected))
+            assert torch.equal(same(lowered(logits.clone(), texts)), same(expected))
 
     check_mutant("penalise", None if name is None else MUTANTS[name], check_all)
+
+
+def test_rows_of_several_parts(device: torch.device) -> None:
+    torch.manual_seed(3)
+    edges = [0, 2047, 2048, 16383, 16384, 32767, 32768, 39999]
+    logits, longs = torch.randn(3, 40_000), {"dtype": torch.int64}
+    texts = Texts(
+        torch.tensor(edges), torch.arange(8.0), torch.tensor([0, 8]), torch.tensor([[1.3], [0.5], [0.25]])
+    )
+    drafted, parents = torch.tensor([16384, 16385, 50_000, 39998]), torch.tensor([-1, 0, 1, 2])
+    paths = PathRows(
+        torch.tensor([2, 0]),
+        torch.zeros(2, **longs),
+        torch.zeros(2, **longs),
+        torch.tensor([3, -1]),
+        drafted,
+        parents,
+        4,
+    )
+    expected = torch.empty_like(logits)
+    penalise_reference(logits, texts, paths, expected)
+    assert (expected != logits).sum(1).tolist() == [8, 0, 10]
+    given = [part.to(device) if isinstance(part, torch.Tensor) else part for part in paths]
+    got = penalise(logits.to(device), Texts(*(part.to(device) for part in texts)), PathRows(*given))
+    assert torch.equal(got.cpu(), expected)

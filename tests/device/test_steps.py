@@ -1,7 +1,7 @@
 """The device path on a pretend device: tokens and log probabilities are the CPU's, and what a step asks of it is counted.
 
-The numbers in `counts.json` are what a settled step may ask for: the median of the second half of a generation. A change may
-lower them and never raises them.
+The numbers in `counts.json` are what a settled step may ask for: the median of the second half of the steps of a generation
+after which all requests still run, but the last of them. A change may lower them and never raises them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from pretend.requests import METHODS, PARAMS, TEXT, params
 from specdec import LLM, RequestOutput, SamplingParams
 
 HELD = json.loads((Path(__file__).parent / "counts.json").read_text())
-"""By method, parameters and number of requests: the numbers of `LIMITED`, in this order."""
+"""By method, parameters and number of requests, 1, 3, 8 and 64: the numbers of `LIMITED`, in this order."""
 LIMITED = ("synchronisations", "launches", "copies_in", "copies_out")
-NOT_DRAFTING_ON_IT = ("plain", "ngram", "suffix")
-"""Methods of which every pass is the target's."""
 SIZES = (1, 3, 8)
 LARGE = 64
-LARGE_METHODS = ("plain", "eagle3")
+LARGE_TOKENS = 18
+SETTLED = 3
+"""Steps for the prompts, the first draft, and the first one whose verdict has a place."""
+ALWAYS_LARGE = ("plain", "eagle3")
+"""Methods that every run of the tests serves to a large batch."""
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
+LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1600}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
     """What plain decoding on the CPU answers, which a method changes as little as the rest of a batch does."""
     llm = LLM("zoo", device="cpu", **OPTIONS)
     outputs = {name: llm.generate(prompts[: SIZES[-1]], params(name)) for name in PARAMS}
-    outputs["large"] = llm.generate(prompts, params("sampled", LARGE, 6))
+    outputs |= {f"large {name}": llm.generate(prompts, params(name, LARGE, LARGE_TOKENS)) for name in PARAMS}
     llm.shutdown()
     return outputs
 
@@ -72,19 +75,21 @@ def made(method: str, **options: int) -> LLM:
 
 
 def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: list[SamplingParams]):
-    """Return the outputs of a generation and what each of its steps asked for."""
-    engine, steps = llm._built.engine, list[Counts]()
+    """Return the outputs of a generation, what each of its steps asked for, and those after which all requests still run."""
+    engine, steps, whole = llm._built.engine, list[Counts](), list[Counts]()
     step = type(engine).step
 
     def counting() -> list[RequestOutput]:
         device.counted()
         outputs = step(engine)
         steps.append(device.counted())
+        if engine.num_sequences == (len(prompts), 0):
+            whole.append(steps[-1])
         return outputs
 
     engine.step = counting
     try:
-        return llm.generate(prompts, params), steps
+        return llm.generate(prompts, params), steps, whole
     finally:
         del engine.step
 
@@ -93,8 +98,32 @@ def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: l
 @pytest.mark.parametrize("name", PARAMS)
 def test_a_generation(name: str, size: int, served, device, prompts, expected) -> None:
     method, llm = served
-    outputs, steps = counted(llm, device, prompts[:size], params(name)[:size])
-    for output, wanted in zip(outputs, expected[name][:size], strict=True):
+    check_generation(llm, method, device, prompts[:size], name, expected[name][:size], params(name)[:size])
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=() if m in ALWAYS_LARGE else pytest.mark.full) for m in METHODS]
+)
+def test_a_large_batch(method: str, device, prompts, expected) -> None:
+    llm = made(method, **LARGE_OPTIONS)
+    for name in PARAMS:
+        wanted = expected[f"large {name}"]
+        check_generation(llm, method, device, prompts, name, wanted, params(name, LARGE, LARGE_TOKENS))
+    llm.shutdown()
+
+
+def check_generation(
+    llm: LLM,
+    method: str,
+    device: PretendDevice,
+    prompts: list[list[int]],
+    name: str,
+    expected: list[RequestOutput],
+    params: list[SamplingParams],
+) -> None:
+    """Check the tokens and log probabilities of a generation, and what its steps ask for."""
+    outputs, steps, whole = counted(llm, device, prompts, params)
+    for output, wanted in zip(outputs, expected, strict=True):
         (got,), (own,) = output.outputs, wanted.outputs
         assert got.token_ids == own.token_ids
         if own.logprobs is not None:
@@ -105,21 +134,10 @@ def test_a_generation(name: str, size: int, served, device, prompts, expected) -
                     [p.logprob for p in theirs.values()], abs=1e-3
                 )
     assert sum(step.recordings for step in steps) == 0, "a graph was captured after load"
+    assert max(step.synchronisations for step in steps) == 1, "the host waits once in every step"
     if method != "plain":
         assert sum(output.metrics.num_draft_tokens for output in outputs) > 0
-    if method not in NOT_DRAFTING_ON_IT:
-        steps = steps[:-1]  # the last one also delivers the last tokens
-    check_counts(steps[len(steps) // 2 :], method, name, size)
-
-
-@pytest.mark.parametrize("method", LARGE_METHODS)
-def test_a_large_batch(method: str, device, prompts, expected) -> None:
-    llm = made(method, max_num_seqs=LARGE, max_num_batched_tokens=2048)
-    outputs, steps = counted(llm, device, prompts, params("sampled", LARGE, 6))
-    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected["large"]]
-    assert sum(step.recordings for step in steps) == 0, "a graph was captured after load"
-    check_counts(steps[2:-2], method, "sampled", LARGE)  # after the prompts, and before requests end
-    llm.shutdown()
+    check_counts(whole[max(SETTLED, len(whole) // 2) : -1], method, name, len(prompts))
 
 
 def check_counts(later: list[Counts], method: str, name: str, size: int) -> None:

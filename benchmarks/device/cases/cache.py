@@ -56,15 +56,15 @@ def make_kv_compact(sizes: Sizes) -> Problem:
     """The accepted path of a tree: every second row moves forward."""
     pages = _pages(sizes, _LAYERS), _pages(sizes, _LAYERS)
     slots = _last_slots(sizes).view(sizes.batch_size, -1)
-    sources = slots[:, 1::2].contiguous()
-    destinations = slots[:, : sources.shape[1]].contiguous()
+    paths = (slots[:, 1::2] - slots[:, :1]).contiguous()
+    first_slots = slots[:, 0].contiguous()
 
     def call() -> Sequence[torch.Tensor]:
-        kv_compact(*pages, sources, destinations)
+        kv_compact(*pages, first_slots, paths)
         return pages
 
     row = 2 * _LAYERS * sizes.shape.num_kv_heads * sizes.head_dim * sizes.dtype.itemsize
-    return Problem(call, 2 * sources.numel() * row + num_bytes(sources, destinations))
+    return Problem(call, 2 * paths.numel() * row + num_bytes(first_slots, paths))
 
 
 def make_rope_kv_write(sizes: Sizes) -> Problem:

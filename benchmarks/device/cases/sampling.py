@@ -107,12 +107,10 @@ def make_penalise(sizes: Sizes) -> Problem:
         starts,
         torch.full((3, size), 1.1, device=sizes.device),
     )
-    paths = PathRows(rows, rows, torch.full((size, 0), -1, device=sizes.device), ids[:1])
+    paths = PathRows(rows, rows, torch.zeros_like(rows), torch.full_like(rows, -1), ids[:1], None, 0)
 
     def call() -> Sequence[torch.Tensor]:
-        changed = logits.clone()
-        penalise(changed, texts, paths)
-        return (changed,)
+        return (penalise(logits, texts, paths),)
 
     return Problem(call, num_bytes(logits) * 2)
 

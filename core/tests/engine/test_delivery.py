@@ -46,8 +46,6 @@ def passed(num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_rows_that_are_asked_for_are_kept(rows, num_rows) -> None:
     kept, made, delivered = sequence(), passed(num_rows), delivery()
     delivered.keep_hidden(kept, made, rows)
-    nodes = torch.tensor([[3, 4], [*rows[1:], 0, 0][:2]])  # of another request, and its own with padding
-    delivered.keep_paths(made, nodes, {kept: (1, 1)})
     hidden, aux = (torch.cat(kind) for kind in zip(*kept.deliverable_hidden, strict=True))
     assert torch.equal(hidden, made[0][rows])
     assert torch.equal(aux, made[1][rows])
@@ -57,6 +55,20 @@ def test_a_few_rows_do_not_keep_a_long_pass_alive() -> None:
     kept = sequence()
     delivery().keep_hidden(kept, passed(5000), [7, 8])
     assert all(state.untyped_storage().nbytes() == state.nbytes for state in kept.deliverable_hidden[0])
+
+
+def test_states_that_wait_longer_than_a_step_are_copied() -> None:
+    kept, made, states = sequence(), delivery(), passed(6)
+    made.keep_hidden(kept, states, [1, 2, 4])
+    expected = [tuple(state.clone() for state in piece) for piece in kept.deliverable_hidden]
+    made.own_states([kept])
+    owned = [piece[0].data_ptr() for piece in kept.deliverable_hidden]
+    made.own_states([kept])
+    assert [piece[0].data_ptr() for piece in kept.deliverable_hidden] == owned, "once"
+    for state in states:
+        state.zero_()
+    for piece, wanted in zip(kept.deliverable_hidden, expected, strict=True):
+        assert all(torch.equal(state, other) for state, other in zip(piece, wanted, strict=True))
 
 
 def test_many_steps_are_joined() -> None:

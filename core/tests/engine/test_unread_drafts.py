@@ -97,6 +97,25 @@ def test_parents_are_read_with_the_ids(monkeypatch) -> None:
     assert flaw == "row 0: node 2 has parent 2, which does not precede it"
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_nodes_of_two_tensors_are_copied_once(is_moved: bool) -> None:
+    given, parents, memory = IDS.clone(), torch.tensor([[-1, 0, 1]] * 3), torch.full((20,), -9)
+    ids = UnreadIds([given, parents], [3, 1, 2], VOCAB)
+    assert (ids.is_tree, ids.width) == (True, 3)
+    expected = torch.stack([given, parents])
+    if is_moved:
+        ids.copy_to(memory)
+        assert torch.equal(memory[:18].view(2, 3, 3), expected)
+    assert torch.equal(ids.nodes, expected)
+    given.zero_()
+    parents.zero_()
+    assert torch.equal(ids.nodes, expected)
+    ids.copy_to(memory)
+    assert torch.equal(ids.nodes, expected)
+    assert memory[18:].tolist() == [-9, -9]
+    assert [list(row) for row in ids.rows] == [[1, 2, 3], [4], [8, 0]]
+
+
 def test_nothing_is_the_plugins_afterwards() -> None:
     offered = unread()
     draft, _, _ = check_draft(offered, [3, 3, 3], VOCAB)

@@ -93,7 +93,7 @@ def test_each_layer_is_cached_where_it_is() -> None:
     cache.ensure(1, rows.to("meta"), rows.to("meta"))
     assert [cache.keys[layer].device.type for layer in (0, 1)] == ["cpu", "meta"]
     assert cache.bytes_by_device == {torch.device("cpu"): 32, torch.device("meta"): 32}
-    cache.gather(torch.tensor([1]), torch.tensor([0]))
+    cache.gather(torch.tensor([1]), torch.tensor([[1]]))
 
 
 def test_attention_runs_where_its_layer_is() -> None:

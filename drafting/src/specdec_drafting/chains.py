@@ -12,6 +12,7 @@ from specdec_drafting.vocabulary import DraftVocabulary
 
 ChainCall = Callable[[ChainWork], Chains]
 """Drafts the requested chains from logits or rows that are already bound to the call."""
+_NO_LIMIT = 2**31
 Places = tuple[Sequence[int], Sequence[int]]
 """For each draft, the cache slot of position 0 and the number of rows in the cache."""
 
@@ -67,7 +68,9 @@ class ChainLoop:
         keys = batch.draws.coupled_keys(rows)
         cuts = () if is_greedy else cuts_of(params)
         least = [max(1, depth) for depth in depths]
-        chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, least, more_ids))
+        until = ends_of(batch, rows)
+        work = ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, least, until, more_ids)
+        chains = call(work)
         if chains.token_ids.is_cuda and not self.rules.is_drawn and not self.rules.wants_confidences:
             for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
                 draft.unread = UnreadNodes(chains, place, depth)
@@ -94,6 +97,12 @@ class ChainLoop:
 def cuts_of(params: Sequence[SamplingParams]) -> Sequence[tuple[int, float, float]]:
     """Return `ChainWork.cuts` of requests."""
     return [(p.top_k, p.top_p, p.min_p) for p in params] if any(map(_has_cuts, params)) else ()
+
+
+def ends_of(batch: ProposeBatch, rows: Sequence[int]) -> list[int]:
+    """Return `ChainWork.ends` of rows."""
+    most = [batch.sampling_params[row].max_tokens or _NO_LIMIT for row in rows]
+    return [batch.num_prompt_tokens[row] + count for row, count in zip(rows, most, strict=True)]
 
 
 def _has_cuts(params: SamplingParams) -> bool:

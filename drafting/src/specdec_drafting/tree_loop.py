@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec.interfaces import ChainRules, ChainWork, ProposeBatch
-from specdec_drafting.chains import ChainCall, Places, cuts_of
+from specdec_drafting.chains import ChainCall, Places, cuts_of, ends_of
 from specdec_drafting.head_config import HeadConfig
 from specdec_drafting.partial_draft import PartialDraft, UnreadNodes
 from specdec_drafting.vocabulary import DraftVocabulary
@@ -49,7 +49,11 @@ class TreeLoop:
         params = [batch.sampling_params[row] for row in rows]
         temperatures = [0.0 if self._is_greedy else p.temperature for p in params]
         keys, cuts = batch.draws.coupled_keys(rows), () if self._is_greedy else cuts_of(params)
-        made = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, depths))
+        made = call(
+            ChainWork(
+                *places, max(depths), temperatures, keys, self.rules, cuts, depths, ends_of(batch, rows)
+            )
+        )
         for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
             count = min(draft.max_nodes, width + (depth - 1) * width * width)
             draft.unread = UnreadNodes(made, place, count)

@@ -176,7 +176,7 @@ def test_new_tokens_are_run_first_in_the_same_recording(is_head, temperatures) -
             266,
             *[-1] * 18,
         ]  # with room for six new tokens of each of four requests
-        assert (lengths, starts) == ([8, 41, 11, *[0] * 21], [0, 3, 4, *[6] * 22])
+        assert (lengths, starts) == ([8, 41, 11, *[0] * 29], [0, 3, 4, *[6] * 30])
     assert (graphs.num_plain, graphs.num_recordings, graphs.num_replays) == (2, 1, 1)
 
 

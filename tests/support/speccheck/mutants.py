@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from specdec.logits.pipeline import p_logits
 from specdec_grammar.state import MatcherState
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
-SCORER = "specdec.scorers.transformers.p_logits"
+SCORER = "specdec.scorers.transformers.p_logits_of"
 
 
 def _plain(block: RowBlock) -> RowBlock:
@@ -31,11 +32,13 @@ def _plain(block: RowBlock) -> RowBlock:
 
 
 def ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SCORER, lambda logits, blocks: p_logits(logits, [_plain(block) for block in blocks]))
+    patch.setattr(
+        SCORER, lambda blocks, *_: lambda logits: p_logits(logits, [_plain(block) for block in blocks])
+    )
 
 
 def ignored_at_drafted_nodes(patch: pytest.MonkeyPatch) -> None:
-    def mutant(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
+    def mutant(blocks: Sequence[RowBlock], logits: torch.Tensor) -> torch.Tensor:
         right = p_logits(logits, blocks)
         wrong = p_logits(logits, [_plain(block) for block in blocks])
         start = 0
@@ -44,7 +47,7 @@ def ignored_at_drafted_nodes(patch: pytest.MonkeyPatch) -> None:
             start += block.num_rows
         return wrong
 
-    patch.setattr(SCORER, mutant)
+    patch.setattr(SCORER, lambda blocks, *_: partial(mutant, blocks))
 
 
 def drafted_path_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,9 @@ def _penalises(found: RowOperations, logits: torch.Tensor) -> bool:
     """Return whether penalties are right along a path of two tokens, the first of which is in the text."""
     if not found.penalises:
         return True
-    expected, got = logits.clone(), logits.clone()
+    expected = logits.clone()
     text = Occurrences(np.array([3, 5]), np.array([0, 1], np.float32), (1.5, 0.25, 0.5), (5, 7), None)
-    found.penalise(got, [(1, np.arange(3), text)])
+    got = found.penalise(logits, [(1, np.arange(3), text)])
     for row, counts in ((1, (0, 1, 0)), (2, (0, 2, 0)), (3, (0, 2, 1))):
         for token, count in zip((3, 5, 7), counts, strict=True):
             value = expected[row, token]

@@ -62,8 +62,9 @@ class Committer:
         listed = verdict.listed
         if listed is None and any(sequence.logprobs is not None for sequence in decoding):
             listed = _listed(decoding, scores, verdict)
-        row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
-        num_prompt_rows, moving = 0, dict[int, tuple[int, int]]()
+        if any(nodes and nodes[-1] != len(nodes) - 1 for nodes in verdict.accepted_nodes):
+            self._follow(scheduled, draft, verdict)
+        row_of_decoding, num_prompt_rows = {index: row for row, index in enumerate(scheduled.decoding)}, 0
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
             if chunk == 0:
                 continue
@@ -86,9 +87,6 @@ class Committer:
                         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, len(nodes)
                     elif sequence.expected is not None:
                         sequence.expected.observe(num_drafted, len(nodes))
-            if row is not None and nodes and nodes[-1] != len(nodes) - 1:  # a chain's are contiguous
-                slot = sequence.first_slot + sequence.num_computed + chunk
-                moving[row] = slot, scores.first_rows[index] + chunk
             if delivery is not None and delivery.needs_hidden:
                 # A stop may cut the draft after other rows, or no token could be chosen.
                 num_choosers = chunk if row is None or emitted else chunk - 1
@@ -102,37 +100,17 @@ class Committer:
             if row is not None and emitted:
                 self._append(sequence, draft, row, nodes, emitted)
             self._kv.publish(sequence)
-        if moving:
-            self._follow(moving, decoding, draft, scores, verdict)
         return Verdict(kept_nodes, kept_tokens)
 
-    def _follow(
-        self, moving: dict[int, tuple[int, int]], decoding: list[Sequence], draft: CheckedDraft, scores: Scores,
-        verdict: Verdict,
-    ) -> None:  # fmt: skip
-        """Move accepted rows of trees to where those of chains are, and keep their states.
-
-        `moving` are the rows of the draft whose path is not a chain's, each with slot and row of the pass of its first node.
-        Where the device knows the paths, it does so for all requests: that of others writes to rows of rejected nodes.
-        """
-        most, device = max(verdict.num_accepted), self._cache.device
+    def _follow(self, scheduled: SchedulerOutput, draft: CheckedDraft, verdict: Verdict) -> None:
+        """Move the cache rows of accepted paths of trees to where those of chains are; a device may know the paths already."""
+        device, most = self._cache.device, max(verdict.num_accepted)
         if verdict.paths is not None and draft.along is not None:
-            order = {row: row for row in moving}
-            (*_, starts, destinations), nodes = draft.along.on(device), verdict.paths
+            (slots,), paths = draft.along.on(device, "paths"), verdict.paths
         else:
-            order = {row: place for place, row in enumerate(moving)}
-            paths = [verdict.accepted_nodes[row] for row in moving]
-            padded = np.array([[*path, *[-1] * (most - len(path))] for path in paths])
-            bases = np.array([*moving.values()]).T
-            counts = np.array([*map(len, paths)])
-            nodes, starts, destinations = sent_together(
-                [padded, bases, _places(bases[0], counts, most)], device
-            )
-        slots, rows = starts[:, :, None] + nodes[:, :most]
-        self._cache.gather(slots, destinations[:, :most])
-        if self._delivery is not None and self._delivery.needs_hidden:
-            first = {decoding[row]: (order[row], node_row) for row, (_, node_row) in moving.items()}
-            self._delivery.keep_paths(_states(scores), rows, first)
+            padded = np.array([[*path, *[-1] * (most - len(path))] for path in verdict.accepted_nodes])
+            slots, paths = sent_together([first_node_slots(scheduled), padded], device)
+        self._cache.gather(slots, paths[:, :most])
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
         """Commit nothing of a sequence, so that its rows run again in the next step, and stop drafting for it."""
@@ -164,31 +142,10 @@ class Committer:
                 contain(sequence, "advancing the grammar", error)
 
 
-def path_places(scheduled: SchedulerOutput, draft: CheckedDraft) -> tuple[Int64s, Int64s]:
-    """Return where the nodes of trees are, for a device that knows the paths before the host does.
-
-    Returns:
-        `[2, B]` cache slot of each request's first node, and its row of the pass; and the slots of `_places`.
-    """
-    row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
-    counts = np.array(draft.num_nodes)
-    bases, num_rows = np.zeros((2, len(counts)), np.int64), 0
-    for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
-        num_rows += chunk
-        row = row_of_decoding.get(index)
-        if row is not None:
-            bases[:, row] = sequence.first_slot + sequence.num_computed + chunk, num_rows
-            num_rows += counts[row]
-    return bases, _places(bases[0], counts, counts.max(initial=0))
-
-
-def _places(first_slots: Int64s, counts: Int64s, width: int) -> Int64s:
-    """Return `[B, width]` the slots where the rows of paths of so many nodes belong.
-
-    Behind the last node it is that of the last committed token, which -1 as a node stands for.
-    """
-    steps = np.arange(width)
-    return first_slots[:, None] + np.where(steps < counts[:, None], steps, -1)
+def first_node_slots(scheduled: SchedulerOutput) -> Int64s:
+    """Return `[B]` the cache slot of the first node of each sequence that samples."""
+    chosen = [(scheduled.sequences[index], scheduled.chunks[index]) for index in scheduled.decoding]
+    return np.array([s.first_slot + s.num_computed + chunk for s, chunk in chosen], np.int64)
 
 
 def _states(scores: Scores) -> tuple[torch.Tensor, ...]:

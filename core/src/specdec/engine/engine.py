@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from specdec.engine.checks import check_verdict
-from specdec.engine.commit import Committer, path_places
+from specdec.engine.commit import Committer, first_node_slots
 from specdec.engine.containment import contain, output_of
 from specdec.engine.draft_rows import constrain, with_expected
 from specdec.engine.metrics import EngineMetrics
@@ -28,6 +28,7 @@ from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scorer
+from specdec.interfaces.sent import Along
 from specdec.interfaces.unread import UnreadIds
 from specdec.outputs import RequestOutput
 from specdec.registry.undisturbed import undisturbed
@@ -146,9 +147,9 @@ class Engine:
         times.append(perf_counter() - ONCE.seconds)
         batch = _verify_batch(scheduled, draft)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
-            along = self._sampler.ahead(draft, batch, self._device)
-            if along is not None and draft.parents is not None:
-                along.add(path_places(scheduled, draft))
+            along = self._sampler.ahead(draft, batch, self._device) or Along()
+            if draft.parents is not None:
+                along.add("paths", [first_node_slots(scheduled)])
             draft = replace(draft, along=along)
         scores = self._scorer.score(scheduled, draft)
         scores = scores if self._sampler.takes_any_rows else sound_rows(scores)

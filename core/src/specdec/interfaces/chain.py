@@ -66,6 +66,8 @@ class ChainWork:
     leave out more or fewer ids: they are guesses."""
     depths: Sequence[int] = ()
     """`[B]` how deep each draft may be, at most `num_steps`; what is deeper means nothing. Empty if all are as deep."""
+    ends: Sequence[int] = ()
+    """`[B]` number of tokens at which each text ends, from which a loop can tell how deep the next draft may be; or empty."""
     more_ids: Sequence[Ints] = ()
     """`[B]` ids of the target that each row may name beside `ChainRules.target_ids`, if the draft's output projection would be
     its embedding. A loop may leave them out. Empty for none."""
@@ -89,7 +91,7 @@ class Chains:
 
     token_ids: torch.Tensor
     """`[B, K]` int64: the target's ids, on the runner's device, where the next call may overwrite them, or on the host; rows of
-    padding may follow. K may be below `num_steps` if every row has a token below the threshold."""
+    padding may follow. K may be below `num_steps` if every row has a token below the threshold, and above with `depths`."""
     confidences: torch.Tensor
     """`[B, K]` the draft's own probability of each token, or empty; where `token_ids` are."""
     draft_probs: torch.Tensor

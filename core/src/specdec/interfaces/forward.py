@@ -178,7 +178,7 @@ class ForwardOutput:
     logits: torch.Tensor
     """`[R, V]` in the model's dtype or float32; `[R, V']` for heads."""
     hidden_states: torch.Tensor | None = None
-    """`[T, H]` after the final norm, if requested. For heads the carry `[T, F]`: the feature of the next token, if that token
-    is drafted."""
+    """`[T, H]` after the final norm, if requested; a target's, like the next ones, until its next pass. For heads the carry
+    `[T, F]`: the feature of the next token, if that token is drafted."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """`[T, H]` per aux layer id: the input of that layer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,6 +37,8 @@ class KVCache:
         self.shared: dict[int, tuple[int, int]] = {}
         """By `Segment.first_slot` of requests whose first rows are where others read them too: the slot of position 0, and how
         many they are. Only an attention with a `slot_pool` reads it."""
+        self.compacts: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], bool] | None = None
+        """An attention's own way to move rows of one of these, which says whether it has."""
         self._groups: list[torch.Tensor] = []
         """`[n, num_slots, Hkv, D]`: of layers that were allocated together keys, values or both, so that rows move at once."""
 
@@ -90,10 +92,13 @@ class KVCache:
             rows = group[:, source : source + num_rows]
             group[:, destination : destination + num_rows] = rows.clone() if overlaps else rows
 
-    def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-        """Copy the rows `sources` of every layer to the slots `destinations` of the same shape; see `SlotCache.gather`."""
+    def gather(self, first_slots: torch.Tensor, paths: torch.Tensor) -> None:
+        """Move the rows of paths in every layer; see `SlotCache.gather`."""
         for group in self._groups:
-            group[:, destinations.to(group.device)] = group[:, sources.to(group.device)]
+            given = first_slots.to(group.device), paths.to(group.device)
+            if self.compacts is None or not self.compacts(group, *given):
+                first, steps = given[0][:, None], torch.arange(paths.shape[1], device=group.device)
+                group[:, first + torch.where(given[1] < 0, -1, steps)] = group[:, first + given[1]]
 
     @property
     def bytes_by_device(self) -> dict[torch.device, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,15 @@ import torch
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.grammar import GrammarState
 from specdec.interfaces.part import Part
+from specdec.interfaces.sent import Along
 from specdec.interfaces.target import TargetInfo
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+"""Returns changed logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,9 @@ class RowBlock:
         return paths
 
 
+Blocks = Sequence[tuple[slice, RowBlock]]
+
+
 class LogitsRules(ABC):
     """Changes to one sample's logits beyond temperature, top-k, top-p and min-p, along its drafted paths.
 
@@ -80,12 +87,11 @@ class LogitsRules(ABC):
 
     @classmethod
     @abstractmethod
-    def changed(cls, logits: torch.Tensor, blocks: Sequence[tuple[slice, RowBlock]]) -> torch.Tensor:
-        """Return the logits of a step with the changes of all requests that have rules.
+    def changes(cls, blocks: Blocks, vocab_size: int, device: torch.device, along: Along | None) -> Change:
+        """Return what makes, once, the changes of all requests of a step that have rules, to logits `[R, V]` float32, kept.
 
-        Args:
-            logits: `[R, V]` float32; kept.
-            blocks: of these requests, each with its rows; their `rules` are of this class.
+        `blocks` are those of these requests, with their rows; their `rules` are of this class. What is read on the device goes
+        `along` with the pass, or by itself.
         """
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from specdec.interfaces.sent import Along
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -35,9 +37,13 @@ class RowOperations(ABC):
     penalises: ClassVar[bool] = False
     """Whether `penalise` is there; otherwise the host makes a list of changes."""
 
-    def penalise(self, logits: torch.Tensor, text: Sequence[tuple[int, Int64s, Occurrences]]) -> None:
-        """Apply penalties in place to `logits [R, V]`, float32; for each request: its first row, and which from there on."""
+    def penalise(self, logits: torch.Tensor, text: Sequence[tuple[int, Int64s, Occurrences]]) -> torch.Tensor:
+        """Return `logits [R, V]`, float32, with penalties; for each request: its first row, and which from there on."""
         raise NotImplementedError
+
+    def announce(self, along: Along, settings: Floats | None = None, text: Any = None) -> None:
+        """Send along with a pass what `truncated` and `penalise` will read of these very objects, if anything."""
+        return
 
     @abstractmethod
     def best_ids(self, logits: torch.Tensor) -> list[int]:

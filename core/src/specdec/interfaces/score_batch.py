@@ -77,6 +77,5 @@ class SlotCache(Protocol):
     def copy(self, source: int, destination: int, num_rows: int) -> None:
         """Copy `num_rows` consecutive slots; the ranges may overlap."""
 
-    def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-        """Copy slots `sources` `[m, n]` int64 to slots `destinations` `[m, n]`: the paths of trees. All are read first; where
-        destinations are equal, so are sources."""
+    def gather(self, first_slots: torch.Tensor, paths: torch.Tensor) -> None:
+        """Copy slots `first_slots[i] + paths[i, j]` to `first_slots[i] + j`, all at once; paths `[m, n]` int64 end with -1."""

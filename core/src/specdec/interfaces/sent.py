@@ -54,15 +54,16 @@ class Along:
     """Arrays that go to a device together with a pass, or by themselves if they are read before.
 
     Args:
-        arrays: the arrays.
+        arrays: those without a name.
     """
 
-    def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        self._arrays = [*arrays]
+    def __init__(self, arrays: Sequence[npt.NDArray[Any]] = ()) -> None:
+        self._arrays, self._places = [*arrays], {"": slice(len(arrays))}
         self._there: list[torch.Tensor] | None = None
 
-    def add(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        """Send further arrays behind them."""
+    def add(self, name: str, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        """Send further arrays, before any is read."""
+        self._places[name] = slice(len(self._arrays), len(self._arrays) + len(arrays))
         self._arrays += arrays
 
     @cached_property
@@ -74,9 +75,9 @@ class Along:
         """Take the device's copy of `packed`."""
         self._there = unpacked(buffer, self._arrays)
 
-    def on(self, device: torch.device) -> list[torch.Tensor]:
-        """Return the arrays as tensors on the device, those that were added last."""
+    def on(self, device: torch.device, name: str = "") -> list[torch.Tensor]:
+        """Return the arrays of a name as tensors on the device."""
         if self._there is None:
             self.arrive(sent(torch.from_numpy(self.packed), device))
         assert self._there is not None
-        return self._there
+        return self._there[self._places[name]]

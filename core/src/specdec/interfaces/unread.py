@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import overload
 
 import torch
@@ -13,13 +14,16 @@ class UnreadIds:
 
     Args:
         nodes: `[1, B, N]` int64 token ids; of trees `[2, B, N]` token ids and parents. There may be ids outside the vocabulary
-            among them, and parents that do not precede their child.
+            among them, and parents that do not precede their child. Two tensors are copied once, when they are first needed.
         num_nodes: `[B]` number of nodes of each row; what follows them has no meaning.
         vocab_size: number of the target's ids.
     """
 
-    def __init__(self, nodes: torch.Tensor, num_nodes: Sequence[int], vocab_size: int) -> None:
-        self.nodes, self.num_nodes, self.vocab_size = nodes, num_nodes, vocab_size
+    def __init__(
+        self, nodes: torch.Tensor | Sequence[torch.Tensor], num_nodes: Sequence[int], vocab_size: int
+    ) -> None:
+        self._given, self.num_nodes, self.vocab_size = nodes, num_nodes, vocab_size
+        self._nodes = nodes if isinstance(nodes, torch.Tensor) else None
         self.memory: torch.Tensor | None = None
         """`[M]` int64 that begins with `nodes`, if they were copied: what follows is free until they are read."""
         self._known: list[list[tuple[int, ...]]] | None = None
@@ -27,14 +31,21 @@ class UnreadIds:
         """Number of ids outside the vocabulary and of parents that do not precede their child; None until they are read."""
 
     @property
+    def nodes(self) -> torch.Tensor:
+        """`[1 or 2, B, N]` token ids and parents, which nobody else writes to."""
+        if self._nodes is None:
+            self._nodes = torch.stack([*self._given])
+        return self._nodes
+
+    @property
     def is_tree(self) -> bool:
         """Whether there are parents."""
-        return len(self.nodes) == 2
+        return len(self._given) == 2
 
     @property
     def width(self) -> int:
         """N."""
-        return self.nodes.shape[2]
+        return self._given[0].shape[1]
 
     @property
     def rows(self) -> tuple[Sequence[int], ...]:
@@ -70,10 +81,10 @@ class UnreadIds:
 
     def copy_to(self, memory: torch.Tensor) -> None:
         """Move `nodes` to the beginning of a pass's own `memory` `[M]`, which is large enough."""
-        self.nodes, self.memory = (
-            memory[: self.nodes.numel()].view(self.nodes.shape).copy_(self.nodes),
-            memory,
-        )
+        shape = len(self._given), *self._given[0].shape
+        place = memory[: prod(shape)].view(shape)
+        torch._foreach_copy_([*place], [*(self._given if self._nodes is None else self._nodes)])
+        self._nodes, self.memory = place, memory
 
     def scored(self, device: torch.device) -> torch.Tensor:
         """Return `[B * N]` the ids on a device, with valid ones in place of those outside the vocabulary."""

@@ -1,12 +1,12 @@
 """Turns the target's logits into p-logits: applies every sampling parameter once per row, along the drafted path.
 
 `apply_temperature_and_truncation` is for proposers that sample: drafts as the target samples are accepted more often.
-`p_logits` and `RowBlock` are for scorers.
+`p_logits`, `p_logits_of` and `RowBlock` are for scorers.
 """
 
 from specdec.interfaces.logits_rules import RowBlock
 from specdec.logits.logprobs import LogprobRecord, list_logprobs, read_listings
-from specdec.logits.pipeline import apply_temperature_and_truncation, p_logits
+from specdec.logits.pipeline import apply_temperature_and_truncation, p_logits, p_logits_of
 
 __all__ = [
     "LogprobRecord",
@@ -14,5 +14,6 @@ __all__ = [
     "apply_temperature_and_truncation",
     "list_logprobs",
     "p_logits",
+    "p_logits_of",
     "read_listings",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
 import torch
 
-from specdec.interfaces.logits_rules import RowBlock
+from specdec.interfaces.logits_rules import Change, RowBlock
 from specdec.interfaces.row_operations import Floats
-from specdec.interfaces.sent import sent
+from specdec.interfaces.sent import Along, sent
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
@@ -22,12 +23,31 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
         logits: `[R, V]` the target's logits.
         blocks: one per request, in the order of the rows.
     """
-    out, counts = logits.float(), [len(block.nodes) + 1 for block in blocks]
+    return p_logits_of(blocks, logits.shape[-1], logits.device)(logits)
+
+
+def p_logits_of(
+    blocks: Sequence[RowBlock], vocab_size: int, device: torch.device, along: Along | None = None
+) -> Change:
+    """Return what makes p-logits, once, of logits that a pass will give; see `p_logits` and `LogitsRules.changes`."""
+    counts, params, change = (
+        [len(block.nodes) + 1 for block in blocks],
+        [block.params for block in blocks],
+        None,
+    )
     places = zip(blocks, accumulate(counts), counts, strict=True)
     ruled = [(slice(end - count, end), block) for block, end, count in places if block.rules]
     if ruled and (rules := ruled[0][1].rules) is not None:
-        out = rules.changed(out, ruled)
-    return apply_temperature_and_truncation(out, [block.params for block in blocks], counts)
+        change = rules.changes(ruled, vocab_size, device, along)
+    settings = None if all(p.is_greedy for p in params) else _by_row(params, counts, vocab_size)
+    if settings is not None and along is not None:
+        row_operations(device).announce(along, settings)
+    return partial(_changed, change, settings)
+
+
+def _changed(change: Change | None, settings: Floats | None, logits: torch.Tensor) -> torch.Tensor:
+    out = logits.float() if change is None else change(logits.float())
+    return out if settings is None else _truncated(out, settings)
 
 
 def apply_temperature_and_truncation(
@@ -44,7 +64,11 @@ def apply_temperature_and_truncation(
     """
     if all(p.is_greedy for p in params):
         return logits
-    settings, operations = _by_row(params, rows, logits.shape[-1]), row_operations(logits.device)
+    return _truncated(logits, _by_row(params, rows, logits.shape[-1]))
+
+
+def _truncated(logits: torch.Tensor, settings: Floats) -> torch.Tensor:
+    operations = row_operations(logits.device)
     at_once = operations.truncated(logits, settings)
     if at_once is not None:
         return at_once

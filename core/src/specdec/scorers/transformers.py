@@ -25,7 +25,7 @@ from specdec.interfaces.target import MakeForm, TargetHandle, TargetInfo
 from specdec.loading.checkpoint import SafetensorsReader
 from specdec.loading.draft import alias, load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
-from specdec.logits import p_logits
+from specdec.logits import p_logits_of
 from specdec.models import input_embedding, output_head
 from specdec.models.spread import near, offloaded, places
 from specdec.runner import ModuleRunner, SdpaAttention, SlotPool
@@ -64,8 +64,9 @@ class TransformersScorer(Scorer):
             attention = self._attention(is_invariant=False)  # drafts are only guesses
         self._lender = Lender(options, target.device, target.max_model_len, attention)
         path = Path(target.path) if target.path is not None else None
+        self._info = _info(target, options, has_states=self.states is not None)
         return TargetHandle(
-            info=_info(target, options, has_states=self.states is not None),
+            info=self._info,
             path=target.path,
             revision=options.revision,
             config=target.model.config,
@@ -172,12 +173,13 @@ class TransformersScorer(Scorer):
     def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         """Run the pass of one step."""
         packed, blocks, first_rows = pack(batch, draft, self.runner.device)
+        changed = p_logits_of(blocks, self._info.vocab_size, self.runner.device, draft.along)
         output = self.runner.forward(packed)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed))
         *row_starts, num_rows = accumulate((len(block.nodes) + 1 for block in blocks), initial=0)
         return Scores(
-            logits=p_logits(output.logits[:num_rows], blocks),
+            logits=changed(output.logits[:num_rows]),
             row_starts=row_starts,
             raw_logits=output.logits[:num_rows],
             first_rows=first_rows,

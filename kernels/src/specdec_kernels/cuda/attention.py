@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from specdec.runner import SdpaAttention
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, pass_numbers
 from specdec_kernels.cuda.shared_slots import SharedSlots
 from specdec_kernels.triton import Backend, use_backend
+from specdec_kernels.triton.kv_compact import kv_compact
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.paged_attention import paged_attention
 from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
@@ -36,6 +38,7 @@ class PagedAttention:
         self.cache = cache
         self.is_invariant = is_invariant
         self._torch = SdpaAttention(cache, max_context)
+        cache.compacts = partial(compact, self.dtypes)
         self._prepared: tuple[PackedBatch, PagedPass] | None = None
 
     @property
@@ -173,6 +176,19 @@ def _place(rows: PagedPass, query: torch.Tensor, values: torch.Tensor) -> torch.
     if place is None:
         place = rows.outputs[shape] = query.new_zeros(shape)
     return place
+
+
+def compact(
+    dtypes: tuple[torch.dtype, ...], group: torch.Tensor, first_slots: torch.Tensor, paths: torch.Tensor
+) -> bool:
+    """Move rows of keys and values `[n, num_slots, Hkv, D]` by one launch; see `SlotCache.gather`."""
+    if group.dtype not in dtypes:
+        return False
+    pages = group[:, :, None]
+    size = len(pages) // 2 if len(pages) % 2 == 0 else len(pages)  # all by themselves if they are odd
+    with kernels_on(group.device):
+        kv_compact(pages[:size], pages[-size:], first_slots, paths)
+    return True
 
 
 def kernels_on(device: torch.device) -> AbstractContextManager[None]:

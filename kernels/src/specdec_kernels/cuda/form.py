@@ -64,7 +64,7 @@ class GraphForm(Form):
             if runner.num_tree_nodes and not attention.is_invariant
             else 0
         )
-        self._passes = PassGraphs(*place, runner.rounding, keeps_logits=runner.is_draft, mask_words=words)
+        self._passes = PassGraphs(*place, runner.rounding, keeps_outputs=runner.is_draft, mask_words=words)
         if self._has_chain:
             features, combine = self._features(), None
             if isinstance(runner.module, DraftHead):

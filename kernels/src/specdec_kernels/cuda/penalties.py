@@ -1,4 +1,4 @@
-"""What penalties count of all requests, also along drafts whose ids the host has not read."""
+"""What penalties count of all requests, also along drafts whose nodes the host has not read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Occurrences, UnreadIds, UnreadRow
-from specdec.runner import sent_together
+from specdec.interfaces import Along, Occurrences, UnreadIds, UnreadRow
 from specdec_kernels.triton.penalise import PathRows, Texts
 
 Int64s = npt.NDArray[np.int64]
@@ -18,26 +17,44 @@ Text = tuple[int, Int64s, Occurrences]
 """A request's first row, which rows from there on are changed, and what is counted."""
 
 
-def counted(texts: Sequence[Text], device: torch.device) -> tuple[Texts, PathRows]:
-    """Return what `penalise` reads on a device, sent by one transfer; see `RowOperations.penalise`."""
-    unread = _unread(texts)
-    all_counts = [each for _, _, each in texts]
-    sizes = [0, *(len(each.ids) for each in all_counts)]
-    rows, requests, sources = _paths(texts, unread)
-    arrays: list[npt.NDArray[Any]] = [
-        np.concatenate([each.ids for each in all_counts]),
-        np.concatenate([each.counts for each in all_counts]),
-        np.cumsum(sizes),
-        np.array([each.amounts for each in all_counts], np.float32).T,
-        rows,
-        requests,
-        sources,
-    ]
-    if unread is None:
-        arrays.append(np.array([token for each in all_counts for token in each.nodes], np.int64))
-    sent = sent_together(arrays, device)
-    sent += [] if unread is None else [unread.scored(device)]
-    return Texts(*sent[:4]), PathRows(*sent[4:])
+class Counted:
+    """What `penalise` reads of requests; see `RowOperations.penalise`.
+
+    Args:
+        texts: the requests.
+        along: what it is sent with.
+    """
+
+    def __init__(self, texts: Sequence[Text], along: Along) -> None:
+        self._unread, self._along = _unread(texts), along
+        counts = [each for _, _, each in texts]
+        nodes = [each.nodes for each in counts]
+        self._path_len = max(map(len, nodes), default=0)
+        sizes = [0, *(len(each.ids) for each in counts)]
+        amounts = np.array([each.amounts for each in counts], np.float32).T
+        arrays: list[npt.NDArray[Any]] = [
+            np.concatenate([each.ids for each in counts]),
+            np.concatenate([each.counts for each in counts]),
+            np.cumsum(sizes),
+            np.ascontiguousarray(amounts),
+            *_rows(texts, self._unread),
+        ]
+        if self._unread is None:
+            arrays.append(_joined(nodes))
+            parents = [each.parents for each in counts if each.parents is not None]
+            if len(parents) == len(counts):
+                arrays.append(_joined(parents))
+        along.add("penalties", arrays)
+
+    def on(self, device: torch.device) -> tuple[Texts, PathRows]:
+        """Return it on the device; drafted nodes that are there stay."""
+        sent = self._along.on(device, "penalties")
+        rows, requests, firsts, nodes, *drafts = sent[4:]
+        if self._unread is not None:
+            given = self._unread.nodes.to(device)
+            drafts = [*given.reshape(len(given), -1)]
+        parents = drafts[1] if len(drafts) > 1 else None
+        return Texts(*sent[:4]), PathRows(rows, requests, firsts, nodes, drafts[0], parents, self._path_len)
 
 
 def _unread(texts: Sequence[Text]) -> UnreadIds | None:
@@ -50,23 +67,17 @@ def _unread(texts: Sequence[Text]) -> UnreadIds | None:
     return next(iter(found.values())) if is_one else None
 
 
-def _paths(texts: Sequence[Text], unread: UnreadIds | None) -> tuple[Int64s, Int64s, Int64s]:
-    """Return rows `[P]`, requests `[P]`, and the places `[P, D]` of the tokens on the path to each row among drafted ids."""
-    rows, requests, paths = list[int](), list[int](), list[list[int]]()
-    num_known = 0
-    for request, (first, changed, each) in enumerate(texts):
-        start = num_known
-        if unread is not None and isinstance(each.nodes, UnreadRow):
-            start = each.nodes.row * unread.width
+def _rows(texts: Sequence[Text], unread: UnreadIds | None) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Return the rows `[P]` of all requests, the request of each, its draft's first place, and its node."""
+    counts, num_known, firsts = [len(changed) for _, changed, _ in texts], 0, list[int]()
+    for _, _, each in texts:
+        row = each.nodes if isinstance(each.nodes, UnreadRow) and unread is not None else None
+        firsts.append(num_known if row is None else row.row * row.ids.width)
         num_known += len(each.nodes)
-        behind: list[list[int]] = [[]]
-        for node in range(len(each.nodes)):
-            parent = node - 1 if each.parents is None else each.parents[node]
-            behind.append([*behind[parent + 1], start + node])
-        rows += (first + changed).tolist()
-        requests += [request] * len(changed)
-        paths += [behind[row] for row in changed]
-    sources = np.full((len(paths), max(map(len, paths), default=0)), -1, np.int64)
-    for place, path in zip(sources, paths, strict=True):
-        place[: len(path)] = path
-    return np.array(rows, np.int64), np.array(requests, np.int64), sources
+    rows = np.concatenate([first + changed for first, changed, _ in texts])
+    nodes = np.concatenate([changed - 1 for _, changed, _ in texts])
+    return rows, np.arange(len(texts)).repeat(counts), np.array(firsts).repeat(counts), nodes
+
+
+def _joined(rows: Sequence[Sequence[int]]) -> Int64s:
+    return np.array([number for row in rows for number in row], np.int64)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import RowOperations
+from specdec.interfaces import Along, RowOperations
 from specdec.runner import sent_together
 from specdec_kernels.cuda.attention import kernels_on
-from specdec_kernels.cuda.penalties import Text, counted
+from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.penalise import penalise
 from specdec_kernels.triton.process_logits import Cuts, process_logits
 
 Int64s = npt.NDArray[np.int64]
+Settings = npt.NDArray[np.float64]
+"""`[4, R]`, see `RowOperations.truncated`."""
 _MOST_KEPT = 64
 """Most settings of a batch that are kept on the device: those of a step are mostly those of the step before."""
 _SHARED_ROWS = 512
@@ -38,11 +40,25 @@ class DeviceRows(RowOperations):
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._cuts: OrderedDict[tuple[int, bytes], Cuts] = OrderedDict()
+        self._sent_cuts: tuple[Settings | None, Along] = None, Along()
+        self._sent_text: tuple[Sequence[Text] | None, Counted | None] = None, None
 
-    def penalise(self, logits: torch.Tensor, text: Sequence[Text]) -> None:
+    def announce(
+        self, along: Along, settings: Settings | None = None, text: Sequence[Text] | None = None
+    ) -> None:
+        """See `RowOperations.announce`."""
+        if settings is not None:
+            along.add("cuts", _arrays_of(settings))
+            self._sent_cuts = settings, along
+        if text is not None:
+            self._sent_text = text, Counted(text, along)
+
+    def penalise(self, logits: torch.Tensor, text: Sequence[Text]) -> torch.Tensor:
         """See `RowOperations.penalise`."""
+        known, counted = self._sent_text
+        counted = counted if known is text and counted is not None else Counted(text, Along())
         with kernels_on(self._device):
-            penalise(logits, *counted(text, self._device))
+            return penalise(logits, *counted.on(self._device))
 
     def best_ids(self, logits: torch.Tensor) -> list[int]:
         """See `RowOperations.best_ids`."""
@@ -60,9 +76,18 @@ class DeviceRows(RowOperations):
         """See `RowOperations.scaled_rows`."""
         return (logits - logits.amax(-1, keepdim=True)) / temperatures.to(logits.dtype)
 
-    def truncated(self, logits: torch.Tensor, settings: npt.NDArray[np.float64]) -> torch.Tensor:
+    def truncated(self, logits: torch.Tensor, settings: Settings) -> torch.Tensor:
         """See `RowOperations.truncated`."""
-        num_rows, vocab_size = logits.shape
+        known, along = self._sent_cuts
+        if known is settings:
+            cuts = _used(settings, along.on(self._device, "cuts"), logits.shape[1])
+        else:
+            cuts = self._kept_cuts(settings, *logits.shape)
+        with kernels_on(self._device):
+            return process_logits(logits, cuts=cuts)
+
+    def _kept_cuts(self, settings: Settings, num_rows: int, vocab_size: int) -> Cuts:
+        """Return settings on the device, where those of a step before are kept."""
         if (
             settings == settings[:, :1]
         ).all():  # as in most steps, which then differ in nothing but their rows
@@ -70,13 +95,12 @@ class DeviceRows(RowOperations):
         key = vocab_size, settings.tobytes()
         cuts = self._cuts.pop(key, None)
         if cuts is None:
-            cuts = self._sent_cuts(settings, vocab_size)
+            cuts = _used(settings, sent_together(_arrays_of(settings), self._device), vocab_size)
         self._cuts[key] = cuts
         if len(self._cuts) > _MOST_KEPT:
             self._cuts.popitem(last=False)
         parts = [None if part is None else part[:num_rows] for part in cuts[1:]]
-        with kernels_on(self._device):
-            return process_logits(logits, cuts=Cuts(cuts.temperatures[:num_rows], *parts))
+        return Cuts(cuts.temperatures[:num_rows], *parts)
 
     def race(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
@@ -110,22 +134,18 @@ class DeviceRows(RowOperations):
     def _ones(self, count: int) -> torch.Tensor:
         return torch.ones(count, device=self._device)
 
-    def _sent_cuts(self, settings: npt.NDArray[np.float64], vocab_size: int) -> Cuts:
-        """Return the settings `[4, R]` of `RowOperations.truncated` on the device."""
-        temperatures, min_p, top_k, top_p = settings
-        # A positive temperature that float32 rounds to 0 is still not greedy.
-        heat = np.where(temperatures > 0.0, temperatures.clip(_LIMITS.tiny, _LIMITS.max), 0.0)
-        arrays = [
-            heat.astype(np.float32),
-            min_p.astype(np.float32),
-            top_k.astype(np.int64),
-            top_p.astype(np.float32),
-        ]
-        sent = sent_together(arrays, self._device)
-        is_used = (
-            True,
-            bool((min_p > 0.0).any()),
-            bool((top_k < vocab_size).any()),
-            bool((top_p < 1.0).any()),
-        )
-        return Cuts(*(part if used else None for part, used in zip(sent, is_used, strict=True)))  # type: ignore[arg-type]  # the first is used
+
+def _arrays_of(settings: Settings) -> list[npt.NDArray[Any]]:
+    """Return the settings `[4, R]` of `RowOperations.truncated` as the kernel reads them."""
+    temperatures, min_p, top_k, top_p = settings
+    # A positive temperature that float32 rounds to 0 is still not greedy.
+    heat = np.where(temperatures > 0.0, temperatures.clip(_LIMITS.tiny, _LIMITS.max), 0.0)
+    floats = heat.astype(np.float32), min_p.astype(np.float32), top_p.astype(np.float32)
+    return [*floats[:2], top_k.astype(np.int64), floats[2]]
+
+
+def _used(settings: Settings, sent: Sequence[torch.Tensor], vocab_size: int) -> Cuts:
+    """Return the settings on the device, without what changes nothing."""
+    _, min_p, top_k, top_p = settings
+    is_used = True, (min_p > 0.0).any(), (top_k < vocab_size).any(), (top_p < 1.0).any()
+    return Cuts(*(part if used else None for part, used in zip(sent, is_used, strict=True)))  # type: ignore[arg-type]  # the first is used

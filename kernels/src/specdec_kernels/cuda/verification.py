@@ -15,6 +15,7 @@ from specdec.interfaces import PADDING_ID, Along, CheckedDraft, Scores, Verdict,
 from specdec.logits import read_listings
 from specdec.runner import in_inference_mode
 from specdec_kernels.cuda.attention import kernels_on
+from specdec_kernels.cuda.pass_memory import Judged, PassMemory, memory_of
 from specdec_kernels.triton import ChainVerdict, PathVerdict
 from specdec_kernels.triton.list_logprobs import list_logprobs
 from specdec_kernels.triton.noise.keys import NoiseKeys
@@ -54,8 +55,9 @@ class _Results:
         sizes = [num_nodes, *(size * max(1, width) for width in widths), num_listed, -(-num_flags // 8)]
         self._places = _places(sizes)
         num_numbers, memory = self._places[-1].stop, None if self._unread is None else self._unread.memory
+        self._memory: PassMemory | None = None
         if memory is not None and len(memory) >= num_numbers:  # which has the nodes
-            self._all = memory[:num_numbers]
+            self._all, self._memory = memory[:num_numbers], memory_of(memory)
         else:
             self._all = torch.empty(num_numbers, dtype=torch.int64, device=device)
             if self._unread is not None:
@@ -80,14 +82,18 @@ class _Results:
         with kernels_on(out.device):
             list_logprobs(self._scores.raw_logits, starts, nodes, token_ids, listed, self._most, out=out)
 
-    def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None]:
-        """Return the results, counts of accepted nodes first, as nested lists, the flags, and the log probabilities of the
-        tokens of each row of `listed`."""
+    def read(self, tokens: int) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None]:
+        """Return the results, counts of accepted nodes first and the emitted tokens at `tokens`, as nested lists, the flags,
+        and the log probabilities of the tokens of each row of `listed`."""
         everything = self._all.cpu().numpy()
         nodes, *parts, lists, flags = (everything[place] for place in self._places)
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
         if self._unread is not None:
             self._unread.take(nodes.reshape(self._unread.nodes.shape).tolist())
+        if self._memory is not None:
+            counts, emitted = self.parts[0], self.parts[tokens]
+            places = int(counts.storage_offset()), int(emitted.storage_offset()), emitted.shape[1]
+            self._memory.judged = Judged(results[0], results[tokens], places)
         is_sound = None
         if self._scores.is_sound is not None:
             is_sound = flags.view(np.bool_)[: len(self._scores.is_sound)].tolist()
@@ -139,7 +145,7 @@ class WalkOnDevice:
             strict_verify(scores.logits, *read, parents=given.parents, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
-        (counts, unsound, emitted, *found), is_sound, logprobs = results.read()
+        (counts, unsound, emitted, *found), is_sound, logprobs = results.read(2)
         accepted = [row[:count] for row, count in zip(found[0] if width else emitted, counts, strict=True)]
         if max(unsound) >= 0:
             is_sound = [True] * len(scores.logits)
@@ -191,7 +197,7 @@ class JudgeOnDevice:
             judge(scores.logits, *read, draft_probs=probs, has_probs=is_drawn, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, None, out.token_ids)
-        (counts, tokens), is_sound, logprobs = results.read()
+        (counts, tokens), is_sound, logprobs = results.read(1)
         return Verdict(
             [list(range(count)) for count in counts],
             [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
@@ -207,7 +213,9 @@ def _is_for_kernels(draft: CheckedDraft, batch: VerifyBatch) -> bool:
 
 
 def _width(draft: CheckedDraft, batch: VerifyBatch) -> int:
-    """Return the number of columns of the drafted ids."""
+    """Return the number of columns of the drafted ids; of those on the device all, so that results stay where they are."""
+    if draft.unread is not None and any(batch.num_nodes):
+        return draft.unread.width
     return max(batch.num_nodes) if draft.drawn is None else draft.drawn.token_ids.shape[1]
 
 
@@ -242,12 +250,13 @@ def _arrays(draft: CheckedDraft, batch: VerifyBatch, row_starts: Sequence[int]) 
 def _given(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> _Given:
     """Return what the kernels read of a batch: sent with the pass, or sent now."""
     device, along = scores.logits.device, draft.along
-    if along is None or [*scores.row_starts] != _row_starts(batch):
-        along = Along(_arrays(draft, batch, scores.row_starts))
-    starts, counts, seeds, positions, samples, heat, listed, *rows = along.on(device)
+    known = [] if along is None or [*scores.row_starts] != _row_starts(batch) else along.on(device)
+    starts, counts, seeds, positions, samples, heat, listed, *rows = known or Along(
+        _arrays(draft, batch, scores.row_starts)
+    ).on(device)
     width = _width(draft, batch)
     if draft.unread is not None and width:
-        rows = [*draft.unread.nodes[:, :, :width].to(device)]
+        rows = [*draft.unread.nodes.to(device)]
     ids, *parents = rows
     keys = NoiseKeys(seeds, positions, samples)
     return _Given(

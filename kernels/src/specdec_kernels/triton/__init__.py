@@ -6,6 +6,7 @@ imports them eagerly, so each name refers to the function; with lazy loading it 
 
 from __future__ import annotations
 
+from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
 from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.dispatch import Backend, use_backend
@@ -34,6 +35,7 @@ __all__ = [
     "ChainVerdict",
     "Cuts",
     "HeadNorms",
+    "LoopRows",
     "NoiseKeys",
     "NormOutput",
     "PathRows",
@@ -41,6 +43,7 @@ __all__ = [
     "Penalties",
     "Texts",
     "Workspace",
+    "advance_rows",
     "block_tables",
     "block_verify",
     "gumbel_noise",

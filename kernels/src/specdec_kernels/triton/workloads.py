@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
 from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
@@ -102,22 +103,34 @@ def _noise(device: torch.device, num_ids: int) -> Call:
     return lambda config: (gumbel_noise(keys, keys.samples, num_ids, config=config),)
 
 
+def _advance_rows(device: torch.device, num_rows: int) -> Call:
+    size = num_rows // NODES
+    ones = torch.ones(size, dtype=torch.int64, device=device)
+    verdict = torch.tensor([1, 0, size, NODES], device=device)
+    ids, positions, slots, last_rows = ones.new_zeros((4, num_rows))
+    passed = ids, positions, slots, ones.new_zeros(size + 1), ones, last_rows
+    table = 100 * ones, 101 * ones, 512 * ones.cumsum(0), (NODES - 1) * ones, 900 * ones
+    rows = LoopRows(*passed, *table, verdict)
+    memory = torch.arange(size * (1 + NODES), device=device) % NODES
+
+    def call(config: Any) -> tuple[torch.Tensor, ...]:
+        changed = LoopRows(*(part.clone() for part in rows))
+        advance_rows(changed, memory, NODES, config=config)
+        return tuple(changed)
+
+    return call
+
+
 def _penalise(device: torch.device, path_len: int) -> Call:
     count, size = REQUESTS * 1024, REQUESTS * (path_len + 1)
     ids, rows = torch.arange(count, device=device) % 100_000, torch.arange(size, device=device)
     starts, ones = torch.arange(0, count + 1, 1024, device=device), torch.ones(3, REQUESTS, device=device)
     texts = Texts(ids, ids.float() % 3, starts, 1.1 * ones)
-    steps = torch.arange(path_len, device=device)
-    sources = torch.where(steps < rows[:, None] % (path_len + 1), steps, -1)
-    paths = PathRows(rows, rows // (path_len + 1), sources, ids[: max(1, path_len)])
+    places = rows, rows // (path_len + 1), torch.zeros_like(rows), rows % (path_len + 1) - 1
+    paths = PathRows(*places, ids[: max(1, path_len)], None, path_len)
     logits = torch.randn(size, 128_256, device=device)
 
-    def call(config: Any) -> tuple[torch.Tensor, ...]:
-        changed = logits.clone()
-        penalise(changed, texts, paths, config=config)
-        return (changed,)
-
-    return call
+    return lambda config: (penalise(logits, texts, paths, config=config),)
 
 
 def _process_logits(device: torch.device, vocab_size: int) -> Call:
@@ -149,11 +162,11 @@ def _block_tables(device: torch.device, width: int) -> Call:
 
 def _kv_compact(device: torch.device, path_len: int) -> Call:
     key, value = torch.randn(2, 32, 4 * REQUESTS, BLOCK_SIZE, 8, 128, device=device, dtype=BF16)
-    first = 4 * BLOCK_SIZE * torch.arange(REQUESTS, device=device)[:, None]
-    path = torch.arange(path_len, device=device)
+    first = 4 * BLOCK_SIZE * torch.arange(REQUESTS, device=device)
+    paths = 2 * torch.arange(path_len, device=device).repeat(REQUESTS, 1)
 
     def call(config: Any) -> tuple[torch.Tensor, ...]:
-        kv_compact(key, value, first + 2 * path, first + path, config=config)
+        kv_compact(key, value, first, paths, config=config)
         return key, value
 
     return call
@@ -234,6 +247,7 @@ def _problems() -> list[tuple[Problem]]:
 
 
 WORKLOADS = {
+    "advance_rows": Workload([(4,), (32,), (256,)], _advance_rows),
     "block_tables": Workload([(16,), (128,), (1024,)], _block_tables),
     "block_verify": Workload(VOCABULARIES, _block_verify),
     "gumbel_sample": Workload(VOCABULARIES, _gumbel_sample),

@@ -68,10 +68,10 @@ class SplitModels:
         """Copy rows within a runner's cache."""
         self._runners[number].cache.copy(source, destination, num_rows)
 
-    def gather_rows(self, number: int, sources: list[int], destinations: list[int]) -> None:
-        """Move rows of a runner's cache to other slots."""
+    def gather_rows(self, number: int, first_slots: list[int], paths: list[list[int]]) -> None:
+        """Move rows of a runner's cache; see `KVCache.gather`."""
         cache = self._runners[number].cache
-        cache.gather(*torch.tensor([sources, destinations], device=cache.device))
+        cache.gather(*(torch.tensor(part, device=cache.device) for part in (first_slots, paths)))
 
     def load_draft(self, arguments: dict[str, Any]) -> PreTrainedModel:
         """Load this rank's part of a draft model."""

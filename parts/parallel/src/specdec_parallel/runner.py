@@ -37,10 +37,10 @@ class SplitCache(KVCache):
         self._models.tell("copy_rows", self._number, source, destination, num_rows)
         super().copy(source, destination, num_rows)
 
-    def gather(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
+    def gather(self, first_slots: torch.Tensor, paths: torch.Tensor) -> None:
         """See `KVCache.gather`."""
-        self._models.tell("gather_rows", self._number, sources.tolist(), destinations.tolist())
-        super().gather(sources, destinations)
+        self._models.tell("gather_rows", self._number, first_slots.tolist(), paths.tolist())
+        super().gather(first_slots, paths)
 
 
 class SplitRunner(ModuleRunner):

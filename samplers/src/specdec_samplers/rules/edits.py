@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.interfaces import Along, Occurrences
 from specdec.noise import row_operations
-from specdec.runner import sent_together
 
 if TYPE_CHECKING:
     from specdec.interfaces import RowBlock
@@ -73,43 +73,62 @@ class Edits:
         return np.flatnonzero(~is_left).tolist()
 
 
-def make_edits(logits: torch.Tensor, all_edits: Sequence[tuple[int, Edits]]) -> None:
-    """Change `logits [R, V]` in place, whatever the number of requests in a few operations and one transfer.
+class StepEdits:
+    """The changes of all requests of a step, whatever their number in a few operations and one transfer.
 
     Args:
-        logits: float32, contiguous.
         all_edits: those of each request, with its first row.
+        vocab_size: V.
+        device: of the logits.
+        along: to send them together with a pass; None to send them by themselves.
     """
-    lists = [(first, edits) for first, edits in all_edits if edits.allowed is not None]
-    operations = row_operations(logits.device)
-    counted = [(first, edits.rows, *each) for first, edits in all_edits for each in edits.penalties]
-    penalties = (
-        [] if operations.penalises else [(n, rule.points(block, rows)) for n, rows, rule, block in counted]
-    )
-    kinds = [
-        _joined(points, logits.shape[1])
-        for points in (
-            [(first, points) for first, edits in all_edits for points in edits.bans],
-            [(first, points) for first, edits in all_edits for points in edits.biases],
-            penalties,
-        )
-    ]
-    rows = np.concatenate([first + edits.rows for first, edits in lists] or [np.empty(0, np.int64)])
-    which = np.repeat(np.arange(len(lists)), [len(edits.rows) for _, edits in lists])
-    arrays: list[npt.NDArray[Any]] = [rows, which, *chain.from_iterable(kinds)]
-    if any(len(array) for array in arrays):
-        _make(logits, lists, arrays)
-    if counted and operations.penalises:
-        operations.penalise(
-            logits, [(first, rows, rule.occurrences(block)) for first, rows, rule, block in counted]
-        )
+
+    def __init__(
+        self,
+        all_edits: Sequence[tuple[int, Edits]],
+        vocab_size: int,
+        device: torch.device,
+        along: Along | None = None,
+    ) -> None:
+        self._lists = lists = [(first, edits) for first, edits in all_edits if edits.allowed is not None]
+        self._operations = operations = row_operations(device)
+        counted = [(first, edits.rows, *each) for first, edits in all_edits for each in edits.penalties]
+        self._text, penalties = list[tuple[int, Int64s, Occurrences]](), list[tuple[int, Points]]()
+        if operations.penalises:
+            self._text = [(first, rows, rule.occurrences(block)) for first, rows, rule, block in counted]
+        else:
+            penalties = [(first, rule.points(block, rows)) for first, rows, rule, block in counted]
+        kinds = [
+            _joined(points, vocab_size)
+            for points in (
+                [(first, points) for first, edits in all_edits for points in edits.bans],
+                [(first, points) for first, edits in all_edits for points in edits.biases],
+                penalties,
+            )
+        ]
+        rows = np.concatenate([first + edits.rows for first, edits in lists] or [np.empty(0, np.int64)])
+        which = np.repeat(np.arange(len(lists)), [len(edits.rows) for _, edits in lists])
+        arrays: list[npt.NDArray[Any]] = [rows, which, *chain.from_iterable(kinds)]
+        self._along = (along or Along()) if any(len(array) for array in arrays) else None
+        if self._along is not None:
+            self._along.add("edits", arrays)
+        if self._text and along is not None:
+            operations.announce(along, text=self._text)
+
+    def make(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return `logits [R, V]`, float32, with the changes; with `is_in_place` they are contiguous, and written to."""
+        if self._along is not None:
+            _make(logits, self._lists, self._along.on(logits.device, "edits"))
+        return self._operations.penalise(logits, self._text) if self._text else logits
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether `make` writes to the logits."""
+        return self._along is not None
 
 
-def _make(
-    logits: torch.Tensor, lists: Sequence[tuple[int, Edits]], arrays: Sequence[npt.NDArray[Any]]
-) -> None:
-    """Send the changes of all requests, and make them; `lists` are those in which only some ids are allowed."""
-    given = sent_together(arrays, logits.device)
+def _make(logits: torch.Tensor, lists: Sequence[tuple[int, Edits]], given: Sequence[torch.Tensor]) -> None:
+    """Make the changes of all requests; `lists` are those in which only some ids are allowed."""
     rows_there, which_there, bans, _, places, biases, punished, amounts = given
     flat = logits.view(-1)
     if len(rows_there):

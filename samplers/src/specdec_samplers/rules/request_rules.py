@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 import torch
 
 from specdec import SamplingParams, TargetInfo
 from specdec.errors import described, is_interrupt
-from specdec.interfaces import GrammarState, LogitsRules, RowBlock, SamplingRules
+from specdec.interfaces import Along, GrammarState, LogitsRules, RowBlock, SamplingRules
 from specdec_samplers.rules.bans import AllowedIdsRule, BadWordsRule, MinTokensRule, bad_words_rule
 from specdec_samplers.rules.bias import BiasRule
-from specdec_samplers.rules.edits import Edits, make_edits
+from specdec_samplers.rules.edits import Edits, StepEdits
 from specdec_samplers.rules.penalties import PenaltyRule
 from specdec_samplers.rules.processors import ProcessorRule
 
@@ -53,15 +54,40 @@ class RequestRules(LogitsRules):
         self.causes = {}
 
     @classmethod
-    def changed(cls, logits: torch.Tensor, blocks: Sequence[tuple[slice, RowBlock]]) -> torch.Tensor:
-        """See `LogitsRules.changed`; whatever the number of requests, edits take a few operations and one transfer."""
+    def changes(
+        cls,
+        blocks: Sequence[tuple[slice, RowBlock]],
+        vocab_size: int,
+        device: torch.device,
+        along: Along | None,
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """See `LogitsRules.changes`; whatever the number of requests, edits take a few operations and one transfer."""
         ruled = [(cast("RequestRules", block.rules), block, rows) for rows, block in blocks]
-        out = logits.clone(memory_format=torch.contiguous_format)
-        for rules, block, rows in ruled:
-            rules._process(out[rows], block)
-        edits = [(rows.start, rules._edits(block, out.shape[1])) for rules, block, rows in ruled]
-        make_edits(out, [(first, each) for first, each in edits if each is not None])
+        for rules, _, _ in ruled:
+            rules.dead_rows, rules.causes = {}, {}
+        if any(rules._processors is not None for rules, _, _ in ruled):
+            return partial(cls._changed, ruled, None)  # they come first, and an error of theirs ends a sample
+        return partial(cls._changed, ruled, cls._edits_of(ruled, vocab_size, device, along))
+
+    @classmethod
+    def _edits_of(cls, ruled: Ruled, vocab_size: int, device: torch.device, along: Along | None) -> StepEdits:
+        edits = [(rows.start, rules._edits(block, vocab_size)) for rules, block, rows in ruled]
+        return StepEdits(
+            [(first, each) for first, each in edits if each is not None], vocab_size, device, along
+        )
+
+    @classmethod
+    def _changed(cls, ruled: Ruled, edits: StepEdits | None, logits: torch.Tensor) -> torch.Tensor:
+        """Return the changed logits; without edits these are made when the caller's functions have run."""
         on_host = [(rules, block, rows) for rules, block, rows in ruled if rules._is_on_host]
+        out = logits
+        if on_host or edits is None or edits.is_in_place:
+            out = logits.clone(memory_format=torch.contiguous_format)
+        if edits is None:
+            for rules, block, rows in ruled:
+                rules._process(out[rows], block)
+            edits = cls._edits_of(ruled, out.shape[1], out.device, None)
+        out = edits.make(out)
         for rules, block, rows in on_host:
             rules._mask(out[rows], block)
         best = out.amax(-1).tolist() if on_host else []  # read once for all requests
@@ -81,7 +107,6 @@ class RequestRules(LogitsRules):
 
     def _process(self, logits: torch.Tensor, block: RowBlock) -> None:
         """Begin with the rows `logits [n, V]` of a block: change them by the caller's functions."""
-        self.dead_rows, self.causes = {}, {}
         with self._contained(block):
             if self._processors is not None:
                 out, self.causes = self._processors.apply(logits, block)
@@ -127,6 +152,10 @@ class RequestRules(LogitsRules):
                 self.dead_rows[row] = _NOTHING_ALLOWED if value == -math.inf else "the logits are not numbers"
             if row in self.dead_rows:
                 after[row] = before[row]
+
+
+Ruled = list[tuple[RequestRules, RowBlock, slice]]
+"""Requests with rules, and their rows."""
 
 
 class ParameterRules(SamplingRules):

@@ -99,8 +99,7 @@ class Passes:
         if accepted and accepted[-1] != len(accepted) - 1:
             first = sequence.first_slot + sequence.num_computed + part.chunk
             cache = self._scorer.cache
-            slots = first + torch.tensor([list(accepted), range(len(accepted))])
-            cache.gather(*slots.to(cache.device))
+            cache.gather(*(torch.tensor(part, device=cache.device) for part in ([first], [list(accepted)])))
         sequence.num_computed += part.chunk + len(accepted)
         sequence.append([*(part.nodes[node] for node in accepted), token], len(accepted))
 

@@ -102,9 +102,9 @@ def _unread(
     """Return a draft whose ids are not read, cut at its caps; see `check_draft`."""
     kept = [min(pair) for pair in zip(num_nodes, max_nodes, strict=True)]
     num_cut = sum(num_nodes) - sum(kept)
-    given = [received.token_ids] if received.parents is None else [received.token_ids, received.parents]
-    nodes = torch.stack([numbers[:, : max(kept, default=0)] for numbers in given])
-    unread = UnreadIds(nodes, kept, vocab_size)
+    nodes = [received.token_ids] if received.parents is None else [received.token_ids, received.parents]
+    # The host would see what the proposer writes later; on a device the pass takes them next, in order.
+    unread = UnreadIds(torch.stack(nodes) if nodes[0].device.type == "cpu" else nodes, kept, vocab_size)
     flaw = "more nodes than max_nodes" if num_cut else None
     return CheckedDraft(unread.rows, unread.parents, None, received.proposers, None, unread), num_cut, flaw
 

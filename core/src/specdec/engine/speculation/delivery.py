@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -26,8 +27,8 @@ _MAX_WAITING = 2048
 a paused one loses the longest requests, because no memory is reserved for more."""
 _MAX_PIECES = 16
 """Number of steps whose states of one sequence are kept apart before they are concatenated."""
-_MAX_SHARED_ROWS = 512
-"""Maximum number of rows of a pass of which a small slice is kept as a view, if no other states of its sequence wait."""
+_MAX_SHARED_ROWS = 1024
+"""Maximum number of rows of a pass of which a small slice is kept as a view."""
 
 
 class Delivery:
@@ -63,8 +64,6 @@ class Delivery:
         self._device = device
         self._metrics = metrics or EngineMetrics()
         self._reasons: set[str] = set()
-        self._paths: list[tuple[Sequence, list[int], bool]] = []
-        """Sequences whose rows are a path through a tree, and whether these begin the text."""
 
     def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
         """Return this step's batch, and mark its tokens and the last draft's result as delivered."""
@@ -124,31 +123,16 @@ class Delivery:
             )
             return
         is_first = sequence.num_computed == sequence.delivered == 0
-        if rows and rows[-1] - rows[0] > len(rows) - 1:
-            self._paths.append((sequence, rows, is_first))
-            return
-        _keep(sequence, passed, rows, is_first=is_first)
+        gaps = [place for place in range(1, len(rows)) if rows[place] > rows[place - 1] + 1]
+        for start, end in pairwise((0, *gaps, len(rows))):
+            _keep(sequence, passed, rows[start:end], is_first=is_first and not start)
 
-    def keep_paths(
-        self, passed: tuple[torch.Tensor, ...], nodes: torch.Tensor, places: dict[Sequence, tuple[int, int]]
-    ) -> None:
-        """Keep the states of the paths through trees of which `keep_hidden` was told.
-
-        Args:
-            passed: the states of the pass.
-            nodes: `[M, N]` on the device, rows of accepted nodes.
-            places: where a sequence is among these, and the row of its first node.
-        """
-        if self._paths:
-            states = torch.stack(passed)[:, nodes]
-        for sequence, rows, is_first in self._paths:
-            place, first_node = places[sequence]
-            count = sum(row < first_node for row in rows)
-            if count:
-                _keep(sequence, passed, rows[:count], is_first=is_first)
-            path = range(len(rows) - count)
-            _keep(sequence, states[:, place].unbind(), path, is_first=is_first and not count)
-        self._paths.clear()
+    def own_states(self, sequences: Ids[Sequence]) -> None:
+        """Copy the states of the last pass, whose memory the next one writes to."""
+        for sequence in sequences:
+            for place, states in enumerate(sequence.deliverable_hidden):
+                if states[0].untyped_storage().nbytes() > states[0].nbytes:
+                    sequence.deliverable_hidden[place] = tuple(state.clone() for state in states)
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
         """Return whether a suspended proposer must be called, because too many states wait for it.
@@ -299,7 +283,7 @@ def _keep(sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: Ids[int], 
     states = tuple(state[first:end] for state in passed)
     if is_first:
         states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
-    elif 2 * len(rows) < num_shared and (pieces or num_shared > _MAX_SHARED_ROWS):
+    elif 2 * len(rows) < num_shared and num_shared > _MAX_SHARED_ROWS:
         states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
     pieces.append(states)
     if len(pieces) > _MAX_PIECES:

@@ -114,6 +114,7 @@ class Speculation:
             draft = self._call([*sequences, *ended], [*max_nodes, *[0] * len(ended)])
             if draft is not None:
                 return draft
+        self.delivery.own_states(sequences)
         return CheckedDraft.empty(len(sequences))
 
     def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = ()) -> None:

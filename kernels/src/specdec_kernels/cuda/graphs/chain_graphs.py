@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import numpy as np
 import torch
@@ -15,11 +15,12 @@ from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, PassShape, larger_s
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
-from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
+from specdec_kernels.cuda.graphs.static_loop import NO_END, ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.graphs.static_start import Combine
 from specdec_kernels.cuda.graphs.static_tree import StaticTree
-from specdec_kernels.cuda.paged_pass import PassNumbers, bound_of
+from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers, bound_of
+from specdec_kernels.cuda.pass_memory import Judged, PassMemory, take_newest
 
 MAX_CHAIN_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
@@ -63,6 +64,10 @@ class ChainGraphs(Graphs[StaticLoop]):
         self._most_steps = 0
         self._most_new = 0
         """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
+        self._verdicts: PassMemory | None = None
+        """Where the target's verification leaves its verdicts."""
+        self._last: tuple[StaticLoop, ChainWork, tuple[int, int, int]] | None = None
+        """The last replay: its numbers and what was drafted, and where a verdict on that is."""
 
     @property
     def max_rows(self) -> int:
@@ -91,6 +96,8 @@ class ChainGraphs(Graphs[StaticLoop]):
             work: the draft of that request.
         """
         self._most_steps, self._most_new = work.num_steps, rows.counts[0]
+        self._verdicts = take_newest(self._device)
+        verdicts = None if self._verdicts is None else (self._verdicts.numbers, self._most_new)
         kind = StaticChain if work.rules.width == 1 else StaticTree
         ways = [(True, False), (False, False), *([] if work.rules.is_drawn else [(False, True)])]
         for size, bound in shapes:
@@ -99,7 +106,7 @@ class ChainGraphs(Graphs[StaticLoop]):
                 first = padded(size * self._most_new, size, page_size, bound)
                 shape = ChainShape(last, work.num_steps, is_greedy, work.rules, has_cuts, first)
                 place = self._max_context, self._max_positions, self._device
-                static = kind(shape, *place, self._features, rows.states, self._combine)
+                static = kind(shape, *place, self._features, rows.states, self._combine, verdicts)
                 self._record(shape, static, self._run(static), last.num_rows)
                 if self.failure is not None:
                     return
@@ -114,10 +121,12 @@ class ChainGraphs(Graphs[StaticLoop]):
         assert first.host is not None
         after = [cached + count for cached, count in zip(work.num_cached, rows.counts, strict=True)]
         work = replace(work, num_cached=after)
-        return self._draft(work, rows.states, (first.host, self._backend.numbers(first)))
+        return self._draft(work, rows.states, (first.host, self._backend.numbers(first)), rows)
 
-    def _draft(self, work: ChainWork, given: Tensors, first: _Pass | None = None) -> Chains:
-        """Draft from what is given and, if there is one, a first pass."""
+    def _draft(
+        self, work: ChainWork, given: Tensors, first: _Pass | None = None, rows: NewRows | None = None
+    ) -> Chains:
+        """Draft from what is given and, if there is one, a first pass over new rows."""
         last = _last_pass(work, self._device)
         numbers, num_rows = self._backend.numbers(last), len(work.first_slots)
         assert last.host is not None
@@ -133,8 +142,12 @@ class ChainGraphs(Graphs[StaticLoop]):
             static: StaticLoop = kind(shape, *place, features, given, self._combine)
         else:
             static = found[0]
-        static.send(last.host, numbers, work, first)
+        judged = None if self._verdicts is None else self._verdicts.judged
+        places = (0, 0, 0) if judged is None else judged.places
+        if rows is None or judged is None or not self._follows(static, judged, rows, work):
+            static.send(last.host, numbers, work, first, places)
         static.start.fill(given)
+        self._last = None if found is None or rows is None else (static, work, places)
         if found is not None:
             found[1].replay()
             self.num_replays += 1
@@ -145,6 +158,27 @@ class ChainGraphs(Graphs[StaticLoop]):
         if is_due and bool(outputs[3].isfinite().all()):
             self._record(shape, static, outputs, num_rows)
         return _drafted(outputs, num_rows, work)
+
+    def _follows(self, static: StaticLoop, judged: Judged, rows: NewRows, work: ChainWork) -> bool:
+        """Return whether the numbers of a loop are those of its last replay, advanced by a verdict that is on the device."""
+        if self._last is None or len(judged.num_accepted) != len(work.num_cached):
+            return False
+        same, last, places = self._last
+        if same is not static or places != judged.places or _lasting(last) != _lasting(work):
+            return False
+        counts, depths = np.array(judged.num_accepted), _depths(last)
+        room = np.array(work.ends or [NO_END]) - work.keys.positions - 1
+        if not depths.all() or not np.array_equal(_depths(work), np.maximum(np.minimum(depths, room), 1)):
+            return False
+        num_left = np.minimum(counts, np.maximum(depths + 1 - self._most_new, 0))
+        emitted = zip(judged.token_ids, num_left.tolist(), counts.tolist(), strict=True)
+        new = [row[start : count + 1] for row, start, count in emitted]
+        return (
+            list(map(len, new)) == [*rows.counts]
+            and list(chain.from_iterable(new)) == rows.token_ids.tolist()
+            and np.array_equal(work.num_cached, np.array(last.num_cached) + counts + 1)
+            and np.array_equal(work.keys.positions, last.keys.positions + counts + 1)
+        )
 
     def _shapes(self, work: ChainWork, numbers: PassNumbers, first: _Pass | None) -> Iterator[ChainShape]:
         """Yield the shapes of which a recording drafts these chains, those with little padding first."""
@@ -184,6 +218,16 @@ class ChainGraphs(Graphs[StaticLoop]):
             self._recordings.keep(shape, static, recording)
         else:
             self._recordings.fail(wrong)
+
+
+def _lasting(work: ChainWork) -> tuple[object, ...]:
+    """Return what a verdict changes nothing of."""
+    settings = [*work.first_slots], [*work.temperatures], [*work.cuts], [*work.ends], id(work.rules)
+    return *settings, work.keys.seeds.tolist(), work.keys.samples.tolist()
+
+
+def _depths(work: ChainWork) -> Int64s:
+    return np.array(work.depths or [work.num_steps] * len(work.num_cached))
 
 
 def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
@@ -231,5 +275,5 @@ def _drafted(outputs: Tensors, num_rows: int, work: ChainWork) -> Chains:
     ids, confidences, others, _ = (output[:num_rows] for output in outputs)
     if work.rules.width > 1:
         return Chains(ids, confidences, confidences[:, :0, None], parents=others)
-    num_steps = work.num_steps
-    return Chains(ids[:, :num_steps], confidences[:, :num_steps], others[:, :num_steps].clone())
+    steps = slice(None if work.depths else work.num_steps)
+    return Chains(ids[:, steps], confidences[:, steps], others[:, steps].clone())

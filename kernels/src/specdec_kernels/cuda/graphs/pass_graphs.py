@@ -20,8 +20,9 @@ from specdec_kernels.cuda.graphs.pass_shape import (
 )
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
-from specdec_kernels.cuda.graphs.static_pass import StaticPass
+from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers
+from specdec_kernels.cuda.pass_memory import NUM_NUMBERS, PassMemory
 from specdec_kernels.triton.paged_attention.tree import WORD
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
@@ -61,7 +62,7 @@ class PassGraphs(Graphs[StaticPass]):
         backend: the runner's attention.
         max_context: maximum sequence length, in tokens.
         rounding: relative distance of the model's own logits from those in wider arithmetic.
-        keeps_logits: whether logits are read after the next pass; those of a target are not.
+        keeps_outputs: whether outputs are read after the next pass; those of a target are not.
         mask_words: words of the mask of trees, with which every pass is recorded; 0 if trees are not expected.
     """
 
@@ -73,18 +74,20 @@ class PassGraphs(Graphs[StaticPass]):
         max_context: int,
         rounding: float = 0.0,
         *,
-        keeps_logits: bool = True,
+        keeps_outputs: bool = True,
         mask_words: int = 0,
     ) -> None:
         super().__init__("passes")
         self._mask_words = mask_words
-        self._rounding, self._keeps_logits = rounding, keeps_logits
+        self._rounding, self._keeps_outputs = rounding, keeps_outputs
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
+        self._memory: PassMemory | None = None
+        self._most_rows = MAX_ROWS
         self._shared: list[torch.Tensor] = []
         """Outputs of all recordings, which run one after another; what a recording computes is freed for the next one."""
         self._states = torch.empty(0)
-        """`[n, MAX_ROWS, H]`: those of them that follow the logits; they are of one width and dtype."""
+        """`[n, R, H]`: those of them that follow the logits; they are of one width and dtype."""
 
     @property
     def num_bytes(self) -> int:
@@ -99,6 +102,7 @@ class PassGraphs(Graphs[StaticPass]):
             device: where the tensors are.
             features: `[T, F]` of a head, for width and dtype.
         """
+        self._most_rows = max([MAX_ROWS, *(shape.num_rows for shape in shapes)])
         for each in shapes:
             shape = replace(each, mask_words=self._mask_words)
             half = self.num_recordings >= MAX_RECORDINGS // 2 or self.num_bytes >= MAX_BYTES // 2
@@ -119,7 +123,7 @@ class PassGraphs(Graphs[StaticPass]):
         if host is None:
             return None  # a probe
         wanted = host.logits_rows
-        if num_rows > (MAX_ROWS if wanted is None else MAX_WHOLE_ROWS):
+        if num_rows > (self._most_rows if wanted is None else MAX_WHOLE_ROWS):
             return None
         if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
             batch.plant()
@@ -140,6 +144,8 @@ class PassGraphs(Graphs[StaticPass]):
         static, recording = found
         more = None if batch.along is None else batch.along.packed.view(np.int64)
         more = more if more is not None and len(more) <= len(static.more) else None
+        if self._memory is not None:
+            self._memory.judged = None
         static.send(batch, numbers, features, more)
         if batch.along is not None and more is not None:
             batch.along.arrive(static.more[: len(more)].view(torch.uint8))
@@ -147,13 +153,22 @@ class PassGraphs(Graphs[StaticPass]):
         self.num_replays += 1
         logits, *states = recording.outputs
         logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
-        if wanted is None and self._keeps_logits:
+        if wanted is None and self._keeps_outputs:
             logits = logits.clone()
-        return (logits, *self._states[:, :num_rows].clone().unbind()) if states else (logits,)
+        if not states:
+            return (logits,)
+        kept = self._states[:, :num_rows]
+        return (logits, *(kept.clone() if self._keeps_outputs else kept).unbind())
 
     def _place(self, shape: PassShape, device: torch.device, features: torch.Tensor | None) -> StaticPass:
-        place = shape, self._max_context, device, features
-        return StaticPass(*place, _num_along(shape), _NUM_DRAFTED * shape.num_rows)
+        place, num_drafted = (shape, self._max_context, device, features), _NUM_DRAFTED * shape.num_rows
+        num_more = NUM_NUMBERS - num_numbers(shape, 0, num_drafted)
+        if num_more < _num_along(shape):
+            return StaticPass(*place, _num_along(shape), num_drafted)
+        if self._memory is None:
+            self._memory = PassMemory(device, is_targets=not self._keeps_outputs)
+        self._memory.judged = None
+        return StaticPass(*place, num_more, num_drafted, self._memory.numbers)
 
     def _run_once(self, static: StaticPass) -> Tensors:
         static.make_inputs()
@@ -170,9 +185,9 @@ class PassGraphs(Graphs[StaticPass]):
     def _share(self, made: Tensors) -> None:
         """Allocate the outputs of all recordings, like those that a pass has made."""
         logits, *states = made
-        self._shared = [logits.new_empty(MAX_ROWS, *logits.shape[1:])]
+        self._shared = [logits.new_empty(self._most_rows, *logits.shape[1:])]
         if states:
-            self._states = states[0].new_empty(len(states), MAX_ROWS, *states[0].shape[1:])
+            self._states = states[0].new_empty(len(states), self._most_rows, *states[0].shape[1:])
             self._shared += self._states.unbind()
 
     def _record(
@@ -210,7 +225,7 @@ class PassGraphs(Graphs[StaticPass]):
 
 
 def _num_along(shape: PassShape) -> int:
-    """Return the room for what is sent along with a pass: numbers of each request, and of each row."""
+    """Return the least room for what is sent along with a pass: numbers of each request, and of each row."""
     return 16 * shape.num_requests + 8 * shape.num_rows
 
 

@@ -10,6 +10,8 @@ MAX_ROWS = 512
 """Maximum rows of a recorded pass. Longer passes keep the device busy for longer than the host takes to launch them."""
 MAX_WHOLE_ROWS = 64
 """The same if only some rows' logits are needed, because a recorded pass computes those of all rows."""
+MAX_TREE_ROWS = 1024
+"""The same where passes verify trees, of which every request has many rows."""
 _FEW_REQUESTS = 64
 _CHAIN = 4
 """Rows of a request that shapes are recorded for before any request comes."""
@@ -52,7 +54,8 @@ def shapes_for(
     num_requests: int, max_context: int, page_size: int, rows_each: int = _CHAIN
 ) -> list[PassShape]:
     """Return the shapes that a number of requests needs, with up to `rows_each` rows of each; those of few rows first."""
-    most, bounds = min(MAX_ROWS, max(_CHAIN, rows_each) * num_requests), bounds_for(max_context)
+    limit = MAX_ROWS if rows_each == 1 else MAX_TREE_ROWS
+    most, bounds = min(limit, max(_CHAIN, rows_each) * num_requests), bounds_for(max_context)
     sizes = sorted({_bucket(count) for count in range(1, most + 1)})
     return [padded(size, min(size, num_requests), page_size, bound) for size in sizes for bound in bounds]
 
@@ -77,7 +80,7 @@ def padded(
     """Return the shape that a pass of these sizes is padded to."""
     num_rows = _bucket(num_rows)
     # A request has at least one row, so that few rows leave no choice.
-    least = min(num_rows, _FEW_REQUESTS)
+    least = _power(min(num_rows, _FEW_REQUESTS))
     return PassShape(num_rows, max(least, _power(num_requests)), page_size, bound, words, num_branches)
 
 
@@ -87,8 +90,8 @@ def _power(size: int) -> int:
 
 
 def _bucket(num_rows: int) -> int:
-    """Return 1, 2, 4 or the next multiple of 8, of 16 above 64 and of 32 above 256."""
+    """Return 1, 2, 4 or the next multiple of 8, of 16 above 64, of 32 above 256 and of 64 above 512."""
     if num_rows <= 4:
         return _power(num_rows)
-    step = 8 if num_rows <= 64 else 16 if num_rows <= 256 else 32
+    step = 8 if num_rows <= 64 else 16 if num_rows <= 256 else 32 if num_rows <= 512 else 64
     return -(-num_rows // step) * step

@@ -28,6 +28,7 @@ class StaticChain(StaticLoop):
         """See `StaticLoop.run`: ids `[T, K]`, confidences `[T, K]` and q `[T, K, num_ids]`, where rows are not all greedy."""
         rules, num_steps = self.shape.rules, self.shape.num_steps
         num_rows = self.shape.last.num_rows
+        self._take_verdict()
         self.step.make_inputs()
         logits, carry = self.start.run(run_pass)
         ids, confidences, draft_probs = [], [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +15,16 @@ from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
 from specdec_kernels.cuda.graphs.static_start import Combine, GivenStart, NewRowsStart, RunStep, Start
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
+from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
 
-_NUM_COLUMNS = 6
-"""Numbers of a row: cached rows, first slot, three keys of the noise, and how deep its draft is, which is 0 of padding."""
+_NUM_COLUMNS = 7
+"""Numbers of a row: cached rows, first slot, three keys of the noise, how deep its draft is, which is 0 of padding, and the
+tokens at which its text ends."""
+NO_END = 2**40
+"""Stands for an end that is not known."""
+_NUM_PLACES = 4
+"""See `LoopRows.verdict`."""
 _MOST_KEPT = 64
 """Most ids that a cut keeps: enough for a guess, and found without sorting all."""
 _COLDEST = 1e-30
@@ -52,6 +59,7 @@ class StaticLoop(ABC):
         features: `[T, F]` of a head, for width and dtype; None for models.
         given: see `NewRowsStart` if `shape.first` is given, else logits `[B, V]`, and for a head the carry.
         combine: see `NewRowsStart`.
+        verdicts: where the verdict on its last draft may be, and the most new tokens of a request; None if it is nowhere.
     """
 
     def __init__(
@@ -64,13 +72,14 @@ class StaticLoop(ABC):
         features: torch.Tensor | None,
         given: Tensors,
         combine: Combine | None,
+        verdicts: tuple[torch.Tensor, int] | None = None,
     ) -> None:
-        self.shape = shape
+        self.shape, self._verdicts = shape, verdicts
         self._max_positions = max_positions
         num_rows = shape.last.num_rows
         size = max(num_rows, shape.last.num_requests)
         num_heat = 0 if shape.is_greedy else 2 * num_rows
-        num_more = _NUM_COLUMNS * size + num_heat
+        num_more = _NUM_COLUMNS * size + num_heat + _NUM_PLACES
         sizes = [0 if shape.first is None else num_numbers(shape.first, 0), num_numbers(step, num_more)]
         self._numbers = torch.empty(sum(sizes), dtype=torch.int64, device=device)
         before, own = self._numbers.split(sizes)
@@ -82,10 +91,9 @@ class StaticLoop(ABC):
             self._first = StaticPass(shape.first, max_context, device, None, memory=before)
             self.start = NewRowsStart(self._first, num_rows, given, combine)
         self.step = StaticPass(step, max_context, device, features, num_more, memory=own)
-        table, heat = self.step.more.split((_NUM_COLUMNS * size, num_heat))
-        self._cached, self._first_slots, self._seeds, self._samples, self._positions, self._depths = (
-            table.view(_NUM_COLUMNS, size)
-        )
+        table, heat, self._places = self.step.more.split((_NUM_COLUMNS * size, num_heat, _NUM_PLACES))
+        self._cached, self._first_slots, self._seeds, self._samples, *others = table.view(_NUM_COLUMNS, size)
+        self._positions, self._depths, self._ends = others
         self._heat = heat.view(torch.float32).view(4, num_heat // 2)
         """Temperature, top-k, top-p and min-p; empty if all rows choose greedily."""
         ids = shape.rules.target_ids
@@ -103,6 +111,7 @@ class StaticLoop(ABC):
         numbers: PassNumbers,
         work: ChainWork,
         first: tuple[HostRows, PassNumbers] | None = None,
+        places: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         """Send the numbers of a loop.
 
@@ -111,10 +120,13 @@ class StaticLoop(ABC):
             numbers: the same pass in the form that the kernels read.
             work: what to draft, with the rows that are in the cache when the loop begins.
             first: the pass over new tokens, if it begins with one.
+            places: where the verdict on this draft will be; see `Judged.places`.
         """
         parts = [] if first is None or self._first is None else [self._first.packed(*first)]
-        parts.append(self._packed(host, numbers, self._table(work)))
-        copy_in(self._numbers, torch.from_numpy(np.concatenate(parts)))
+        table = np.concatenate((self._table(work), np.array([0, *places])))
+        parts.append(self._packed(host, numbers, table))
+        together = np.concatenate(parts)
+        copy_in(self._numbers[: len(together)], torch.from_numpy(together))
 
     def _packed(self, host: HostRows, numbers: PassNumbers, table: Int64s) -> Int64s:
         """Return the numbers of the pass of a step and the `table` of rows."""
@@ -126,7 +138,7 @@ class StaticLoop(ABC):
         table = np.zeros((_NUM_COLUMNS, len(self._cached)), np.int64)
         table[0, :count], table[1, :count] = work.num_cached, work.first_slots
         table[2:5, :count] = keys.seeds, keys.samples, keys.positions
-        table[5, :count] = work.depths or work.num_steps
+        table[5, :count], table[6, :count] = work.depths or work.num_steps, work.ends or NO_END
         heat = np.zeros(self._heat.shape, np.float32)
         if not self.shape.is_greedy:
             # A positive temperature that float32 rounds to 0 is still not greedy.
@@ -146,6 +158,29 @@ class StaticLoop(ABC):
             requested; what else there is of each, of width 0 if nothing; and logits `[T, V]` of the first pass over chosen
             tokens, of width 0 if there is none.
         """
+
+    def _take_verdict(self) -> None:
+        """Advance the numbers by the verdict on the last draft, unless others were sent; the first operation of a loop."""
+        if self._verdicts is None or self._first is None:
+            return
+        rows, step, device = self._first.rows, self._first, self._places.device
+        numbers = LoopRows(
+            step.ids,
+            step.batch.positions,
+            rows.slots,
+            rows.query_starts,
+            rows.context_lens,
+            step.logits_rows,
+            self._cached,
+            self._positions,
+            self._first_slots,
+            self._depths,
+            self._ends,
+            self._places,
+        )
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            memory, most_new = self._verdicts
+            advance_rows(numbers, memory, most_new)
 
     def _law(self, scores: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
         """Return the distributions `[R, num_ids]` of rows with `heat [4, R]`; greedy rows have some distribution."""

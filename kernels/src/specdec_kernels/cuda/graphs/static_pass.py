@@ -27,9 +27,10 @@ class StaticPass:
         max_context: maximum sequence length, in tokens.
         device: where its tensors are.
         features: `[T, F]` of a head's pass, for their width and dtype; None for a model's pass.
-        num_more: how many further numbers are sent with it.
+        num_more: the most further numbers that are sent with it.
         num_drafted: room for drafted nodes that are on the device, and for what is read with them.
-        memory: `[num_numbers(shape, num_more, num_drafted)]` int64, the place of its numbers; None allocates it.
+        memory: int64, the place of its numbers, which may be others' between passes, of at least
+            `num_numbers(shape, num_more, num_drafted)`; None allocates it.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class StaticPass:
         num_rows, num_requests = shape.num_rows, shape.num_requests
         has_mask, width = shape.mask_words > 0, shape.num_branches
         self._at = _layout(shape, num_more, num_drafted)
-        self._num_sent = self._at["drafted"].start
-        empty = torch.from_numpy(self._empty())
-        self._numbers = empty.to(device) if memory is None else memory.copy_(empty)
+        size = self._at["drafted"].stop
+        self._numbers = (
+            torch.empty(size, dtype=torch.int64, device=device) if memory is None else memory[:size]
+        )
+        copy_in(self._numbers[: self._at["more"].stop], torch.from_numpy(self._empty(num_more)))
         self._part = part = {name: self._numbers[place] for name, place in self._at.items()}
-        self.logits_rows, self.more = part["logits_rows"], part["more"]
+        self.ids, self.logits_rows, self.more = part["ids"], part["logits_rows"], part["more"]
         self._branches = part["branches"].view(2, num_requests, width)
         self.rows = PagedPass(
             page_size=shape.page_size,
@@ -101,7 +104,10 @@ class StaticPass:
 
     def has_room(self, batch: PackedBatch) -> bool:
         """Return whether the nodes of a draft on the device fit."""
-        return batch.drafted is None or batch.drafted.nodes.numel() <= len(self._part["drafted"])
+        ids = batch.drafted
+        if ids is None:
+            return True
+        return (1 + ids.is_tree) * len(ids.num_nodes) * ids.width <= len(self._part["drafted"])
 
     def send(
         self,
@@ -127,7 +133,7 @@ class StaticPass:
         together = self.packed(batch.host, numbers, more, trees)
         if drafted is not None:
             together[self._at["last_id"]] = drafted.vocab_size - 1
-        copy_in(self._numbers[: self._num_sent], torch.from_numpy(together))
+        copy_in(self._numbers[: len(together)], torch.from_numpy(together))
         if self.features is not None and features is not None:
             count = len(features)
             self.features[:count].copy_(features)
@@ -149,7 +155,8 @@ class StaticPass:
             more: further numbers, for `more`.
             trees: those of trees whose parents are on the device.
         """
-        num_rows, together, at = len(host.token_ids), self._empty(), self._at
+        at, num_rows = self._at, len(host.token_ids)
+        together = self._empty(0 if more is None else more.size)
         together[at["query_starts"]] = num_rows
         parts = {
             "ids": host.token_ids,
@@ -179,23 +186,23 @@ class StaticPass:
             self._host_branches(together)[:, :size, :width] = numbers.branches
         is_drafted = np.flatnonzero(host.token_ids < 0)
         together[at["sources"].start + is_drafted] = at["drafted"].start - 1 - host.token_ids[is_drafted]
-        return together[: self._num_sent]
+        return together
 
     def padding(self, more: Int64s) -> Int64s:
         """Return the numbers of a pass of padding, with further numbers."""
-        numbers = self._empty()
-        numbers[self._at["more"]] = more
-        return numbers[: self._num_sent]
+        numbers = self._empty(more.size)
+        numbers[self._at["more"].start :] = more
+        return numbers
 
     def _host_branches(self, numbers: Int64s) -> Int64s:
         """Return the branches in the numbers of a pass, as a view `[2, B, W]`."""
         shape = self._shape
         return numbers[self._at["branches"]].reshape(2, shape.num_requests, shape.num_branches)
 
-    def _empty(self) -> Int64s:
-        """Return the numbers of a pass of padding."""
+    def _empty(self, num_more: int) -> Int64s:
+        """Return the numbers of a pass of padding, with room for further ones at the end."""
         at = self._at
-        numbers = np.zeros(at["drafted"].stop, np.int64)
+        numbers = np.zeros(at["more"].start + num_more, np.int64)
         numbers[at["slots"]] = numbers[at["tree_mask"]] = -1
         numbers[at["sources"]] = np.arange(self._shape.num_rows)
         numbers[at["last_id"]] = _ANY_ID

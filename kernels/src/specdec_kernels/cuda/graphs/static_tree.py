@@ -45,6 +45,7 @@ class StaticTree(StaticLoop):
         A row that is not as deep as others has nodes of no joint confidence at the end.
         """
         width, size = self.shape.rules.width, self._size
+        self._take_verdict()
         logits, carry = self.start.run(run_pass)
         assert carry is not None, "trees are drafted by heads"
         self._begin()

@@ -28,8 +28,9 @@ def _places(
 def kv_compact_kernel(
     key_pages_ptr: tl.tensor,
     value_pages_ptr: tl.tensor,
-    src_slots_ptr: tl.tensor,
-    dst_slots_ptr: tl.tensor,
+    first_slots_ptr: tl.tensor,
+    paths_ptr: tl.tensor,
+    path_stride: tl.tensor,
     key_layer_stride: tl.tensor,
     key_page_stride: tl.tensor,
     key_slot_stride: tl.tensor,
@@ -50,12 +51,11 @@ def kv_compact_kernel(
     request = tl.program_id(0)
     layer = tl.program_id(1).to(tl.int64)
     entries = tl.arange(0, BLOCK_PATH)
-    in_path = entries < PATH_LEN
-    sources = tl.load(src_slots_ptr + request * PATH_LEN + entries, mask=in_path, other=-1)
-    targets = tl.load(dst_slots_ptr + request * PATH_LEN + entries, mask=in_path, other=-1)
-    is_move = (sources >= 0) & (targets >= 0)
-    sources = tl.maximum(sources, 0)
-    targets = tl.maximum(targets, 0)
+    nodes = tl.load(paths_ptr + request * path_stride + entries, mask=entries < PATH_LEN, other=-1)
+    is_move = nodes >= 0
+    first = tl.load(first_slots_ptr + request)
+    sources = first + tl.maximum(nodes, 0)
+    targets = first + entries
     numbers = tl.program_id(2) * BLOCK_NUMBERS + tl.arange(0, BLOCK_NUMBERS)
 
     key_ptr = key_pages_ptr + layer * key_layer_stride
@@ -81,20 +81,21 @@ def kv_compact_kernel(
 def kv_compact_triton(
     key_pages: torch.Tensor,
     value_pages: torch.Tensor,
-    src_slots: torch.Tensor,
-    dst_slots: torch.Tensor,
+    first_slots: torch.Tensor,
+    paths: torch.Tensor,
     config: LaunchConfig,
 ) -> None:
     """Launch the kernel; writes the pages."""
-    num_requests, path_len = src_slots.shape
+    num_requests, path_len = paths.shape
     num_layers, _, page_size, num_heads, key_dim = key_pages.shape
     value_dim = value_pages.shape[4]
     num_parts = triton.cdiv(num_heads * max(key_dim, value_dim), config.block_numbers)
     kv_compact_kernel[(num_requests, num_layers, num_parts)](
         key_pages,
         value_pages,
-        src_slots,
-        dst_slots,
+        first_slots,
+        paths,
+        paths.stride(0),
         *key_pages.stride()[:4],
         *value_pages.stride()[:4],
         PATH_LEN=path_len,

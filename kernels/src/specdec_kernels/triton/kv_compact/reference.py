@@ -6,11 +6,11 @@ import torch
 
 
 def kv_compact_reference(
-    key_pages: torch.Tensor, value_pages: torch.Tensor, src_slots: torch.Tensor, dst_slots: torch.Tensor
+    key_pages: torch.Tensor, value_pages: torch.Tensor, first_slots: torch.Tensor, paths: torch.Tensor
 ) -> None:
-    """Move the rows `src_slots [B, P]` to `dst_slots [B, P]` in all layers; see `kv_compact`."""
-    is_move = (src_slots >= 0) & (dst_slots >= 0)
-    sources, destinations = src_slots[is_move], dst_slots[is_move]
+    """Move the rows of `paths [B, P]` in all layers; see `kv_compact`."""
+    is_move, steps = paths >= 0, torch.arange(paths.shape[1], device=paths.device)
+    sources, destinations = (first_slots[:, None] + paths)[is_move], (first_slots[:, None] + steps)[is_move]
     block_size = key_pages.shape[2]
     for pages in (key_pages, value_pages):
         # A copy, so all rows are read before any is written.

@@ -1,0 +1,65 @@
+"""The numbers of recorded passes, and the verdict that stands beside them until the next pass."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+import torch
+
+NUM_NUMBERS = 2**18
+"""Numbers of a pass, with what is sent along, such as the texts of penalties."""
+
+
+class Judged(NamedTuple):
+    """A verdict that the host has read, and that is still on the device."""
+
+    num_accepted: Sequence[int]
+    """`[B]` accepted nodes."""
+    token_ids: Sequence[Sequence[int]]
+    """`[B, columns]` emitted tokens, and anything behind them."""
+    places: tuple[int, int, int]
+    """Where the memory has these, and the number of columns."""
+
+
+class PassMemory:
+    """One tensor for the numbers of all recorded passes of a runner, which run one after another.
+
+    Verification writes its results behind drafted nodes there, where the next draft loop finds them.
+
+    Args:
+        device: its device.
+        is_targets: whether drafts are verified by these passes.
+    """
+
+    def __init__(self, device: torch.device, *, is_targets: bool) -> None:
+        self.numbers = torch.empty(NUM_NUMBERS, dtype=torch.int64, device=device)
+        self.judged: Judged | None = None
+        """None while the memory has no verdict, or one that the host does not know."""
+        _MEMORIES[self.numbers.untyped_storage().data_ptr()] = self
+        if is_targets:
+            _NEWEST.by_device[device] = self
+
+
+class _Newest(threading.local):
+    """Those of targets that a thread prepared last: it then prepares the draft loops of the same engine."""
+
+    def __init__(self) -> None:
+        self.by_device: WeakValueDictionary[torch.device, PassMemory] = WeakValueDictionary()
+
+
+_MEMORIES: WeakValueDictionary[int, PassMemory] = WeakValueDictionary()
+"""By address."""
+_NEWEST = _Newest()
+
+
+def memory_of(numbers: torch.Tensor) -> PassMemory | None:
+    """Return the memory that a tensor is a view of, if it is one."""
+    return _MEMORIES.get(numbers.untyped_storage().data_ptr())
+
+
+def take_newest(device: torch.device) -> PassMemory | None:
+    """Return the memory of the target whose passes this thread recorded last; None if that was returned before."""
+    return _NEWEST.by_device.pop(device, None)

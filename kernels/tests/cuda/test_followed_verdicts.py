@@ -1,0 +1,193 @@
+"""Draft loops that take their numbers from the verdict on their last draft: what they run, and when they are sent others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from speccheck.recorder import Rerun, StandInAttention
+
+from specdec.interfaces import ChainRules, ChainWork, NewRows, NoiseKeys, PackedBatch
+from specdec_kernels.cuda import pass_memory
+from specdec_kernels.cuda.graphs import ChainGraphs
+from specdec_kernels.cuda.graphs.static_loop import StaticLoop
+from specdec_kernels.cuda.pass_memory import Judged, PassMemory, memory_of, take_newest
+
+CPU = torch.device("cpu")
+NUM_IDS, STEPS, PLACES = 24, 3, (40, 46, 4)
+FIRST_SLOTS, CACHED = [0, 128, 256], [5, 40, 9]
+RULES = ChainRules(NUM_IDS)
+TREES = ChainRules(NUM_IDS, width=2, num_nodes=6)
+VERDICTS = [[1, 3, 0], [3, 3, 3], [0, 0, 2], [2, 0, 1], [0, 3, 0]]
+
+
+class Passes:
+    """Stands in for a model: says what it saw."""
+
+    def __init__(self, backend: StandInAttention) -> None:
+        self.backend, self.seen = backend, list[list[list[int]]]()
+
+    def __call__(self, batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        rows = self.backend.rows
+        assert rows is not None
+        numbers = batch.token_ids, batch.positions, rows.slots, rows.context_lens, rows.query_starts
+        self.seen.append([part.tolist() for part in numbers])
+        given = 0.0 if features is None else features.sum(1, keepdim=True)
+        mixed = batch.token_ids[:, None] * 7.0 + batch.positions[:, None] * 3.0 + torch.arange(NUM_IDS) * 5.0
+        logits = 2.0 * torch.sin(mixed + given)
+        logits = logits if batch.logits_rows is None else logits[batch.logits_rows]
+        return (logits,) if features is None else (logits, features * 0.5 + batch.token_ids[:, None])
+
+
+@dataclass
+class Loop:
+    """A recorded loop of three requests, and the texts that it drafts for."""
+
+    graphs: ChainGraphs
+    passes: Passes
+    memory: PassMemory | None
+    most_new: int
+    rules: ChainRules
+    num_tokens: np.ndarray
+    counts: np.ndarray
+    tokens: list[list[int]]
+    ends: list[int]
+
+    def depths(self) -> list[int]:
+        return [max(1, min(STEPS, end - n - 1)) for end, n in zip(self.ends, self.num_tokens, strict=True)]
+
+    def asked(self) -> tuple[NewRows, ChainWork]:
+        """What the next draft is asked for."""
+        new = [row[-count:] for row, count in zip(self.tokens, self.counts, strict=True)]
+        ids, is_head = np.array([token for row in new for token in row]), self.most_new > 2
+        states = (torch.arange(len(ids) * 4.0).view(-1, 4) / 9.0,) if is_head else ()
+        keys = NoiseKeys(np.array([3, 4, 5]), np.zeros(3, np.int64), self.num_tokens.copy())
+        cached = (self.num_tokens - self.counts - is_head).tolist()
+        work = ChainWork(
+            FIRST_SLOTS, cached, STEPS, [0.7, 0.0, 1.1], keys, self.rules, (), self.depths(), self.ends
+        )
+        return NewRows(ids, self.counts.tolist(), states), work
+
+    def judge(self, counts: list[int], turn: int) -> None:
+        """Take in a verdict, which verification also leaves on the device."""
+        depths = self.depths()
+        counts = [min(pair) for pair in zip(counts, depths, strict=True)]
+        emitted = [[(9 * turn + 5 * row + i) % NUM_IDS for i in range(STEPS + 1)] for row in range(3)]
+        if self.memory is not None:
+            self.memory.numbers[PLACES[0] : PLACES[0] + 3] = torch.tensor(counts)
+            self.memory.numbers[PLACES[1] : PLACES[1] + 3 * PLACES[2]] = torch.tensor(emitted).flatten()
+            self.memory.judged = Judged(counts, emitted, PLACES)
+        left = [min(n, max(0, depth + 1 - self.most_new)) for n, depth in zip(counts, depths, strict=True)]
+        self.tokens = [row[: n + 1] for row, n in zip(emitted, counts, strict=True)]
+        self.num_tokens = self.num_tokens + counts + 1
+        self.counts = np.array(counts) + 1 - left
+
+
+def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) -> Loop:
+    pass_memory._NEWEST.by_device.clear()  # those of other tests
+    backend, memory = StandInAttention(), PassMemory(CPU, is_targets=True) if is_told else None
+    passes, is_head = Passes(backend), most_new > 2
+    head = (torch.empty(1, 4), lambda hidden, aux: hidden) if is_head else (None, None)
+    graphs = ChainGraphs(passes, Rerun(), backend, 512, 512, CPU, *head)
+    keys = NoiseKeys(*np.zeros((3, 1), np.int64))
+    states = (torch.empty(0, 4),) if is_head else ()
+    example = (
+        NewRows(np.zeros(most_new, np.int64), [most_new], states),
+        ChainWork([0], [0], STEPS, [0.0], keys, rules),
+    )
+    graphs.prepare([(4, 256)], 16, *example)
+    start = np.array(CACHED) + 1 + is_head
+    tokens = [[7], [8], [9]]
+    return Loop(graphs, passes, memory, most_new, rules, start, np.ones(3, np.int64), tokens, ends)
+
+
+@pytest.fixture
+def sends(monkeypatch: pytest.MonkeyPatch) -> list[StaticLoop]:
+    """The loops that were sent numbers."""
+    sent, send = list[StaticLoop](), StaticLoop.send
+
+    def counting(self: StaticLoop, *args: object) -> None:
+        sent.append(self)
+        send(self, *args)
+
+    monkeypatch.setattr(StaticLoop, "send", counting)
+    return sent
+
+
+KINDS = {"target": (1, RULES), "model": (2, RULES), "head": (STEPS + 1, RULES), "tree": (STEPS + 1, TREES)}
+
+
+@pytest.mark.parametrize("ends", [[200, 200, 200], [200, 49, 18]], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_follows_is_what_would_have_been_sent(kind: str, ends: list[int], sends) -> None:
+    own = loop(*KINDS[kind], is_told=False, ends=ends)
+    following = loop(*KINDS[kind], is_told=True, ends=ends)
+    for turn, counts in enumerate(VERDICTS):
+        drafts = []
+        for each in (own, following):
+            each.passes.seen.clear()
+            drafts.append(each.graphs.draft_after(*each.asked()))
+            each.judge(counts, turn)
+        assert following.passes.seen == own.passes.seen
+        assert torch.equal(drafts[0].token_ids, drafts[1].token_ids)
+    assert own.graphs.num_plain == following.graphs.num_plain == 0
+    # Numbers are sent until it is known where a verdict will be.
+    assert len(sends) == len(VERDICTS) + 2
+
+
+CHANGES: dict[str, Callable[[NewRows, ChainWork], tuple[NewRows, ChainWork]]] = {
+    "a token": lambda rows, work: (replace(rows, token_ids=rows.token_ids + 1), work),
+    "a place": lambda rows, work: (rows, replace(work, first_slots=[16, 128, 256])),
+    "cached rows": lambda rows, work: (rows, replace(work, num_cached=[n - 1 for n in work.num_cached])),
+    "a temperature": lambda rows, work: (rows, replace(work, temperatures=[0.7, 0.5, 1.1])),
+    "a depth": lambda rows, work: (rows, replace(work, depths=[3, 2, 3])),
+    "an end": lambda rows, work: (rows, replace(work, ends=[200, 90, 200])),
+    "a seed": lambda rows, work: (rows, replace(work, keys=replace(work.keys, seeds=work.keys.seeds + 1))),
+    "a position": lambda rows, work: (
+        rows,
+        replace(work, keys=replace(work.keys, positions=work.keys.positions + 1)),
+    ),
+    "the request": lambda rows, work: (
+        NewRows(rows.token_ids[: rows.counts[0]], rows.counts[:1]),
+        ChainWork(
+            work.first_slots[:1], work.num_cached[:1], STEPS, work.temperatures[:1],
+            NoiseKeys(work.keys.seeds[:1], work.keys.samples[:1], work.keys.positions[:1]), work.rules, (),
+            work.depths[:1], work.ends[:1],
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [None, "no verdict", "another place", *CHANGES])
+def test_other_numbers_are_sent(name: str | None, sends) -> None:
+    made = loop(*KINDS["model"], is_told=True, ends=[200] * 3)
+    assert made.memory is not None
+    for turn, counts in enumerate(VERDICTS[:3]):
+        made.graphs.draft_after(*made.asked())
+        made.judge(counts, turn)
+    assert len(sends) == 2
+    rows, work = made.asked()
+    judged = made.memory.judged
+    assert judged is not None
+    if name == "no verdict":
+        made.memory.judged = None
+    elif name == "another place":
+        made.memory.judged = judged._replace(places=(41, 46, 4))
+    elif name is not None:
+        rows, work = CHANGES[name](rows, work)
+    made.graphs.draft_after(rows, work)
+    assert len(sends) == 2 + (name is not None)
+
+
+def test_memories_are_found_by_their_views() -> None:
+    pass_memory._NEWEST.by_device.clear()
+    made = PassMemory(CPU, is_targets=False)
+    assert memory_of(made.numbers[7:9]) is made
+    assert memory_of(torch.zeros(3)) is None
+    assert take_newest(CPU) is None
+    target = PassMemory(CPU, is_targets=True)
+    assert take_newest(CPU) is target
+    assert take_newest(CPU) is None  # it is one engine's
