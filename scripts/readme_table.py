@@ -10,11 +10,23 @@ Cells = list[str]
 _ENGINES = {"vllm": "vLLM", "llama_cpp": "llama.cpp", "transformers": "transformers"}
 
 
+def results_in(file: Path) -> dict[str, Any]:
+    """Return a result file; rows that are lists become mappings by the names in `columns`, without what is null."""
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    names = content.pop("columns", None)
+    if names is not None:
+        content["rows"] = [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            for row in content["rows"]
+        ]
+    return content
+
+
 def results_table(file: Path) -> str:
     """Return the rows of a result file as a table with its provenance, or one line if there is no file yet."""
     if not file.exists():
         return f"*Not measured yet: `{file.name}` is missing.*"
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    content = results_in(file)
     if "cases" in content:
         rows = _comparison_rows(content["cases"])
     elif "costs" in content:
@@ -28,7 +40,7 @@ def results_table(file: Path) -> str:
 
 def engines_table(file: Path) -> str:
     """Return a comparison with several engines as a table: one line per engine, one column per method."""
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    content = results_in(file)
     methods = list(dict.fromkeys(_method(row["ours"]) for case in content["cases"] for row in case["rows"]))
     methods.sort(key=lambda method: method != "none")
     lines = [["batch", "engine", *("plain" if method == "none" else method for method in methods)]]
@@ -40,7 +52,7 @@ def engines_table(file: Path) -> str:
 
 def gains_table(greedy: Path, sampled: Path) -> str:
     """Return what each method that two suites have gains: tokens/s, and the speed-up without and with sampling."""
-    contents = [json.loads(file.read_text(encoding="utf-8")) for file in (greedy, sampled)]
+    contents = [results_in(file) for file in (greedy, sampled)]
     overall = [
         {row["name"]: row for row in content["rows"] if row["category"] == content["rows"][0]["category"]}
         for content in contents

@@ -309,6 +309,12 @@ COMPARISON = {
 }
 
 
+def in_columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return rows as lists, with what only some have as null in the others."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return {"columns": columns, "rows": [[row.get(name) for name in columns] for row in rows]}
+
+
 def test_results_tables(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     assert "Not measured yet" in results_table(file)
@@ -328,6 +334,9 @@ def test_results_tables(tmp_path: Path) -> None:
         "|---|---|---|---|---|---|---|",
         "| ngram k=5 | 412 | 1.50 [1.25, 1.75] | 1.12 | 1.90 | 2.04 | yes |",
     ]
+    table = results_table(file)
+    file.write_text(json.dumps(BENCH | in_columns([whole | {"category": "overall"}, task])))
+    assert results_table(file) == table
     modified = {"commit": "b" * 40, "is_modified": True}
     file.write_text(json.dumps(BENCH | {"environment": modified}))
     assert "commit bbbbbbbbbb with uncommitted changes;" in results_table(file)
