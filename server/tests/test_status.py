@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from specdec import LLM, ConfigError, Draft, Scores
 from specdec.engine.scheduler import SchedulerOutput
+from specdec.interfaces import Verdict
 from specdec.outputs import RequestOutput
 from specdec_server import Settings
 from specdec_server.key import KeyCheck
@@ -217,8 +218,8 @@ def test_an_error_within_a_stream_is_an_event(served: Served, monkeypatch: pytes
     engine = served.llm._built.engine
     real, steps = engine._show, []
 
-    def failing(plan: SchedulerOutput) -> list[RequestOutput]:
-        outputs = real(plan)
+    def failing(plan: SchedulerOutput, kept: Verdict) -> list[RequestOutput]:
+        outputs = real(plan, kept)
         steps.append(len(outputs))
         if len(steps) < 5:
             return outputs

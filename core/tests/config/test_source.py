@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,15 @@ def test_a_path_to_either_is_read(tmp_path: Path, name: str, text: str) -> None:
     assert read_mapping(str(path)) == read_mapping(path) == WANTED
 
 
+@pytest.fixture
+def usual_recursion() -> Iterator[None]:
+    """The limit of a new process, whatever libraries have raised it to in this one."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -53,7 +64,7 @@ def test_a_path_to_either_is_read(tmp_path: Path, name: str, text: str) -> None:
         (5, "speculative_config must be a mapping, JSON or YAML text, or a path; got int"),
     ],
 )  # fmt: skip
-def test_anything_else_is_told_what_to_write(value: Any, message: str) -> None:
+def test_anything_else_is_told_what_to_write(value: Any, message: str, usual_recursion: None) -> None:
     with pytest.raises(ConfigError) as caught:
         read_mapping(value)
     assert message in str(caught.value)

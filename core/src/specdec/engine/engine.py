@@ -177,9 +177,7 @@ class Engine:
         else:
             if speculation.delivery.needs_hidden:
                 for sequence in scheduled.preempted:
-                    if (
-                        sequence not in scheduled.sequences
-                    ):  # else it is placed again, and restarts from there
+                    if sequence not in scheduled.sequences:  # else it restarts from its new place
                         speculation.delivery.forget(sequence)
             limits = [0 if i in scheduled.expected else most for i, most in enumerate(scheduled.max_nodes)]
             proposed = speculation.propose(

@@ -133,8 +133,7 @@ class Scheduler:
                 nodes = reserved
             chunks[sequence] = chunk, nodes
             budget -= chunk + nodes
-        # The last sequence may have preempted itself: it could not grow in place, and restarts in an empty
-        # cache.
+        # The last sequence may have preempted itself: it could not grow in place, and restarts in an empty cache.
         if self.waiting.num_samples and (not preempted or not self.running):
             self._admit(budget, chunks)
         return self._plan(chunks, displaced + preempted, own)

@@ -30,11 +30,8 @@ def p_logits_of(
     blocks: Sequence[RowBlock], vocab_size: int, device: torch.device, along: Along | None = None
 ) -> Change:
     """Return what makes p-logits, once, of logits that a pass will give; see `p_logits` and `LogitsRules.changes`."""
-    counts, params, change = (
-        [len(block.nodes) + 1 for block in blocks],
-        [block.params for block in blocks],
-        None,
-    )
+    counts, params = [len(block.nodes) + 1 for block in blocks], [block.params for block in blocks]
+    change: Change | None = None
     places = zip(blocks, accumulate(counts), counts, strict=True)
     ruled = [(slice(end - count, end), block) for block, end, count in places if block.rules]
     if ruled and (rules := ruled[0][1].rules) is not None:

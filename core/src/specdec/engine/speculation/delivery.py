@@ -129,10 +129,11 @@ class Delivery:
 
     def own_states(self, sequences: Ids[Sequence]) -> None:
         """Copy the states of the last pass, whose memory the next one writes to."""
-        for sequence in sequences:
-            for place, states in enumerate(sequence.deliverable_hidden):
-                if states[0].untyped_storage().nbytes() > states[0].nbytes:
-                    sequence.deliverable_hidden[place] = tuple(state.clone() for state in states)
+        for kept in (sequence.deliverable_hidden for sequence in sequences):
+            for place in reversed(range(len(kept))):
+                if kept[place][0].untyped_storage().nbytes() == kept[place][0].nbytes:
+                    break  # those of earlier passes are copies
+                kept[place] = tuple(state.clone() for state in kept[place])
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
         """Return whether a suspended proposer must be called, because too many states wait for it.
