@@ -27,7 +27,7 @@ ABORTED = {9: ["r3", "r0"], 14: ["r8"]}
 FULL = (7, 13)
 """Steps in which a request finds no room, so that one is preempted; others may be as well."""
 DRAFTS_FROM_IDS = ("ngram", "suffix")
-SLOW = ("suffix", "draft_model", "mtp")
+SLOW = ("suffix", "draft_model", "eagle3", "eagle3-tree", "mtp")
 """Methods whose passes are like those of others."""
 SERVED = [
     *(pytest.param(method, {}, marks=[pytest.mark.full] * (method in SLOW), id=method) for method in METHODS),
@@ -149,7 +149,9 @@ def test_a_form_that_reads_the_cache_itself_copies_prefixes(device, monkeypatch,
     llm.shutdown()
 
 
-@pytest.mark.parametrize("num_blocks", [400, 40], ids=["large", "small"])
+@pytest.mark.parametrize(
+    "num_blocks", [pytest.param(400, id="large"), pytest.param(40, marks=pytest.mark.full, id="small")]
+)
 def test_memory_of_64_requests_with_one_prompt(num_blocks: int, device, prompts) -> None:
     """Blocks that they hold, and how many run at once; tokens are the same whether they share or copy."""
     size, num_new, texts, seen = 64, 8, [], []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specdec_testing import ProposerConformance
 
 
@@ -35,6 +37,7 @@ class TestDrawnChainOfSomeIds(ProposerConformance):
     config = {"num_speculative_tokens": 3, "draft_vocab_size": 64, "rejection_sample_method": "probabilistic"}
 
 
+@pytest.mark.full
 class TestCoupledChainOfSomeIdsAndOwnOnes(ProposerConformance):
     method = "self"
     model = "zoo"
