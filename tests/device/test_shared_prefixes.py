@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 import torch
-from pretend import PretendDevice
 from pretend.requests import METHODS, TEXT, params
 
 from specdec import LLM, RequestOutput, SamplingParams
@@ -53,12 +51,6 @@ def expected(prompts) -> list[RequestOutput]:
     outputs = llm.generate(prompts, mixed())
     llm.shutdown()
     return outputs
-
-
-@pytest.fixture(scope="module")
-def device(expected) -> Iterator[PretendDevice]:
-    with PretendDevice() as entered:
-        yield entered
 
 
 def mixed() -> list[SamplingParams]:

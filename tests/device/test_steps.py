@@ -55,12 +55,6 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
     return outputs
 
 
-@pytest.fixture(scope="module")
-def device(expected) -> Iterator[PretendDevice]:
-    with PretendDevice() as entered:
-        yield entered
-
-
 @pytest.fixture(scope="module", params=METHODS)
 def served(request, device) -> Iterator[tuple[str, LLM]]:
     llm = made(request.param)

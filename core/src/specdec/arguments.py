@@ -116,9 +116,10 @@ class SpeculativeOptions(TypedDict, total=False):
     draft_confidence_threshold: float
     """A draft ends after the first token whose probability, the draft's own, is below this; 0 for never."""
     draft_vocab_size: int | None
-    """Ids that a draft names, the more frequent ones by their numbers, beside those of its request's text if the output
-    projection is the embedding. By default all; on the CPU an eighth of the vocabulary, at least 32,768, if that is at
-    most half of it, or without such a projection a quarter, at least 49,152."""
+    """Ids that a draft names, the more frequent ones by their numbers. Chains without q on the CPU name those of their
+    request's text besides, if the output projection is the embedding. By default all; on the CPU an eighth of the
+    vocabulary, at least 32,768, where these are named, else a quarter, at least 49,152, if that is at most half of
+    it."""
     dtype: str
     """Type of the draft's weights; `auto` for the target's."""
     group_size: int

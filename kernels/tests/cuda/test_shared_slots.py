@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from speccheck.cache_rows import markers
 
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
@@ -30,16 +31,6 @@ POISON = -1000.0
 SIZE = 4
 NUM_BLOCKS = 40
 SETTINGS = settings(max_examples=120, stateful_step_count=30, deadline=None)
-
-
-def markers(tokens: np.ndarray) -> np.ndarray:
-    """A number for each position that depends on the whole prefix, as a key row does; exact in float32."""
-    values = np.empty(len(tokens))
-    value = 0
-    for position, token in enumerate(tokens.tolist()):
-        value = (value * 31 + token + 1) % 999_983
-        values[position] = value
-    return values
 
 
 class Served:

@@ -97,6 +97,20 @@ def test_a_draft_names_the_ids_of_its_own_text_beside_the_frequent_ones(monkeypa
     assert accepted[2] > accepted[3] + 5, accepted
 
 
+@pytest.mark.parametrize(
+    ("keys", "names_own"),
+    [
+        ({}, True),
+        ({"tree_top_k": 2}, False),
+        ({"rejection_sample_method": "probabilistic"}, False),
+        ({"draft_vocab_size": None}, False),
+    ],
+)
+def test_own_ids_are_looked_for_where_a_loop_names_them(keys, names_own) -> None:
+    llm = made(dtype="float32", **({"draft_vocab_size": 256} | keys))
+    assert (llm._built.engine.proposer._rows._own_ids is not None) == names_own
+
+
 def test_a_draft_that_attends_to_the_newest_rows_errs_only_where_others_count() -> None:
     plain, accepted = LLM("zoo", dtype="float32"), []
     for window in (64, 512):

@@ -38,9 +38,10 @@ class SelfDraftConfig(DraftingConfig):
     draft_vocab_size: int | None = Field(
         default=None,
         ge=64,
-        description="Ids that a draft names, the more frequent ones by their numbers, beside those of its request's text if "
-        "the output projection is the embedding. By default all; on the CPU an eighth of the vocabulary, at least 32,768, if "
-        "that is at most half of it, or without such a projection a quarter, at least 49,152.",
+        description="Ids that a draft names, the more frequent ones by their numbers. Chains without q on the CPU name those "
+        "of their request's text besides, if the output projection is the embedding. By default all; on the CPU an eighth of "
+        "the vocabulary, at least 32,768, where these are named, else a quarter, at least 49,152, if that is at most half of "
+        "it.",
     )
 
     skip_layers: NonNegativeInt | tuple[NonNegativeInt, ...] = Field(

@@ -36,7 +36,10 @@ class SelfDraftProposer(DraftingProposer):
         size = config.draft_vocab_size
         if size is None and (info.device.type != "cpu" or type(target.lm_head) is not nn.Linear):
             size = info.vocab_size
-        names_own = is_tied(target.lm_head, target.embed_tokens)
+        is_chain_without_q = not config.is_tree and config.draft_sample_method != "probabilistic"
+        names_own = (
+            info.device.type == "cpu" and is_chain_without_q and is_tied(target.lm_head, target.embed_tokens)
+        )
         drafted_ids = frequent_ids(size, info.vocab_size, target.tokenizer, names_own_ids=names_own)
         if drafted_ids is not None:
             logger.info("self: drafts name %d of the target's %d ids", len(drafted_ids), info.vocab_size)
