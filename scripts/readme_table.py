@@ -14,12 +14,20 @@ def results_in(file: Path) -> dict[str, Any]:
     """Return a result file; rows that are lists become mappings by the names in `columns`, without what is null."""
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     names = content.pop("columns", None)
-    if names is not None:
-        content["rows"] = [
-            {name: value for name, value in zip(names, row, strict=True) if value is not None}
-            for row in content["rows"]
-        ]
+    for part in [content, *content.get("cases", [])] if names is not None else []:
+        if "rows" in part:
+            part["rows"] = [_named(names, row) for row in part["rows"]]
     return content
+
+
+def _named(names: list[str], row: list[Any]) -> dict[str, Any]:
+    """Return a row by the names of its columns; `ratio.low` is `low` in `ratio`."""
+    found: dict[str, Any] = {}
+    for name, value in zip(names, row, strict=True):
+        *outer, name = name.split(".")
+        if value is not None:
+            (found.setdefault(outer[0], {}) if outer else found)[name] = value
+    return found
 
 
 def results_table(file: Path) -> str:
