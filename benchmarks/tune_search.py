@@ -22,7 +22,6 @@ from common.provenance import provenance
 from common.results import RESULTS, write
 
 import specdec_zoo
-from specdec.cli.main import run
 from specdec.engine_options import EngineOptions
 from specdec.loading import load_target
 from specdec_bench import Contender, Workload
@@ -32,6 +31,7 @@ from specdec_bench.tune.candidate import PLAIN, Candidate
 from specdec_bench.tune.engine import MeasuredEngine
 from specdec_bench.tune.pool import Pool
 from specdec_bench.tune.stage import Stage
+from specdec_commands.main import run
 
 GOAL = 0.97
 LONGEST = 700

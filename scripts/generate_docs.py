@@ -39,7 +39,7 @@ def commands(_: str) -> str:
 
 
 def _line(command: str, package: Package) -> str:
-    """The line shown in the list of commands: core's own, else the package's description."""
+    """The line shown in the list of commands: the official one, else the package's description."""
     official = known_commands()
     return official[command][1] if command in official else str(package.pyproject["project"]["description"])
 

@@ -69,7 +69,7 @@ def packages() -> list[Package]:
         "core",
         "bench",
         "cli",
-        "doctor",
+        "commands",
         "drafting",
         "kernels",
         "samplers",

@@ -23,7 +23,6 @@ LAYERS = (
     {"engine"},
     {"assembly"},
     {"frontend", "reference"},
-    {"__main__", "cli"},
 )  # fmt: skip
 """Packages and modules directly below `specdec`, lowest first: each imports from its own layer and from lower ones."""
 

@@ -21,7 +21,7 @@ FOLDERS = (
     "bench",
     "core",
     "cli",
-    "doctor",
+    "commands",
     "drafting",
     "kernels",
     "parts",

@@ -89,8 +89,10 @@ def test_core_alone_works_and_lists_no_method(environment: Environment, built: d
     environment.install(built["specdec-core"])
     environment.pip("check")
     environment.run("import specdec; [getattr(specdec, name) for name in specdec.__all__]")
-    assert environment.specdec("--help").returncode == 0
     assert environment.methods() == []
+    environment.install(built["specdec-commands"])
+    environment.pip("check")
+    assert environment.specdec("--help").returncode == 0
     refused = environment.specdec("generate", "Once")
     assert refused.returncode == 2
     assert "command 'generate' is not installed: pip install specdec-cli" in refused.stderr
@@ -115,7 +117,7 @@ def test_core_alone_generates_what_it_generates_with_backends(
     environment.install(built["specdec-core"])
     alone, loaded = environment.run(code).splitlines()
     assert loaded == "[]"
-    environment.install(built["specdec-doctor"])
+    environment.install(built["specdec-commands"])
     said = environment.specdec("doctor").stdout
     assert re.search(r"backends\n +none +models run with torch alone.*pip install specdec-kernels", said)
     environment.install(built["specdec-kernels"], built["specdec-samplers"])
@@ -163,12 +165,12 @@ def test_a_plugin_comes_and_goes(plugin: Package, environment: Environment, buil
 
 
 def test_the_server_comes_and_goes(environment: Environment, built: dict[str, Path]) -> None:
-    environment.install(built["specdec-core"])
+    environment.install(built["specdec-core"], built["specdec-commands"])
     refused = environment.specdec("serve")
     assert refused.returncode == 2
     assert "pip install specdec-server" in refused.stderr
     (server,) = (package for package in packages() if package.name == "specdec-server")
-    needed = [package.name for package in server.siblings() if package.name != "specdec-core"]
+    needed = [package.name for package in server.siblings() if package.name not in ("specdec-core", "specdec-commands")]
     environment.install(*(built[name] for name in needed))
     environment.pip("check")
     assert "--speculative-config" in environment.specdec("serve", "--help").stdout

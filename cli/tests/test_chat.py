@@ -14,13 +14,13 @@ from typing import cast
 import pytest
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.cli.main import run
 from specdec.engine.metrics import PerProposer
 from specdec.folders import compiled_folder
 from specdec.outputs import CompletionOutput, RequestMetrics
 from specdec.samplers.strict import StrictSampler
 from specdec_cli.chat import _lines
 from specdec_cli.conversation import Conversation
+from specdec_commands.main import run
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 

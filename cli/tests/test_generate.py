@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from specdec import LLM, SamplingParams
-from specdec.cli.main import run
 from specdec.config import notices
+from specdec_commands.main import run
 
 PROMPT = "def main(self):\n    return self"
 PARAMS: dict[str, Any] = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
@@ -75,7 +75,7 @@ def run_in_terminal(arguments: list[str], **environment: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", terminal)
         patch.setattr(sys, "stderr", terminal)
-        patch.setattr("specdec.cli.loading", lambda model: nullcontext())  # tested in test_progress.py
+        patch.setattr("specdec_commands.loading", lambda model: nullcontext())  # tested in test_progress.py
         patch.delenv("NO_COLOR", raising=False)
         for name, value in {"TERM": "xterm", **environment}.items():
             patch.setenv(name, value)
@@ -193,7 +193,7 @@ def test_mistakes_are_one_line_and_exit_code_2(
 def test_a_model_that_leads_nowhere_is_told_at_once(model: str, told: str) -> None:
     """Before torch is imported, and without a question to the hub."""
     code = (
-        "import sys, huggingface_hub as hub; hub.hf_hub_download = None; from specdec.cli.main import run; "
+        "import sys, huggingface_hub as hub; hub.hf_hub_download = None; from specdec_commands.main import run; "
         f"code = run(['generate', '--model', {model!r}, '--prompt', 'x']); "
         "assert 'torch' not in sys.modules; sys.exit(code)"
     )
@@ -215,7 +215,7 @@ def test_a_wrong_configuration_is_told_before_torch_is_imported(
 ) -> None:
     arguments = [*command.split(), tiny_model, "--speculative-config", config]
     code = (
-        f"import sys; from specdec.cli.main import run; code = run({arguments!r}); "
+        f"import sys; from specdec_commands.main import run; code = run({arguments!r}); "
         "assert 'torch' not in sys.modules; sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

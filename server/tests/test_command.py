@@ -16,7 +16,7 @@ import psutil
 import pytest
 from openai import OpenAI
 
-from specdec.cli.main import run
+from specdec_commands.main import run
 
 SPECDEC = str(Path(sys.executable).with_name("specdec"))
 

@@ -6,10 +6,10 @@ import pytest
 from servercheck.served import Served
 from servercheck.stub import Stub, stub_server
 
-from specdec.cli.main import run
 from specdec.errors import ConfigError
 from specdec_bench.audit import side
 from specdec_bench.audit.prompts import read_prompts
+from specdec_commands.main import run
 
 QUICK = ["--samples", "64", "--sample-tokens", "3", "--sampled-prompts", "3", "--max-tokens", "12"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from specdec.cli import default_configs
-from specdec.cli.main import run
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import known_methods
 from specdec_bench.cli.report import Report
 from specdec_bench.cli.show import warnings
+from specdec_commands import default_configs
+from specdec_commands.main import run
 
 CONFIG = json.dumps({"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 2})
 SHORT = ["--max-tokens", "4", "--rounds", "2"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from specdec.cli.main import run
 from specdec_bench.suites import SuiteComparison
+from specdec_commands.main import run
 
 CONFIG = json.dumps({"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 2})
 CATEGORIES = ("writing", "coding", "qa", "qa", "rag")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from specdec.cli.main import run
 from specdec.interfaces import Draft, Scores, Verdict, VerifyBatch
 from specdec.samplers.strict import StrictSampler
 from specdec_bench.demo import command as demo
+from specdec_commands.main import run
 
 METHODS = """
 from specdec import Capability, Draft, Proposer, ProposerConfig, hookimpl

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from specdec import LLM, SamplingParams
-from specdec.cli.main import run
 from specdec_bench import Session
+from specdec_commands.main import run
 
 CONFIG = json.dumps({"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 2})
 METHODS = "specdec-bench,ngram,recycling"

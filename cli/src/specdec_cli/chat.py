@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import default_configs, error, warn
 from specdec_cli.default_model import choose_model
+from specdec_commands import default_configs, error, warn
 
 if TYPE_CHECKING:
     from specdec_cli.conversation import Conversation
@@ -62,8 +62,8 @@ def chat(
 
     In a pipe each line of the standard input is a message.
     """
-    from specdec.cli import hush_libraries
     from specdec.config import check_first, check_name
+    from specdec_commands import hush_libraries
 
     if name is not None and model is not None:
         raise ConfigError("give one model: as MODEL or --model")
@@ -71,7 +71,7 @@ def chat(
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 
-    from specdec.cli import loading
+    from specdec_commands import loading
 
     with loading(model):
         from specdec import LLM, SamplingParams

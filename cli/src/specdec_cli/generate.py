@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import hint, print_json, warn
+from specdec_commands import hint, print_json, warn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -77,21 +77,21 @@ def generate(
     """Generate text from a prompt."""
     text = _read_prompt(text, prompt, prompt_file)
 
-    from specdec.cli import hush_libraries
     from specdec.config import PACKAGED, ZOO, check_first, check_name
+    from specdec_commands import hush_libraries
 
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
     if text in (ZOO, *PACKAGED):
         hint(f"{text!r} is the prompt; the model is --model {text}")
 
-    from specdec.cli import loading
+    from specdec_commands import loading
 
     with loading(model):
         from specdec import LLM, SamplingParams
-        from specdec.cli import no_drafts_warning
         from specdec_cli import run_summary
         from specdec_cli.show_stream import show_stream
+        from specdec_commands import no_drafts_warning
 
         params = SamplingParams(
             max_tokens=max_tokens,

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from specdec import AsyncLLM, ConfigError, EngineOptions
-from specdec.cli import hush_libraries, no_drafts_warning
 from specdec.config import ZOO, check_name
+from specdec_commands import hush_libraries, no_drafts_warning
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options, with_file, without_foreign
 from specdec_server.commands import serve

@@ -20,7 +20,7 @@ def made(folder: Path, *names: str) -> Environment:
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """Core, the conformance kit with the samplers that it needs, and the zoo."""
-    names = "specdec-core", "specdec-doctor", "specdec-samplers", "specdec-testing", "specdec-zoo"
+    names = "specdec-core", "specdec-commands", "specdec-samplers", "specdec-testing", "specdec-zoo"
     return made(tmp_path_factory.mktemp("installed"), *names)
 
 
@@ -30,7 +30,7 @@ def environment_for_heads(tmp_path_factory: pytest.TempPathFactory) -> Environme
     names = (
         "specdec-adaptive",
         "specdec-core",
-        "specdec-doctor",
+        "specdec-commands",
         "specdec-drafting",
         "specdec-kernels",
         "specdec-samplers",

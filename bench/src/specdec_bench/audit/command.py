@@ -78,9 +78,9 @@ def audit(
 
     import asyncio
 
-    from specdec.cli import print_json, progress
     from specdec_bench.audit.page import page, text
     from specdec_bench.audit.run import audit as run
+    from specdec_commands import print_json, progress
 
     with progress(f"asking {plan.url}", plan.num_answers) as steps:
         report = asyncio.run(run(plan, steps.advance))

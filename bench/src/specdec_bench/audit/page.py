@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from specdec.cli import table_lines
 from specdec_bench.audit.chi_square import POWER
 from specdec_bench.audit.divergence import Kind
 from specdec_bench.audit.drafting import Drafting
 from specdec_bench.audit.greedy import ALONE, TOGETHER, GreedyResult
 from specdec_bench.audit.report import Report, SideReport, Verdict
 from specdec_bench.audit.sampled import SampledResult
+from specdec_commands import table_lines
 
 MOST_DIVERGENCES = 12
 VERDICTS = {

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from specdec import ConfigError
-from specdec.cli import progress, warn
 from specdec_bench.cli.paths import check_file, check_folders
+from specdec_commands import progress, warn
 
 ZOO_PROMPTS = 16
 """Default number of zoo prompts."""

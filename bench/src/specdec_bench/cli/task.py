@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from specdec import EngineOptions
-from specdec.cli import default_configs, hush_libraries
 from specdec.loading import LoadedTarget
 from specdec_bench import Comparison, Contender, Workload, contenders_of
 from specdec_bench.cli.report import Report
@@ -24,6 +23,7 @@ from specdec_bench.suites import (
     load_suite,
 )
 from specdec_bench.suites.group import Group
+from specdec_commands import default_configs, hush_libraries
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import Steps, loading, print_json, progress
 from specdec.config import PACKAGED, ZOO, packaged_model
 from specdec_cli import choose_model
+from specdec_commands import Steps, loading, print_json, progress
 
 if TYPE_CHECKING:
     from specdec.loading import LoadedTarget
@@ -87,12 +87,12 @@ def _demo(
     )
 
     from specdec import EngineOptions
-    from specdec.cli import hush_libraries
     from specdec.loading import load_target
     from specdec_bench import BASELINE, Comparison, Workload
     from specdec_bench.dataset import tokenize
     from specdec_bench.environment import environment
     from specdec_bench.prompt_file import ask
+    from specdec_commands import hush_libraries
 
     hush_libraries()
     # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import print_json, warn
 from specdec_bench.cli.command import INTERRUPTED
 from specdec_bench.cli.paths import check_file, check_folders
 from specdec_bench.notices import notices_once
+from specdec_commands import print_json, warn
 
 if TYPE_CHECKING:
     from specdec_bench.tune.report import TuneReport

@@ -10,7 +10,6 @@ from pathlib import Path
 from time import perf_counter
 
 from specdec import ConfigError
-from specdec.cli import loading, progress
 from specdec.config import ZOO, target_facts
 from specdec.loading import LoadedTarget, load_target
 from specdec_bench.candidates import LeftOut
@@ -22,6 +21,7 @@ from specdec_bench.tune.halving import Halving, Limits
 from specdec_bench.tune.pool import Pool
 from specdec_bench.tune.space import Space
 from specdec_bench.workload import Workload
+from specdec_commands import loading, progress
 
 MOST_PROMPTS = 256
 """More than can be measured in any time; of longer files evenly spaced prompts are taken."""

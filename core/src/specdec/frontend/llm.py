@@ -10,8 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from rich.console import Console
-from rich.progress import Progress
+from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from specdec import registry
@@ -121,13 +120,12 @@ class LLM:
                 requests.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
         done: dict[str, RequestOutput] = {}
         is_shown = self.is_first_rank and (sys.stderr.isatty() if use_tqdm is None else use_tqdm)
-        bar = Progress(console=Console(stderr=True), transient=True, disable=not is_shown)
-        with self._queued(requests, done) as outputs, bar as progress:
-            task = progress.add_task("generate", total=len(requests))
+        bar = tqdm(desc="generate", total=len(requests), leave=False, disable=not is_shown)
+        with self._queued(requests, done) as outputs, bar:
             while len(done) < len(requests):
                 output = self._next(outputs)
                 done[output.request_id] = output
-                progress.advance(task)
+                bar.update()
         return [done[request.request_id] for request in requests]
 
     def chat(

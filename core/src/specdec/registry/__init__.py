@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from specdec.registry.backend_list import why_none
-from specdec.registry.catalogue import known_method, known_methods
+from specdec.registry.catalogue import known_commands, known_method, known_methods
 from specdec.registry.class_path import is_class_path, load_class
 from specdec.registry.discovery import ALLOW_VARIABLE, BrokenPackage, entries_of
 from specdec.registry.plugin_info import Group, PluginInfo
@@ -34,6 +34,7 @@ __all__ = [
     "find",
     "installed",
     "is_class_path",
+    "known_commands",
     "known_method",
     "known_methods",
     "load",

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import default_configs, progress
 from specdec.config import ZOO
 from specdec.folders import compiled_folder
+from specdec_commands import default_configs, progress
 
 DTYPES = ("float32", "bfloat16")
 PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [9, 8, 7])
@@ -42,8 +42,8 @@ def warmup(
     A few tokens are generated in each dtype, without drafts and with each configuration. What is compiled is kept, for every
     model; later runs find it there.
     """
-    from specdec.cli import hush_libraries
     from specdec.config import check_first, check_name
+    from specdec_commands import hush_libraries
 
     check_name(model, "--model")  # before torch is imported
     configs: list[Any] = [None, *(speculative_config or default_configs())]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from specdec import ConfigError
-from specdec.cli import progress
 from specdec.models import decoder_layers, output_head
+from specdec_commands import progress
 from specdec_kernels import AttendedRows, QuantizedLinear
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.kept import kept_file, read, write

@@ -8,9 +8,9 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import ConfigError
-from specdec.cli import hush_libraries
 from specdec.config import resolve_name, target_facts
 from specdec.loading import fingerprint
+from specdec_commands import hush_libraries
 from specdec_plugin_suffix.cache_file import read_responses, write_responses
 from specdec_plugin_suffix.outputs_file import read_outputs
 

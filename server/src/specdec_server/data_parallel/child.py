@@ -9,7 +9,7 @@ import sys
 import threading
 
 from specdec import ConfigError, ModelError, PluginError
-from specdec.cli import USER_ERROR, error
+from specdec_commands import USER_ERROR, error
 from specdec_server.data_parallel.launch import EngineTask
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from specdec import hookimpl, registry
-from specdec.cli import print_json, print_table
 from specdec.registry import BrokenPackage, PluginInfo
+from specdec_commands import print_json, print_table
 
 Row = dict[str, Any]
 
@@ -52,7 +52,7 @@ def _row(info: PluginInfo) -> Row:
 
 
 def _checked(infos: list[PluginInfo], timeout_s: float) -> list[Row]:
-    from specdec_doctor.probe_many import probe_each
+    from specdec_commands.probe_many import probe_each
 
     tried = [info for info in infos if registry.may_load(info)]
     results = {result.info: result for result in probe_each(tried, timeout_s=timeout_s)}

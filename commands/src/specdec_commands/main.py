@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from specdec.cli import output
-from specdec.cli.lazy import PluginCommands
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described
+from specdec_commands import output
+from specdec_commands.lazy import PluginCommands
 
 app = typer.Typer(
     cls=PluginCommands,

@@ -4,7 +4,7 @@ import sys
 LOAD = """
 import sys
 from specdec import registry
-from specdec_doctor.probe import answer_of
+from specdec_commands.probe import answer_of
 infos = [info for info in registry.installed() if info.distribution.startswith("specdec-")]
 for info in infos:
     if info.group == registry.Group.COMMANDS:

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from specdec import hookimpl, registry
-from specdec.cli import print_fields, print_json
 from specdec.errors import described, line_of
 from specdec.folders import cache_folder, compiled_folder
+from specdec_commands import print_fields, print_json
 
 PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "triton", "llguidance", "pydantic", "pluggy",
@@ -124,7 +124,7 @@ def _memory() -> dict[str, Any]:
 
 
 def _plugins(timeout_s: float) -> dict[str, Any]:
-    from specdec_doctor.probe_many import probe_many
+    from specdec_commands.probe_many import probe_many
 
     infos = list(filter(registry.may_load, registry.installed()))
     states = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.engine.metrics import Counter, Gauge, Metric
-from specdec.registry.catalogue import known_method
+from specdec.engine import Counter, Gauge, Metric
+from specdec.registry import known_method
 
 
 def no_drafts_message(name: str, method: str | None, num_errors: int = 0, num_cut: int = 0) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from specdec import registry
-from specdec.cli.main import run
 from specdec.folders import compiled_folder
 from specdec.registry import Group
-from specdec_doctor.plugins import _print
-from specdec_doctor.probe import answer_of
-from specdec_doctor.probe_many import probe_each, probe_many
+from specdec_commands.main import run
+from specdec_commands.plugins import _print
+from specdec_commands.probe import answer_of
+from specdec_commands.probe_many import probe_each, probe_many
 
 ECHO = """
 from specdec import Capability, Draft, Proposer, hookimpl
@@ -153,7 +153,7 @@ def test_in_one_process_a_crash_or_a_hang_is_only_the_plugins_own(
 
 def test_a_process_that_does_not_start_is_said_to(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     site.install("a", {"observers": {"a": "a_plugin"}}, {"a_plugin": "import no_such_library"})
-    monkeypatch.setattr("specdec_doctor.probe_many._START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("specdec_commands.probe_many._START_TIMEOUT_S", 0.0)
     (result,) = probe_many([registry.find(Group.OBSERVERS, "a")], timeout_s=8)
     assert result.error == "observer 'a' of a 1.0: its process did not start within 0 s"
 

@@ -7,7 +7,7 @@ from time import sleep
 
 import pytest
 
-from specdec.cli import progress_bar
+from specdec_commands import progress_bar
 
 
 def test_a_pipe_gets_a_line_every_while_whatever_happens(

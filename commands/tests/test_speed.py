@@ -30,7 +30,7 @@ def test_listing_takes_less_than_half_a_second(arguments: list[str]) -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["plugins", "--json"], ["plugins"], ["config", "--help"]])
 def test_listing_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
-        "import sys; from specdec.cli.main import run; "
+        "import sys; from specdec_commands.main import run; "
         f"code = run({arguments!r}); "
         "heavy = [m for m in ('torch', 'transformers', 'numpy', 'yaml') if m in sys.modules]; "
         "print(code, heavy, file=sys.stderr)"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec.cli import output
+from specdec_commands import output
 
 
 def test_json_goes_to_a_file_or_to_standard_output(

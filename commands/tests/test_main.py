@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from specdec.cli.lazy import load_command
-from specdec.cli.main import run
 from specdec.errors import PluginError
 from specdec.registry.catalogue import known_commands
+from specdec_commands.lazy import load_command
+from specdec_commands.main import run
 
 COMMAND = """
 import typer
@@ -115,7 +115,7 @@ def test_a_package_of_ours_that_is_missing_is_named(
     def broken(name: str) -> None:
         raise ModuleNotFoundError("No module named 'specdec_grammar.x'", name="specdec_grammar.x")
 
-    monkeypatch.setattr("specdec.cli.lazy.load_command", broken)
+    monkeypatch.setattr("specdec_commands.lazy.load_command", broken)
     assert run(["hello"]) == 2
     assert capsys.readouterr().err.endswith(
         "No module named 'specdec_grammar.x': pip install specdec-grammar\n"
@@ -127,7 +127,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) 
     def broken(name: str) -> None:
         raise KeyError(name)
 
-    monkeypatch.setattr("specdec.cli.lazy.load_command", broken)
+    monkeypatch.setattr("specdec_commands.lazy.load_command", broken)
     with pytest.raises(KeyError):
         run(["hello"])
 
@@ -148,7 +148,7 @@ def test_the_line_in_the_list_is_that_of_the_command(name: str) -> None:
 
 def test_python_runs_the_package() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "specdec", "nonsense"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "specdec_commands", "nonsense"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert done.stderr.startswith("specdec: error: there is no command 'nonsense'")

@@ -9,8 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from specdec import registry
 from specdec.errors import PluginError
-from specdec.registry import Group, PluginInfo
-from specdec.registry.catalogue import known_commands
+from specdec.registry import Group, PluginInfo, known_commands
 
 if TYPE_CHECKING:
     # Newer versions of typer bundle their own copy of click, so the type depends on the version.

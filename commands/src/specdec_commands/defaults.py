@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from specdec import registry
-from specdec.arguments import SpeculativeOptions
-from specdec.registry import Group
-from specdec.registry.catalogue import known_methods
+from specdec import SpeculativeOptions, registry
+from specdec.registry import Group, known_methods
 
 NUM_TOKENS = 5
 

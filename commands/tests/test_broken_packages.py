@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specdec import registry
-from specdec.cli.main import run
+from specdec_commands.main import run
 
 
 def test_plugins_check_and_doctor_name_it(
@@ -19,8 +19,8 @@ def test_plugins_check_and_doctor_name_it(
     folder.mkdir(parents=True)
     (folder / "entry_points.txt").write_bytes(b"\xff")
     registry.reset()
-    monkeypatch.setattr("specdec_doctor.probe_many.probe_each", lambda infos, timeout_s: [])
-    monkeypatch.setattr("specdec_doctor.probe_many.probe_many", lambda infos, timeout_s: [])
+    monkeypatch.setattr("specdec_commands.probe_many.probe_each", lambda infos, timeout_s: [])
+    monkeypatch.setattr("specdec_commands.probe_many.probe_many", lambda infos, timeout_s: [])
     assert run(["plugins", "--check", "--json"]) == 1
     (row,) = [row for row in json.loads(capsys.readouterr().out) if row["error"]]
     assert (row["name"], row["group"], row["may_load"]) == (str(folder), "package", False)

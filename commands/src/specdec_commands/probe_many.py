@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from specdec.registry import Group, PluginInfo
-from specdec_doctor.probe import ProbeResult, answer_of
+from specdec_commands.probe import ProbeResult, answer_of
 
 _START_TIMEOUT_S = 120.0
 """Timeout for the process to start, on a busy machine."""
