@@ -147,7 +147,7 @@ def test_processors_without_wide_registers_get_the_same():
         "assert np.abs(out - (x @ w.float().T).numpy()).max() < 1e-5;"
         "q, k, v = torch.randn(3, 4, 20), torch.randn(9, 2, 20), torch.randn(9, 2, 20);"
         "batch = PackedBatch(torch.zeros(3), torch.arange(6, 9), [Segment(0, 3, 0, 6)], None, None);"
-        "got = compiled_attention(q, (k.numpy(), v.numpy()), segment_arrays(batch), None, 0.2);"
+        "got = compiled_attention(q, (k.numpy(), v.numpy()), *segment_arrays(batch), None, 0.2);"
         "mask = torch.ones(3, 9, dtype=torch.bool).tril(6);"
         "want = torch.nn.functional.scaled_dot_product_attention(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1),"
         " mask, scale=0.2, enable_gqa=True).transpose(0, 1); assert (got - want).abs().max() < 1e-5"

@@ -9,7 +9,7 @@ import torch
 from specdec.interfaces import KVCache, PackedBatch
 from specdec.runner import SdpaAttention
 from specdec_kernels.cpu.loops.attention import compiled_attention, is_host_float32
-from specdec_kernels.cpu.loops.segments import SegmentArrays, is_short, segment_arrays
+from specdec_kernels.cpu.loops.segments import Table, Visible, is_short, segment_arrays
 from specdec_kernels.cpu.stored import stored_rows
 
 
@@ -18,7 +18,7 @@ class CpuAttention(SdpaAttention):
 
     def __init__(self, cache: KVCache, max_context: int) -> None:
         super().__init__(cache, max_context)
-        self._prepared: tuple[PackedBatch, SegmentArrays | None] | None = None
+        self._prepared: tuple[PackedBatch, tuple[Table, Visible] | None] | None = None
 
     def attend(
         self,
@@ -40,11 +40,11 @@ class CpuAttention(SdpaAttention):
             if segments is not None:
                 self.cache.write(layer, key, value, batch.slots)
                 return compiled_attention(
-                    query, stored_rows(self.cache, layer), segments, window, scaling, softcap
+                    query, stored_rows(self.cache, layer), *segments, window, scaling, softcap
                 )
         return super().attend(layer, batch, query, key, value, scaling=scaling, window=window, **caps)
 
-    def _segments(self, batch: PackedBatch) -> SegmentArrays | None:
+    def _segments(self, batch: PackedBatch) -> tuple[Table, Visible] | None:
         """Return the segments as arrays if compiled loops can run the pass, else None; made once for all layers."""
         if self._prepared is None or self._prepared[0] is not batch:
             self._prepared = batch, segment_arrays(batch) if is_short(batch) else None

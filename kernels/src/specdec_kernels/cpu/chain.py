@@ -113,7 +113,7 @@ class CompiledChain:
 
 
 def _segments(starts: Iterable[int], counts: Sequence[int], work: ChainWork) -> Ints:
-    """Return the segments `[5, B]` of chains, see `SegmentArrays`."""
+    """Return the segments `[5, B]` of chains, see `Table`."""
     return np.array([list(starts), counts, work.first_slots, work.num_cached, [-1] * len(counts)], np.int64)
 
 

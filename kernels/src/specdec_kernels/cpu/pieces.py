@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces import KVCache, PackedBatch
-from specdec_kernels.cpu.loops.segments import MAX_ROWS, SegmentArrays, segment_arrays, small_pass
+from specdec_kernels.cpu.loops.segments import MAX_ROWS, Table, Visible, segment_arrays, small_pass
 from specdec_kernels.cpu.stack import CompiledStack, Rotary
 
 Floats = npt.NDArray[np.float32]
@@ -30,8 +30,9 @@ class Piece:
 
     start: int
     end: int
-    segments: SegmentArrays
+    table: Table
     """The segments of these rows, with rows counted from `start`."""
+    visible: Visible
 
 
 def takes_pieces(stack: CompiledStack) -> bool:
@@ -50,15 +51,15 @@ def pieces_of(stack: CompiledStack, batch: PackedBatch, *, takes_pieces: bool) -
     num_rows = len(batch.token_ids)
     segments = small_pass(batch) if num_rows <= stack.max_rows else None
     if segments is not None:
-        return [Piece(0, num_rows, segments)]
+        return [Piece(0, num_rows, *segments)]
     return in_pieces(batch) if takes_pieces else None
 
 
 def in_pieces(batch: PackedBatch) -> list[Piece]:
     """Cut a pass of any length into pieces; a row never attends to rows of a later piece."""
-    whole = segment_arrays(batch)
+    whole, visible = segment_arrays(batch)
     columns = []
-    for row, count, first_slot, cached, branched in whole.table.T.tolist():
+    for row, count, first_slot, cached, branched in whole.T.tolist():
         for done in range(0, count, MAX_ROWS):
             branches = branched if branched < 0 else branched + done
             columns.append((row + done, min(MAX_ROWS, count - done), first_slot, cached + done, branches))
@@ -71,7 +72,7 @@ def in_pieces(batch: PackedBatch) -> list[Piece]:
             start = columns[first][0]
             table = np.array(columns[first : index + 1]).T.copy()
             table[0] -= start
-            pieces.append(Piece(start, end, SegmentArrays(table, whole.visible[start:end])))
+            pieces.append(Piece(start, end, table, visible[start:end]))
             first = index + 1
     return pieces
 
@@ -103,8 +104,8 @@ def run_pieces(
     tokens, positions, slots = batch.token_ids.numpy(), batch.positions.numpy(), pass_slots(batch)
     wanted = np.arange(len(tokens)) if batch.logits_rows is None else batch.logits_rows.numpy()
     if len(pieces) == 1:
-        only = pieces[0].segments
-        return stack.run(tokens, features, cache, rotary, positions, slots, only, aux_ids, wanted)
+        segments = pieces[0].table, pieces[0].visible
+        return stack.run(tokens, features, cache, rotary, positions, slots, *segments, aux_ids, wanted)
     logits = np.empty((len(wanted), stack.num_logits), np.float32)
     states = np.empty((len(tokens), stack.hidden_size), np.float32)
     aux = np.empty((len(aux_ids), len(tokens), stack.hidden_size), np.float32)
@@ -113,7 +114,7 @@ def run_pieces(
         mine = np.flatnonzero((wanted >= piece.start) & (wanted < piece.end))
         given = None if features is None else features[rows]
         logits[mine], states[rows], aux[:, rows] = stack.run(
-            tokens[rows], given, cache, rotary, positions[rows], slots[rows], piece.segments, aux_ids,
-            wanted[mine] - piece.start,
+            tokens[rows], given, cache, rotary, positions[rows], slots[rows], piece.table, piece.visible,
+            aux_ids, wanted[mine] - piece.start,
         )  # fmt: skip
     return logits, states, aux

@@ -19,7 +19,7 @@ from specdec_kernels.cpu.loops.frame import Column, Factor, Number, Part, Tables
 from specdec_kernels.cpu.loops.heads import head_functions
 from specdec_kernels.cpu.loops.product import Weights, widened
 from specdec_kernels.cpu.loops.quantized import Packed
-from specdec_kernels.cpu.loops.segments import SegmentArrays
+from specdec_kernels.cpu.loops.segments import Table, Visible
 from specdec_kernels.cpu.loops.weigh import weigher
 from specdec_kernels.cpu.stored import stored_rows
 from specdec_kernels.layers.layer import FusedLayer
@@ -178,7 +178,8 @@ class CompiledStack:
         rotary: Rotary,
         positions: Ints,
         slots: Ints,
-        segments: SegmentArrays,
+        table: Table,
+        visible: Visible,
         aux_ids: Sequence[int],
         logits_rows: Ints,
     ) -> tuple[Floats, Floats, Floats]:
@@ -199,7 +200,7 @@ class CompiledStack:
         self.bind(cache, rotary)
         run_pass(
             tokens, self._no_features if features is None else features, self.tables, cache.num_slots, positions, slots,
-            segments.table, segments.visible, places, aux, logits_rows, states, logits,
+            table, visible, places, aux, logits_rows, states, logits,
         )  # fmt: skip
         return logits, states, aux if len(kept) == len(aux_ids) else aux[[kept.index(k) for k in aux_ids]]
 

@@ -14,7 +14,7 @@ from numba import prange
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.heads import blend_head, head_functions, keys_of, score_head
 from specdec_kernels.cpu.loops.memory import floats
-from specdec_kernels.cpu.loops.segments import SegmentArrays
+from specdec_kernels.cpu.loops.segments import Table, Visible
 from specdec_kernels.cpu.loops.softmax import CHUNK
 from specdec_kernels.cpu.stored import Stored
 
@@ -63,8 +63,8 @@ def attend(
         num_kv_heads: Hkv.
         score: address of the function for such keys; see `head_functions`, like the next one.
         blend: address of the function for such values.
-        segments: `[5, S]`, see `SegmentArrays`.
-        visible: see `SegmentArrays`.
+        segments: `[5, S]`, see `Table`.
+        visible: see `Visible`.
         window: number of positions that a row sees, itself included, or `NO_WINDOW`.
         num_first: number of positions at the beginning, at most `CHUNK`, that it sees beside these.
         scaling: factor on the scores.
@@ -185,7 +185,8 @@ def _is_by_heads(segments: Ints) -> bool:
 def compiled_attention(
     query: torch.Tensor,
     rows: tuple[Stored, Stored],
-    segments: SegmentArrays,
+    segments: Table,
+    visible: Visible,
     window: int | None,
     scaling: float,
     softcap: float | None = None,
@@ -197,8 +198,8 @@ def compiled_attention(
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
     attend(
         query.contiguous().numpy(), keys.ctypes.data, values.ctypes.data, num_slots, num_kv_heads, score, blend,
-        segments.table, segments.visible, NO_WINDOW if window is None else window, 0, np.float32(scaling),
-        np.float32(softcap or 0.0), floats(scratch_size(segments.table, query.shape[1], num_kv_heads)), out,
+        segments, visible, NO_WINDOW if window is None else window, 0, np.float32(scaling),
+        np.float32(softcap or 0.0), floats(scratch_size(segments, query.shape[1], num_kv_heads)), out,
     )  # fmt: skip
     return torch.from_numpy(out)
 

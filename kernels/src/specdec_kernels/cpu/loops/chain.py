@@ -67,7 +67,7 @@ def run_chain(
         threshold: the loop ends once every row has chosen a token with a probability below this; 0 for never.
         tables: see `run_pass`, like the next one.
         num_slots: ditto.
-        segments: `[5, B]` as in `SegmentArrays.table`: of the new tokens, or of one row each; advanced.
+        segments: `[5, B]` as in `Table`: of the new tokens, or of one row each; advanced.
         out: `[B, K]` the target's ids, written.
         confidences: `[B, K]` probability of each token at its temperature (at 1 for greedy rows), written; or empty.
         draft_probs: `[B, K, num_ids]` the distribution each token was drawn from, written; or empty.

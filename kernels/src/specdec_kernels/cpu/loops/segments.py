@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -12,20 +10,14 @@ from specdec.interfaces import PackedBatch
 MAX_ROWS = 32
 """Maximum rows of a segment in compiled attention. Passes with more rows of a request are cut into pieces of such segments, or
 run eagerly where eager matrix products are faster."""
+Table = npt.NDArray[np.int64]
+"""`[5, S]` of each segment of a pass: first row; number of rows; slot of position 0; rows in the cache before the pass; number
+of these, the last ones, that are branches not visible to every new row, or -1 for a chain."""
+Visible = npt.NDArray[np.bool_]
+"""`[T, W]` which of those branches, and then which new rows of its request, each row of a tree sees. Empty if all segments are
+chains."""
 _MAX_PASS_ROWS = 128
 """Maximum rows of a pass that is run whole; longer passes are cut into pieces, or run eagerly."""
-
-
-@dataclass(slots=True)
-class SegmentArrays:
-    """The segments of a pass as arrays, made once per pass."""
-
-    table: npt.NDArray[np.int64]
-    """`[5, S]` first row; number of rows; slot of position 0; rows in the cache before the pass; number of these, the last
-    ones, that are branches not visible to every new row, or -1 for a chain."""
-    visible: npt.NDArray[np.bool_]
-    """`[T, W]` which of those branches, and then which new rows of its request, each row of a tree sees. Empty if all
-    segments are chains."""
 
 
 def is_short(batch: PackedBatch) -> bool:
@@ -33,15 +25,15 @@ def is_short(batch: PackedBatch) -> bool:
     return all(segment.num_rows <= MAX_ROWS for segment in batch.segments)
 
 
-def small_pass(batch: PackedBatch) -> SegmentArrays | None:
+def small_pass(batch: PackedBatch) -> tuple[Table, Visible] | None:
     """Return the segments of a pass if compiled attention can run it whole, else None."""
     if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
         return None
     return segment_arrays(batch) if is_short(batch) else None
 
 
-def segment_arrays(batch: PackedBatch) -> SegmentArrays:
-    """Return the segments of a pass as arrays."""
+def segment_arrays(batch: PackedBatch) -> tuple[Table, Visible]:
+    """Return the segments of a pass as arrays, made once per pass."""
     segments = batch.segments
     visible = np.empty((0, 0), np.bool_)
     if any(segment.tree_mask is not None for segment in segments):
@@ -56,4 +48,4 @@ def segment_arrays(batch: PackedBatch) -> SegmentArrays:
             for s in segments
         ]
     )
-    return SegmentArrays(table.T.copy(), visible)
+    return table.T.copy(), visible

@@ -43,8 +43,8 @@ def run_layers(
         num_slots: slots of the cache.
         positions: `[T]`.
         slots: `[T]`.
-        segments: `[5, S]`, see `SegmentArrays`.
-        visible: `[T, W]` for trees, or empty; see `SegmentArrays`.
+        segments: `[5, S]`, see `Table`.
+        visible: `[T, W]` for trees, or empty; see `Visible`.
         aux_places: `[L + 1]` index in `aux` at which each layer's input and the last one's output are stored, -1 for
             none.
         aux: `[A, T, H]`, written.
