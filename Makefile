@@ -14,7 +14,7 @@ SOURCES := $(wildcard bench/src cli/src commands/src core/src drafting/src kerne
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo picture gpu test test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install demo picture gpu test test-slow test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,8 +39,11 @@ demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zo
 picture: install ## record the picture of the README: docs/picture.svg
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python scripts/readme_picture.py
 
-test: install ## all tests but the slow ones
+test: install ## the tests of a change: all but slow and thorough ones
 	$(BIN)/python -m pytest $(WORKERS) --durations 25
+
+test-slow: install ## whole commands, servers, documents and models; with make test what CI runs
+	$(BIN)/python -m pytest $(WORKERS) -m "slow and not full and not browser and not wheels" --durations 25
 
 test-full: install ## all tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"
@@ -78,7 +81,7 @@ test-container: install ## the Dockerfile's steps: in a container where Docker i
 	$(BIN)/python -m pytest -m wheels server/tests/test_container.py
 
 coverage: install ## which lines the tests run
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest -m "not full and not interpreter and not browser and not wheels"
 	$(BIN)/coverage report --skip-covered
 
 lint: install ## style: ruff

@@ -151,6 +151,7 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", with_python(), ids=titled)
 def test_python_runs_and_drafts_stand(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accepted: list[tuple[str, int]]
@@ -185,6 +186,7 @@ def test_a_wrong_snippet_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         run_python(document, tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=titled)
 def test_commands_run_and_drafts_stand(document: Path, tmp_path: Path) -> None:
     for block in blocks(document):

@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
 from packages import ROOT
+
+pytestmark = pytest.mark.slow
 
 EXAMPLE = ROOT / "examples/specdec-glance"
 LEFT_OUT = "test_tokens_follow_their_q"

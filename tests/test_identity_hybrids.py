@@ -22,6 +22,8 @@ from specdec.interfaces import Segment
 from specdec_recurrent.checkpoints import Checkpoints, Kept, Piece
 from specdec_recurrent.pool import StatePool
 
+pytestmark = pytest.mark.slow
+
 MAX_TOKENS = 20
 PROMPTS = prompts([3, 41, 1, 23, 70], seed=3)
 SHARED = [[*prompts([48], seed=5)[0], *tail] for tail in prompts([5, 9, 30, 2], seed=6)]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from packages import ROOT
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOKS = sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
 SHORTER = {'MODEL = "smollm2"': 'MODEL = "zoo"', "MAX_TOKENS = 96": "MAX_TOKENS = 12"}
 MAX_BYTES = 20_000

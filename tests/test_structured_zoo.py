@@ -10,6 +10,8 @@ import pytest
 import specdec_zoo
 from specdec import LLM, SamplingParams
 
+pytestmark = pytest.mark.slow
+
 NUM_PROMPTS = 100
 SCHEMA: dict[str, Any] = {
     "type": "object",

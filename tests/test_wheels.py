@@ -170,7 +170,11 @@ def test_the_server_comes_and_goes(environment: Environment, built: dict[str, Pa
     assert refused.returncode == 2
     assert "pip install specdec-server" in refused.stderr
     (server,) = (package for package in packages() if package.name == "specdec-server")
-    needed = [package.name for package in server.siblings() if package.name not in ("specdec-core", "specdec-commands")]
+    needed = [
+        package.name
+        for package in server.siblings()
+        if package.name not in ("specdec-core", "specdec-commands")
+    ]
     environment.install(*(built[name] for name in needed))
     environment.pip("check")
     assert "--speculative-config" in environment.specdec("serve", "--help").stdout

@@ -12,6 +12,8 @@ import pytest
 from device.method_plan import CASES, CONFIGURATIONS
 from device.method_run import _compared
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_compares_texts_with_plain_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "found.json"

@@ -18,6 +18,8 @@ from openai import OpenAI
 
 from specdec_commands.main import run
 
+pytestmark = pytest.mark.slow
+
 SPECDEC = str(Path(sys.executable).with_name("specdec"))
 
 

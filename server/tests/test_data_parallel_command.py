@@ -15,6 +15,8 @@ from openai import APIError, OpenAI
 
 from specdec import LLM, SamplingParams
 
+pytestmark = pytest.mark.slow
+
 SPECDEC = str(Path(sys.executable).with_name("specdec"))
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}'
 PROMPT = "import os\nimport sys\n\n\ndef read_lines(path):\n"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from servercheck.load.hostile import bodies
 from servercheck.load.run import Plan, missed, run, shown
+
+pytestmark = pytest.mark.slow
 
 
 def test_hostile_clients_cost_honest_ones_nothing_but_time() -> None:

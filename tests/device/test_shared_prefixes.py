@@ -13,6 +13,8 @@ from specdec.engine.kv_manager import KVManager
 from specdec.runner import SlotPool
 from specdec_kernels.layers.device_form import DeviceForm
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 16
 NUM_REQUESTS, MAX_TOKENS = 12, 32
 OPTIONS = {

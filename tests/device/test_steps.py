@@ -95,6 +95,7 @@ def test_a_generation(name: str, size: int, served, device, prompts, expected) -
     check_generation(llm, method, device, prompts[:size], name, expected[name][:size], params(name)[:size])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [pytest.param(m, marks=() if m in ALWAYS_LARGE else pytest.mark.full) for m in METHODS]
 )

@@ -94,6 +94,7 @@ def in_common(objective: RecurrentObjective, output: RequestOutput) -> tuple[tor
     return shared[: num_prompt - 1], shared[num_prompt - 1 :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_guesses_stand_as_often_as_recorded(name: str) -> None:
     """At temperature 1 rejection sampling accepts the mass in common, which is what the record says of held-out text."""

@@ -11,6 +11,8 @@ import pytest
 from specdec_bench.suites import SuiteComparison
 from specdec_commands.main import run
 
+pytestmark = pytest.mark.slow
+
 CONFIG = json.dumps({"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 2})
 CATEGORIES = ("writing", "coding", "qa", "qa", "rag")
 

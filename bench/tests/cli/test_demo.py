@@ -15,6 +15,8 @@ from specdec.samplers.strict import StrictSampler
 from specdec_bench.demo import command as demo
 from specdec_commands.main import run
 
+pytestmark = pytest.mark.slow
+
 METHODS = """
 from specdec import Capability, Draft, Proposer, ProposerConfig, hookimpl
 from specdec.interfaces import SPECDEC_API

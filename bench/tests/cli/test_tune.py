@@ -12,6 +12,8 @@ from specdec import LLM, SamplingParams
 from specdec_bench import Session
 from specdec_commands.main import run
 
+pytestmark = pytest.mark.slow
+
 CONFIG = json.dumps({"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 2})
 METHODS = "specdec-bench,ngram,recycling"
 

@@ -13,6 +13,8 @@ from specdec.loading.target import LoadedTarget
 from specdec_bench import BASELINE, Contender, Session, Workload
 from specdec_bench.suites import OVERALL, Suite, SuiteComparison, chats_of, even_sample, grouped
 
+pytestmark = pytest.mark.slow
+
 SCRIPTED = "speccheck.proposers.Scripted"
 GUESSING = Contender("guessing", SCRIPTED, {"method": SCRIPTED, "num_speculative_tokens": 2})
 MAX_TOKENS = 6

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -57,3 +59,30 @@ def test_an_exception_while_settings_are_put_back_is_the_calls(monkeypatch: pyte
     with pytest.raises(ValueError, match="from a handler"):
         undisturbed(torch.set_default_dtype, torch.float64)
     assert torch.get_default_dtype() is dtype
+
+
+ALARMS = """
+import random, signal, time
+from specdec.registry.undisturbed import undisturbed
+
+def rings(*_):
+    raise RuntimeError("the alarm")
+
+def plugin(seconds):
+    signal.signal(signal.SIGALRM, rings)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+end, heard = time.monotonic() + 3.0, 0
+while time.monotonic() < end:
+    try:
+        undisturbed(plugin, random.uniform(1e-6, 6e-5))
+    except RuntimeError:
+        heard += 1
+assert heard > 20, heard
+"""
+
+
+def test_an_alarm_may_ring_at_any_moment() -> None:
+    """It must find its handler, or be off: with the default handler it would end the process."""
+    done = subprocess.run([sys.executable, "-c", ALARMS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

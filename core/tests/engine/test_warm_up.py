@@ -47,6 +47,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.full if n == "typical" else ()) for n in CONFIGS]
 )

@@ -173,7 +173,9 @@ def test_a_disk_that_fills_up_later(twice, folder, caplog):
     assert function(3) == 6
     with full_disk():
         assert (function(1.5), function(2j)) == (3.0, 4j)
-    texts = [text for record in caplog.records if not (text := record.getMessage()).startswith("still compiling")]
+    texts = [
+        text for record in caplog.records if not (text := record.getMessage()).startswith("still compiling")
+    ]
     assert [text.partition(":")[0].partition(",")[0] for text in texts] == [
         "compiling for this machine",
         f"compiled code cannot be kept in {folder} (File too large)",

@@ -90,6 +90,7 @@ def test_a_file_that_transformers_cannot_read(tmp_path: Path) -> None:
         LLM(str(file))
 
 
+@pytest.mark.slow
 def test_smollm2_says_what_transformers_says_of_its_file() -> None:
     file = specdec_zoo.path("smollm2")
     messages = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]

@@ -17,6 +17,8 @@ from speccheck.saved import VOCAB, save_tiny
 
 from specdec import LLM, SamplingParams
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = prompts([3, 17, 30], seed=4, vocab=VOCAB)
 GREEDY = {"temperature": 0.0, "max_tokens": 6, "ignore_eos": True}
 PARAMS = [GREEDY, *(GREEDY | {"temperature": 0.8, "seed": seed} for seed in (1, 2))]

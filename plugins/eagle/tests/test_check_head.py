@@ -107,6 +107,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_head_that_is_written_wrong(kind, text, tmp_path) -> None:
     keys, remedy = WRONG[kind]
@@ -115,6 +116,7 @@ def test_a_head_that_is_written_wrong(kind, text, tmp_path) -> None:
     assert remedy in found["remedies"][0]
 
 
+@pytest.mark.slow
 def test_two_things_are_wrong(text, tmp_path) -> None:
     head = rewritten(tmp_path, norm_output=True, eagle_aux_hidden_state_layer_ids=[3, 8, 13])
     remedies = "; ".join(of_zoo(head, text)["remedies"])
@@ -168,6 +170,7 @@ def test_a_window_that_the_files_leave_out(tmp_path) -> None:
     assert any('"sliding_window": 16' in remedy for remedy in wrong["remedies"])
 
 
+@pytest.mark.slow
 def test_the_command(text, tmp_path, capsys) -> None:
     head = rewritten(tmp_path, eagle_aux_hidden_state_layer_ids=[3, 8, 13])
     options = ["--prompts", str(text), "--max-tokens", "1024", "--max-length", "64"]

@@ -18,6 +18,8 @@ from specdec_train.heads import command
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.texts import read_texts, split_texts
 
+pytestmark = pytest.mark.slow
+
 SOURCES = Path(command.__file__).parents[1]
 SMALL = ["--steps", "4", "--batch-size", "2", "--seq-len", "64", "--heldout-permille", "200", "--no-bench"]
 METHODS = {

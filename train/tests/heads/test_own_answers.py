@@ -19,6 +19,8 @@ from specdec_train.answers.file import read_answers
 from specdec_train.answers.template import ChatTemplate
 from specdec_train.checkpoint import latest_checkpoint
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [prompt["prompt"][:60] for prompt in specdec_zoo.prompts(24)]
 SMALL = ["--batch-size", "1", "--seq-len", "128", "--heldout-permille", "300", "--max-tokens", "24"]
 

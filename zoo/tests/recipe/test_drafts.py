@@ -18,6 +18,8 @@ from zoo_recipe.target import build_target, target_config
 
 from specdec_train.distillation import acceptance, distillation_loss, parallel_logits, parallel_loss
 
+pytestmark = pytest.mark.slow
+
 SHAPE = ModelShape(hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=24)
 MASK = 3
 ROUNDING = 5e-7

@@ -20,6 +20,8 @@ from zoo_recipe.recipe import Recipe
 from zoo_recipe.run import TrainedTarget, train_target
 from zoo_recipe.target import next_token_loss
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class TinyZoo:

@@ -62,10 +62,11 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
     depth, trace, profile = sys.getrecursionlimit(), sys.gettrace(), sys.getprofile()
     changed: list[str] = []
     interruption: BaseException | None = None
+    num_tries = _MAX_TRIES
     try:
         result = function(*arguments)
     finally:
-        for _ in range(_MAX_TRIES):
+        while num_tries:  # no call stands outside `try`, since a signal handler may raise after it
             try:
                 # Here, where no further frame is needed: these may make the next one raise.
                 if sys.gettrace() is not trace:
@@ -82,6 +83,7 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
                     changed += _put_back(objects, values)
                 break
             except BaseException as error:  # a signal handler ran in the midst of it
+                num_tries -= 1
                 if interruption is None or is_interrupt(error):
                     interruption = error
         if interruption is not None and is_interrupt(interruption):
@@ -153,9 +155,9 @@ def _set_handlers(handlers: tuple[Any, ...]) -> None:
             old is None or _handler_of(number) is old
         ):  # None: set by other code, which Python cannot set again
             continue
-        signal.signal(number, old)
-        if old == signal.SIG_DFL and number.name in _TIMERS:  # it would end the process
+        if old == signal.SIG_DFL and number.name in _TIMERS:  # first, as it would then end the process
             signal.setitimer(getattr(signal, _TIMERS[number.name]), 0.0)
+        signal.signal(number, old)
 
 
 def _set_function_modes(modes: tuple[Any, ...]) -> None:
