@@ -18,6 +18,8 @@ from specdec.loading.target import LoadedTarget, load_target
 from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout, save_mlp_speculator
 from specdec_testing.support.rows import rows_of
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 8
 ROOM = {"max_model_len": 160, "block_size": BLOCK, "max_num_batched_tokens": 96}
 SMALL = {"num_gpu_blocks_override": 30, "max_num_seqs": 5}

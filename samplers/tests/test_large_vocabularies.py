@@ -12,6 +12,8 @@ from specdec_samplers.block import BlockSampler
 from specdec_samplers.probabilistic import ProbabilisticSampler
 from specdec_testing.support.chi_square import excess
 
+pytestmark = pytest.mark.slow
+
 SAMPLERS = {
     "probabilistic": ProbabilisticSampler(SamplerConfig()),
     "block": BlockSampler(SamplerConfig()),

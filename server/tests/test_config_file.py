@@ -180,6 +180,7 @@ def test_a_configuration_is_given_as_a_whole_or_in_parts(capsys: pytest.CaptureF
     assert "--speculative-config is given twice" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_server_runs_from_a_file_and_says_what_it_serves_in_one_line(file: Path) -> None:
     command = [str(Path(sys.executable).with_name("specdec")), "serve", "--config", str(file), "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -19,6 +19,7 @@ import specdec_transformers
 """
 
 
+@pytest.mark.slow
 def test_threads_are_told_how_to_wait_before_torch_is_loaded() -> None:
     unset = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     environment = {name: value for name, value in os.environ.items() if name not in unset}

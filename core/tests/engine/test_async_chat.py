@@ -126,6 +126,7 @@ print(before, during, settled(before), total == work())
     assert (during, after, is_same) == (before + 2, before, 1)
 
 
+@pytest.mark.slow
 @linux
 def test_an_llm_leaves_no_threads_to_those_that_built_it_or_generated():
     code = """

@@ -87,6 +87,7 @@ def test_a_call_from_inside_a_step_is_refused(subject) -> None:
     assert len(raised) == 2
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_collected_in_a_step_ends_after_it(subject) -> None:
     llm = make_llm(subject.model)
     held = [llm.stream(subject.prompts[1], greedy(30))]
@@ -163,6 +164,7 @@ other.shutdown()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_in_a_forked_process_every_use_is_refused() -> None:
     done = subprocess.run(

@@ -97,6 +97,7 @@ def test_a_remembered_digest_that_is_damaged_is_made_again(tmp_path: Path) -> No
         assert remembered.read_text() == digest
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(tmp_path: Path, cache: Path) -> None:
     file = write_gguf(tmp_path / "m.gguf")
     running = [
