@@ -24,7 +24,10 @@ def has_zoo() -> bool:
     return "target" in specdec_zoo.names()
 
 
-pytestmark = pytest.mark.skipif(not has_zoo(), reason="the zoo has not been built in this checkout: make zoo")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not has_zoo(), reason="the zoo has not been built in this checkout: make zoo"),
+]
 
 
 @pytest.fixture(scope="module")

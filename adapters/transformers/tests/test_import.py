@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 WATCH = """
 import os, sys
 
