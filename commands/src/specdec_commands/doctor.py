@@ -104,10 +104,11 @@ def _backends() -> dict[str, str]:
             found[backend.name] = f"it raised {described(error)}{line_of(error)}"
             continue
         offers = [name for name, answer in answers.items() if not isinstance(answer, Declined)]
-        elsewhere = next((a for a in answers.values() if isinstance(a, Declined) and a.is_elsewhere), None)
+        declined = [answer for answer in answers.values() if isinstance(answer, Declined)]
+        elsewhere = next((answer for answer in declined if answer.is_elsewhere), None)
         if type(backend).form is not Backend.form and elsewhere is None:
             offers.insert(0, "forms of models")
-        found[backend.name] = ", ".join(offers) or (elsewhere.reason if elsewhere else "nothing")
+        found[backend.name] = ", ".join(offers) or f"nothing: {(elsewhere or declined[0]).reason}"
     cost = "models run with torch alone, on the CPU two to four times slower"
     return found or {"none": f"{cost}; {registry.why_no_backend()}"}
 
