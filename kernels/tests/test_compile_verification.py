@@ -79,7 +79,7 @@ def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
         longs(2),
         heuristic(VOCAB_SIZE),
     )
-    assert set(compiled) == {"draw_node_kernel", "walk_tree_kernel"}
+    assert set(compiled) == {"draw_and_walk_kernel"}
 
 
 def chain_arguments(dtype: torch.dtype, width: int, has_q: bool) -> tuple[Any, ...]:

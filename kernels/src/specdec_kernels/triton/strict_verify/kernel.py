@@ -1,6 +1,8 @@
-"""Strict verification as two Triton kernels: a draw at every node, by tiles, then a walk over each request's nodes."""
+"""Strict verification as one Triton kernel: a draw at every node, by tiles; the last tile of a request walks its nodes."""
 
 from __future__ import annotations
+
+import threading
 
 import torch
 import triton
@@ -16,6 +18,18 @@ from specdec_kernels.triton.gumbel_sample.kernel import (
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.strict_verify.config import LaunchConfig
 
+_LEAST_ZEROS = 256
+
+
+class _Kept(threading.local):
+    """See `_zeros`."""
+
+    def __init__(self) -> None:
+        self.by_device: dict[torch.device, torch.Tensor] = {}
+
+
+_KEPT = _Kept()
+
 
 @triton.jit
 def parent_of(parents_ptr: tl.tensor, node: tl.tensor, HAS_PARENTS: tl.constexpr) -> tl.tensor:
@@ -27,69 +41,8 @@ def parent_of(parents_ptr: tl.tensor, node: tl.tensor, HAS_PARENTS: tl.constexpr
 
 
 @triton.jit
-def draw_node_kernel(
-    logits_ptr: tl.tensor,
-    row_stride: tl.tensor,
-    vocab_size: tl.tensor,
-    row_starts_ptr: tl.tensor,
-    num_nodes_ptr: tl.tensor,
-    parents_ptr: tl.tensor,
-    parents_stride: tl.tensor,
-    temperatures_ptr: tl.tensor,
-    seeds_ptr: tl.tensor,
-    positions_ptr: tl.tensor,
-    samples_ptr: tl.tensor,
-    best_ptr: tl.tensor,
-    score_ptr: tl.tensor,
-    id_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
-    HAS_PARENTS: tl.constexpr,
-    NUM_TILES: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-) -> None:
-    """Draw in one tile after one node of one request; write best, score and winner to `[B, WIDTH + 1, NUM_TILES]`.
-
-    The winner w of a tile that has a NaN is written as -1 - w.
-    """
-    program = tl.program_id(0).to(tl.int64)
-    tile = tl.program_id(1)
-    request = program // (WIDTH + 1)
-    place = program % (WIDTH + 1)
-    if place <= tl.load(num_nodes_ptr + request):
-        depth = tl.full((), 0, tl.int64)
-        if HAS_PARENTS:
-            node = place - 1
-            while node >= 0:
-                node = parent_of(parents_ptr + request * parents_stride, node, HAS_PARENTS)
-                depth += 1
-        else:
-            depth += place
-        dtype = best_ptr.dtype.element_ty
-        row = tl.load(row_starts_ptr + request).to(tl.int64) + place
-        ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
-        logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
-        raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=0.0)
-        is_broken = tl.max((raw != raw).to(tl.int32), 0) > 0
-        best = tl.max(logits, 0)
-        score, winner = race_tile(
-            logits,
-            best,
-            load_divisor(temperatures_ptr, request, dtype),
-            tl.load(temperatures_ptr + request) > 0.0,
-            tl.load(seeds_ptr + request),
-            tl.load(positions_ptr + request) + depth,
-            tl.load(samples_ptr + request),
-            tl.full((), 0, tl.int64),
-            tile,
-            BLOCK_V,
-        )
-        tl.store(best_ptr + program * NUM_TILES + tile, best)
-        tl.store(score_ptr + program * NUM_TILES + tile, score)
-        tl.store(id_ptr + program * NUM_TILES + tile, tl.where(is_broken, -1 - winner, winner))
-
-
-@triton.jit
-def walk_tree_kernel(
+def walk_tree(
+    request: tl.tensor,
     best_ptr: tl.tensor,
     score_ptr: tl.tensor,
     id_ptr: tl.tensor,
@@ -98,7 +51,7 @@ def walk_tree_kernel(
     draft_stride: tl.tensor,
     parents_ptr: tl.tensor,
     parents_stride: tl.tensor,
-    num_nodes_ptr: tl.tensor,
+    num_nodes: tl.tensor,
     num_accepted_ptr: tl.tensor,
     token_ids_ptr: tl.tensor,
     accepted_nodes_ptr: tl.tensor,
@@ -113,8 +66,6 @@ def walk_tree_kernel(
 
     Position 0 is the last committed token, position j + 1 node j. Depths and drawn tokens stay in registers.
     """
-    request = tl.program_id(0).to(tl.int64)
-    num_nodes = tl.load(num_nodes_ptr + request).to(tl.int64)
     divisor = load_divisor(temperatures_ptr, request, best_ptr.dtype.element_ty)
     parents_ptr += request * parents_stride
     draft_ptr += request * draft_stride
@@ -164,6 +115,104 @@ def walk_tree_kernel(
     tl.store(accepted_nodes_ptr + request * WIDTH + places, nodes, mask=places < WIDTH)
 
 
+@triton.jit
+def draw_and_walk_kernel(
+    logits_ptr: tl.tensor,
+    row_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    row_starts_ptr: tl.tensor,
+    num_nodes_ptr: tl.tensor,
+    parents_ptr: tl.tensor,
+    parents_stride: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    seeds_ptr: tl.tensor,
+    positions_ptr: tl.tensor,
+    samples_ptr: tl.tensor,
+    best_ptr: tl.tensor,
+    score_ptr: tl.tensor,
+    id_ptr: tl.tensor,
+    num_drawn_ptr: tl.tensor,
+    draft_ptr: tl.tensor,
+    draft_stride: tl.tensor,
+    num_accepted_ptr: tl.tensor,
+    token_ids_ptr: tl.tensor,
+    accepted_nodes_ptr: tl.tensor,
+    first_unsound_ptr: tl.tensor,
+    WIDTH: tl.constexpr,
+    HAS_PARENTS: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> None:
+    """Draw in one tile after one node of one request; write best, score and winner to `[B, WIDTH + 1, NUM_TILES]`.
+
+    The winner w of a tile that has a NaN is written as -1 - w. The program that is the last one of a request walks its nodes;
+    `num_drawn [B]`, by which it knows, is 0 before and after.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    tile = tl.program_id(1)
+    request = program // (WIDTH + 1)
+    place = program % (WIDTH + 1)
+    num_nodes = tl.minimum(tl.load(num_nodes_ptr + request).to(tl.int64), WIDTH)
+    if place <= num_nodes:
+        depth = tl.full((), 0, tl.int64)
+        if HAS_PARENTS:
+            node = place - 1
+            while node >= 0:
+                node = parent_of(parents_ptr + request * parents_stride, node, HAS_PARENTS)
+                depth += 1
+        else:
+            depth += place
+        dtype = best_ptr.dtype.element_ty
+        row = tl.load(row_starts_ptr + request).to(tl.int64) + place
+        ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
+        logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
+        raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=0.0)
+        is_broken = tl.max((raw != raw).to(tl.int32), 0) > 0
+        best = tl.max(logits, 0)
+        score, winner = race_tile(
+            logits,
+            best,
+            load_divisor(temperatures_ptr, request, dtype),
+            tl.load(temperatures_ptr + request) > 0.0,
+            tl.load(seeds_ptr + request),
+            tl.load(positions_ptr + request) + depth,
+            tl.load(samples_ptr + request),
+            tl.full((), 0, tl.int64),
+            tile,
+            BLOCK_V,
+        )
+        tl.store(best_ptr + program * NUM_TILES + tile, best)
+        tl.store(score_ptr + program * NUM_TILES + tile, score)
+        tl.store(id_ptr + program * NUM_TILES + tile, tl.where(is_broken, -1 - winner, winner))
+        tl.debug_barrier()  # all threads have stored before one of them counts the tile
+        num_drawn = 1 + tl.atomic_add(num_drawn_ptr + request, 1, sem="acq_rel", scope="gpu")
+        if num_drawn == NUM_TILES * (num_nodes + 1):
+            tl.store(num_drawn_ptr + request, 0)
+            walk_tree(
+                request,
+                best_ptr,
+                score_ptr,
+                id_ptr,
+                temperatures_ptr,
+                draft_ptr,
+                draft_stride,
+                parents_ptr,
+                parents_stride,
+                num_nodes,
+                num_accepted_ptr,
+                token_ids_ptr,
+                accepted_nodes_ptr,
+                first_unsound_ptr,
+                WIDTH,
+                HAS_PARENTS,
+                NUM_TILES,
+                BLOCK_TILES,
+                BLOCK_N,
+            )
+
+
 def strict_verify_triton(
     logits: torch.Tensor,
     draft_token_ids: torch.Tensor,
@@ -178,7 +227,7 @@ def strict_verify_triton(
     first_unsound: torch.Tensor,
     config: LaunchConfig,
 ) -> None:
-    """Launch both kernels; writes the tensors of a `PathVerdict`."""
+    """Launch the kernel; writes the tensors of a `PathVerdict`."""
     num_requests, width = draft_token_ids.shape
     vocab_size = logits.shape[1]
     num_tiles = config.num_tiles(vocab_size)
@@ -186,7 +235,7 @@ def strict_verify_triton(
     best, score = torch.empty((2, *shape), dtype=exact_type(logits), device=logits.device)
     ids = torch.empty(shape, dtype=torch.int32, device=logits.device)
     links = draft_token_ids if parents is None else parents  # not read for chains
-    draw_node_kernel[(num_requests * (width + 1), num_tiles)](
+    draw_and_walk_kernel[(num_requests * (width + 1), num_tiles)](
         logits,
         logits.stride(0),
         vocab_size,
@@ -199,22 +248,9 @@ def strict_verify_triton(
         best,
         score,
         ids,
-        WIDTH=width,
-        HAS_PARENTS=parents is not None,
-        NUM_TILES=num_tiles,
-        BLOCK_V=config.block_v,
-        num_warps=config.num_warps,
-    )
-    walk_tree_kernel[(num_requests,)](
-        best,
-        score,
-        ids,
-        temperatures,
+        _zeros(num_requests, logits.device),
         draft_token_ids,
         draft_token_ids.stride(0),
-        links,
-        links.stride(0),
-        num_nodes,
         num_accepted,
         token_ids,
         accepted_nodes,
@@ -222,7 +258,18 @@ def strict_verify_triton(
         WIDTH=width,
         HAS_PARENTS=parents is not None,
         NUM_TILES=num_tiles,
+        BLOCK_V=config.block_v,
         BLOCK_TILES=triton.next_power_of_2(num_tiles),
         BLOCK_N=triton.next_power_of_2(width + 1),
-        num_warps=1,
+        num_warps=config.num_warps,
     )
+
+
+def _zeros(count: int, device: torch.device) -> torch.Tensor:
+    """Return a thread's zeros, which launches on its stream use one after another, and leave as they are."""
+    kept = _KEPT.by_device.get(device)
+    if kept is None or len(kept) < count:
+        kept = _KEPT.by_device[device] = torch.zeros(
+            max(count, _LEAST_ZEROS), dtype=torch.int32, device=device
+        )
+    return kept
