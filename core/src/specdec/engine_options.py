@@ -13,10 +13,11 @@ import torch
 from specdec.errors import ConfigError
 
 DEFAULT_SCORER = "transformers"
-_INTEGERS = (
-    "seed", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes", "num_gpu_blocks_override",
-    "block_size", "tensor_parallel_size",
-)  # fmt: skip
+_INTEGERS = {
+    "seed": None, "max_model_len": 2, "max_num_seqs": 1, "max_num_batched_tokens": 1, "kv_cache_memory_bytes": None,
+    "num_gpu_blocks_override": 1, "block_size": 1, "tensor_parallel_size": 1,
+}  # fmt: skip
+"""The least value of each, where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,27 +91,21 @@ class EngineOptions:
     """Load no tokenizer: prompts are token ids and outputs have no text."""
 
     def __post_init__(self) -> None:
-        for name in _INTEGERS:
+        for name, least in _INTEGERS.items():
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
                 raise ConfigError(f"LLM: {name}={value!r} must be an integer")
-        if not isinstance(self.gpu_memory_utilization, float | int):
-            raise ConfigError(f"LLM: gpu_memory_utilization={self.gpu_memory_utilization!r} must be a number")
+            if value is not None and least is not None and value < least:
+                raise ConfigError(f"LLM: {name}={value} must be at least {least}")
+        share = self.gpu_memory_utilization
+        if isinstance(share, bool) or not isinstance(share, float | int):
+            raise ConfigError(f"LLM: gpu_memory_utilization={share!r} must be a number")
         if not isinstance(self.scorer, str):
             raise ConfigError(f"LLM: scorer={self.scorer!r} must be a plugin's name or the path of a class")
         if self.device is not None:
             _check_device(self.device)
-        for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "tensor_parallel_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"LLM: {name}={getattr(self, name)} must be at least 1")
-        if self.max_model_len is not None and self.max_model_len < 2:
-            raise ConfigError(f"LLM: max_model_len={self.max_model_len} must be at least 2")
-        if self.num_gpu_blocks_override is not None and self.num_gpu_blocks_override < 1:
-            raise ConfigError(
-                f"LLM: num_gpu_blocks_override={self.num_gpu_blocks_override} must be at least 1"
-            )
-        if not 0.0 < self.gpu_memory_utilization <= 1.0:
-            raise ConfigError(f"LLM: gpu_memory_utilization={self.gpu_memory_utilization} must be in (0, 1]")
+        if not 0.0 < share <= 1.0:
+            raise ConfigError(f"LLM: gpu_memory_utilization={share} must be in (0, 1]")
         if not isinstance(self.attention_backend, str):
             raise ConfigError(f"LLM: attention_backend={self.attention_backend!r} must be the name of one")
         if self.scheduling_policy not in ("fcfs", "priority"):

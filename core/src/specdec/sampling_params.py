@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from specdec.errors import ConfigError
+from specdec.keys import Keys
 from specdec.structured_outputs import StructuredOutputsParams
 from specdec.text.unicode import check_unicode
 
@@ -42,14 +43,15 @@ def takes_prompt(processor: LogitsProcessor) -> bool:
         ) from None
 
 
-class SamplingParams(BaseModel):
+class SamplingParams(Keys):
     """Sampling parameters of one request, with vLLM's names and meanings. All work with speculation.
 
     Raises:
         ConfigError: naming the parameter, its value and what is allowed.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    place = "SamplingParams"
 
     n: int = Field(default=1, ge=1, description="Number of samples, each with its own noise.")
     temperature: float = Field(default=1.0, ge=0.0, allow_inf_nan=False, description="0 means greedy.")
@@ -136,16 +138,6 @@ class SamplingParams(BaseModel):
         default=False,
         description="Have `draft_steps` in each sample: what every step drafted and what was accepted.",
     )
-
-    if not TYPE_CHECKING:  # for type checkers the fields are the parameters
-
-        def __init__(self, **kwargs: Any) -> None:
-            try:
-                super().__init__(**kwargs)
-            except ValidationError as error:
-                from specdec.messages import explain
-
-                raise ConfigError(explain(error, "SamplingParams", type(self))) from None
 
     @field_validator("seed")
     @classmethod

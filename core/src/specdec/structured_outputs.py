@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from specdec.errors import ConfigError
+from specdec.keys import Keys
 from specdec.text.unicode import check_unicode
 
 
-class StructuredOutputsParams(BaseModel):
+class StructuredOutputsParams(Keys):
     """One constraint on the generated text. Names are vLLM's.
 
     Raises:
         ConfigError: naming what is wrong.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
+    place = "StructuredOutputsParams"
 
     json_schema: str | dict[str, Any] | None = Field(
         None, alias="json", description="A JSON schema, as text or mapping; or a pydantic model's class."
@@ -46,12 +47,7 @@ class StructuredOutputsParams(BaseModel):
             for text in value if isinstance(value, list) else [value]:
                 if isinstance(text, str):
                     check_unicode(text, f"StructuredOutputsParams: {name}")
-        try:
-            super().__init__(**kwargs)
-        except ValidationError as error:
-            from specdec.messages import explain
-
-            raise ConfigError(explain(error, "StructuredOutputsParams", type(self))) from None
+        super().__init__(**kwargs)
 
     @model_validator(mode="after")
     def _is_exactly_one(self) -> StructuredOutputsParams:

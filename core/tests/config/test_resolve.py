@@ -208,6 +208,24 @@ def test_a_draft_has_no_longer_context_than_the_target() -> None:
     assert resolve({**NGRAM, "max_model_len": 64}, TARGET).config.max_model_len == 64
 
 
+@pytest.mark.parametrize("k", [64, 10**6])
+def test_no_more_tokens_are_drafted_than_a_context_has_room_for(k: int) -> None:
+    told = f"'num_speculative_tokens' = {k} is more than a context of max_model_len = 64 has room for: at most 63"
+    assert told in error_of({**NGRAM, "num_speculative_tokens": k}, TARGET)
+    assert resolve({**NGRAM, "num_speculative_tokens": 63}, TARGET).config.num_speculative_tokens == 63
+
+
+def test_true_is_no_number_in_a_plugins_keys_and_a_samplers() -> None:
+    for keys in (
+        {"prompt_lookup_max": True},
+        {"rejection_sample_method": "typical", "posterior_threshold": True},
+    ):
+        (key,) = keys.keys() - {"rejection_sample_method"}
+        assert f"'{key}' = True: input should be a number, and true or false is none" in error_of(
+            {**NGRAM, **keys}
+        )
+
+
 def test_a_plugin_checks_the_resolved_keys_against_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(config: ProposerConfig, target: TargetFacts | None) -> None:
         raise ConfigError(f"k = {config.num_speculative_tokens} for {target and target.vocab_size} ids")

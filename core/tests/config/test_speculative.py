@@ -21,6 +21,9 @@ def error_of(**keys: Any) -> str:
     [
         ({"num_speculative_tokens": 0}, "'num_speculative_tokens' = 0: input should be greater than 0"),
         ({"num_speculative_tokens": "many"}, "'num_speculative_tokens' = 'many': input should be a valid integer"),
+        ({"num_speculative_tokens": True}, "= True: input should be a number, and true or false is none"),
+        ({"disable_by_batch_size": True}, "'disable_by_batch_size' = True: input should be a number"),
+        ({"max_model_len": False}, "'max_model_len' = False: input should be a number"),
         ({"draft_tensor_parallel_size": 0}, "'draft_tensor_parallel_size' = 0"),
         ({"max_model_len": 0}, "'max_model_len' = 0: input should be greater than or equal to 1"),
         ({"parallel_drafting": "perhaps"}, "'parallel_drafting' = 'perhaps': input should be a valid boolean"),

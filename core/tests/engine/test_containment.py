@@ -293,6 +293,34 @@ def test_all_sequences_that_ended_are_gone_where_finish_raises(subject) -> None:
     assert (engine._owners, engine._row_ids, engine._ended) == ({}, set(), [])
 
 
+def test_an_abort_that_no_step_follows_finishes_what_ended_before(subject) -> None:
+    """With its last tokens, also where letting go of the aborted request raises."""
+    llm = make_llm(subject.model, scripted("Recorder", 2, texts=subject.texts, on_proposer_error="raise"))
+    proposer, engine, intake = proposer_of(llm), engine_of(llm), llm._intake
+    finish = proposer.finish
+
+    def failing(request_ids, reason) -> None:
+        finish(request_ids, reason)
+        if reason is FinishReason.ABORT:
+            raise KeyError("cannot let go")
+
+    proposer.finish = failing
+    for name, prompt, tokens in zip(("short", "long"), subject.prompts, (3, 32), strict=False):
+        engine.add(intake.prepare(name, prompt, greedy(tokens), is_streaming=False))
+    ended: list[str] = []
+    while not ended:
+        ended = [output.request_id for output in engine.step()]
+    assert [sequence.request_id for sequence in engine._ended] == ended == ["short"]
+    with pytest.raises(KeyError, match="cannot let go"):
+        engine.abort(["long"])
+    assert not engine.has_work
+    assert (engine._owners, engine._row_ids, engine._ended) == ({}, set(), [])
+    reasons = {name: (reason, held) for name, reason, held in proposer.finished}
+    assert reasons["short"] == (FinishReason.LENGTH, [*subject.prompts[0], *subject.expected[0][:3]])
+    assert reasons["long"][0] is FinishReason.ABORT
+    assert proposer.held == {}
+
+
 STATELESS = """
 from specdec import Draft, Proposer
 

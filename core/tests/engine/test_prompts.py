@@ -71,6 +71,7 @@ def test_sampling_params_are_of_their_class(llm, params) -> None:
         ({"max_num_batched_tokens": 1.5}, "max_num_batched_tokens=1.5 must be an integer"),
         ({"block_size": True}, "block_size=True must be an integer"),
         ({"seed": "x"}, "seed='x' must be an integer"),
+        ({"gpu_memory_utilization": True}, "gpu_memory_utilization=True must be a number"),
         ({"gpu_memory_utilization": "0.5"}, "gpu_memory_utilization='0.5' must be a number"),
         ({"device": "xyz"}, "device='xyz' cannot be used here"),
         ({"device": 1.5}, "device=1.5 cannot be used here"),

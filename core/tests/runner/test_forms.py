@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specdec import registry
-from specdec.backends import fast_linear
+from specdec.backends import fast_linear, speed_up_linears
 from specdec.backends.attention import choose_attention
+from specdec.config.notices import reset
 from specdec.interfaces import (
     AttentionFactory,
     AttentionNeeds,
@@ -121,6 +123,55 @@ class WatchingForm(Form):
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         return self._inner.forward(batch, features)
+
+
+ATTRIBUTES = ("is_fast", "is_invariant", "uses_attention", "chain")
+
+
+class RaisesLate(Backend):
+    """Its form raises where something else than a pass is asked of it, from a time on.
+
+    Args:
+        what: the attribute or method.
+        calls: how often that works before.
+    """
+
+    name = "late"
+
+    def __init__(self, what: str, calls: int = 0) -> None:
+        self._what, self._left = what, calls
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form:
+        def failing(*_: object) -> dict[str, int]:
+            self._left -= 1
+            if self._left < 0:
+                raise OSError("no driver")
+            return {}
+
+        member = property(failing) if self._what in ATTRIBUTES else failing
+        return type("Late", (WatchingForm,), {self._what: member})(inner)
+
+
+LATE = [*((what, 0) for what in ATTRIBUTES), *product(("counts", "levels", "prepare", "rebind"), (0, 1, 2))]
+
+
+@pytest.mark.parametrize(("what", "calls"), LATE)
+def test_a_form_that_raises_elsewhere_than_in_a_pass_costs_its_place_alone(
+    what: str, calls: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reset()
+    monkeypatch.setattr(registry, "backends", lambda: (RaisesLate(what, calls),))
+    with caplog.at_level(logging.WARNING, logger="specdec"):
+        runner = make_runner()
+        runner.allocate(64)
+        for _ in range(3):
+            runner.prepare(2)
+            runner.allocate(64)
+            assert runner.counts() == {"unfused_models": 1}
+            assert runner.levels() == {}
+    told = [record.getMessage() for record in caplog.records if "no driver" in record.getMessage()]
+    assert len(told) == 1
+    assert len(runner.forms[0]) == (2 if what in ("counts", "levels") and calls else 1)
 
 
 class WatchesAndMultiplies(Backend):
@@ -234,6 +285,37 @@ def test_a_product_is_compared_before_it_is_used(
     monkeypatch.setattr(registry, "backends", lambda: (WrongProduct(),))
     assert fast_linear(nn.Linear(8, 8)) is None
     assert "the product of backend wrong is not used: it differs from torch's by 1.0e-02" in caplog.text
+
+
+class AsksForProducts(Backend):
+    """Its form asks for the product of each linear map, as fused layers do."""
+
+    name = "asks"
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form:
+        for module in maps_of(runner.module):
+            assert fast_linear(module) is None
+        return WatchingForm(inner)
+
+
+def maps_of(module: nn.Module) -> list[nn.Linear]:
+    return [part for part in module.modules() if type(part) is nn.Linear]
+
+
+def test_a_product_that_is_not_used_is_told_once_for_all_maps(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    backends: tuple[Backend, ...] = (WrongProduct(),)
+    monkeypatch.setattr(registry, "backends", lambda: backends)
+    speed_up_linears(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))  # a proposer's network
+    count = len(maps_of(make_runner().module))
+    backends = (WrongProduct(), AsksForProducts())
+    make_runner()
+    told = [record.getMessage() for record in caplog.records if "the product" in record.getMessage()]
+    for text, number in zip(told, (2, count, 2 * count), strict=True):
+        assert text.startswith(
+            f"the product of backend wrong is not used for {number} modules: it differs from torch's by "
+        )
 
 
 def test_a_warning_names_the_variable_that_leaves_backends_out(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from specdec import registry
 from specdec.backends.comparison import agreement
 from specdec.backends.offers import Rejected, tried
+from specdec.config.notices import notice
 from specdec.errors import ModelError, described, line_of
 from specdec.interfaces.backend import Declined
 from specdec.interfaces.form import Form
@@ -54,6 +55,8 @@ def choose_forms(
         A module that deviates from a form's structure in a way that its parts do not show (scaled residuals, for example)
         thus falls back to its own forward.
         """
+        # What else is asked of it must not raise later.
+        _ = form.is_fast, form.is_invariant, form.uses_attention, form.chain, form.counts(), form.levels()
         outputs, (theirs, exact) = _compared(form.forward(batch, features)), references()
         shapes = [[tuple(output.shape) for output in one] for one in (outputs, theirs)]
         if shapes[0] != shapes[1]:
@@ -84,22 +87,35 @@ def is_fast(forms: list[Form]) -> bool:
     return any(form.is_fast for form in forms)
 
 
-def warm_up(runner: Runner, forms: list[Form], batch: PackedBatch, features: torch.Tensor | None) -> None:
-    """Warm forms up, innermost first; one that raises is removed, together with those around it.
+def keep_working(runner: Runner, forms: list[Form], what: str, call: Callable[[Form], None]) -> None:
+    """Call forms, innermost first; one that raises is removed, together with those around it.
 
     Raises:
         ModelError: if logits must be batch-invariant and no form that is left has such rows.
     """
-    forms[-1].warm_up(batch, features)
+    call(forms[-1])
     for form in reversed(forms[:-1]):
         try:
-            form.warm_up(batch, features)
+            call(form)
         except Exception as error:  # the backend's own code, or a compiler
-            why = f"{type(form).__name__}: its warm-up raised {described(error)}{line_of(error)}"
+            why = f"{type(form).__name__}: its {what} raised {described(error)}{line_of(error)}"
             logger.warning("a fused form is not used (%s); it runs up to four times slower without", why)
             del forms[: forms.index(form) + 1]
             _check_invariance(runner, forms, "", why)
             return
+
+
+def numbers_of(forms: Iterable[Form], kind: str) -> Iterator[dict[str, int]]:
+    """Yield the `counts` or `levels` of forms; one that raises has none, which is told once."""
+    for form in forms:
+        try:
+            yield getattr(form, kind)()
+        except Exception as error:  # the backend's own code
+            why = f"{type(form).__name__}.{kind} raised {described(error)}{line_of(error)}"
+            notice(
+                why,
+                f"metrics of a fused form are missing ({why}); output is not affected, this is logged once",
+            )
 
 
 def _check_invariance(runner: Runner, forms: list[Form], name: str, why: str) -> None:

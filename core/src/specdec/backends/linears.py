@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from specdec.backends.comparison import LEAST, distance
-from specdec.backends.offers import first_offer
+from specdec.backends.offers import first_offer, told_together
 from specdec.interfaces.backend import Declined
 
 _ROWS = 3
 """Rows that a product is tried with."""
 
 
+@told_together()
 def speed_up_linears(module: nn.Module) -> None:
     """Make the `nn.Linear` modules of a frozen module use a backend's products.
 

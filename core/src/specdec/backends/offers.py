@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from specdec import registry
@@ -13,6 +15,8 @@ from specdec.interfaces.backend import Backend, Declined
 logger = logging.getLogger("specdec")
 
 Offer = TypeVar("Offer")
+_TOLD: ContextVar[dict[str, list[str]] | None] = ContextVar("told", default=None)
+"""See `told_together`: by offer, why it was rejected, each time."""
 
 
 class Rejected(Declined):
@@ -42,8 +46,27 @@ def first_offer(
             return answer
         reasons.append(f"{backend.name}: {answer.reason}")
         if isinstance(answer, Rejected):
-            logger.warning("%s of backend %s is not used: %s", what, backend.name, answer.reason)
+            with told_together() as told:
+                told.setdefault(f"{what} of backend {backend.name} is not used", []).append(answer.reason)
     return Declined("; ".join(reasons) or registry.why_no_backend())
+
+
+@contextmanager
+def told_together() -> Iterator[dict[str, list[str]]]:
+    """Warn of each rejected offer once, with the number of times, at the end of the outermost of these blocks."""
+    told = _TOLD.get()
+    if told is not None:
+        yield told
+        return
+    told = {}
+    token = _TOLD.set(told)
+    try:
+        yield told
+    finally:
+        _TOLD.reset(token)
+        for offer, reasons in told.items():
+            times = f" for {len(reasons)} modules" if len(reasons) > 1 else ""
+            logger.warning("%s%s: %s", offer, times, reasons[0])
 
 
 def tried(

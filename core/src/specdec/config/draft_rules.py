@@ -53,6 +53,12 @@ def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
                 f"{PLACE}: 'num_speculative_tokens' = {given} must be divisible by n_predict = {trained}, "
                 f"the number of tokens that {inferred.model or 'the target'} predicts in one pass"
             )
+        longest = None if facts.target is None else facts.target.max_model_len
+        if longest is not None and given >= longest:
+            raise ConfigError(
+                f"{PLACE}: 'num_speculative_tokens' = {given} is more than a context of max_model_len = {longest} has room "
+                f"for: at most {longest - 1}"
+            )
         return given
     if inferred.num_speculative_tokens is not None:
         return inferred.num_speculative_tokens

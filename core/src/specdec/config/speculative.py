@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from specdec.errors import ConfigError
-from specdec.messages import explain
+from specdec.keys import Keys
 
 PLACE = "speculative_config"
 
 
-class SpeculativeConfig(BaseModel):
+class SpeculativeConfig(Keys):
     """The common keys of `speculative_config`; all others belong to the method or the sampler.
 
     Names, types and rules are vLLM's. A key left out is None until the configuration is resolved.
@@ -22,7 +22,7 @@ class SpeculativeConfig(BaseModel):
         ConfigError: naming the key, its value and what is allowed.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    place = PLACE
 
     method: str | None = Field(
         None, min_length=1, description="How tokens are guessed; inferred from `model` where left out."
@@ -75,12 +75,6 @@ class SpeculativeConfig(BaseModel):
     on_proposer_error: Literal["fallback", "raise"] = Field(
         "fallback", description="After an error in a proposer go on without drafts, or raise it."
     )
-
-    def __init__(self, **keys: Any) -> None:
-        try:
-            super().__init__(**keys)
-        except ValidationError as error:
-            raise ConfigError(explain(error, PLACE, type(self))) from None
 
     @field_validator("num_speculative_tokens_per_batch_size")
     @classmethod

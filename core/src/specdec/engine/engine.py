@@ -135,7 +135,10 @@ class Engine:
             dropped += running + undelivered
             del self._requests[request_id]
             self._tell_finished(request, outputs[-1])
-        self._finish(dropped, FinishReason.ABORT)  # last: it may raise
+        try:
+            self._finish(dropped, FinishReason.ABORT)  # last: it may raise
+        finally:
+            self._finish_last()
         return outputs
 
     def step(self) -> list[RequestOutput]:
@@ -252,11 +255,15 @@ class Engine:
                 self._tell_finished(self._requests.pop(output.request_id), output)
         if failed:
             self._finish(failed, FinishReason.ERROR)
+        self._finish_last()
+        return outputs
+
+    def _finish_last(self) -> None:
+        """Deliver and finish what ended, if no step follows."""
         if self._ended and not self._scheduler.has_work:
             if self._speculation is not None:
                 self._speculation.deliver_last(self._ended)
             self._finish_ended()
-        return outputs
 
     def _read(self, sequence: Sequence) -> None:
         """Bring a sample's text up to date."""

@@ -6,33 +6,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
 from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.target import TargetHandle, TargetInfo
+from specdec.keys import Keys
 from specdec.target_facts import TargetFacts
 
 SPECDEC_API = 1
 """Version of the interfaces in `specdec.interfaces`; a plugin built for another version is refused."""
 
 
-class RequestArgs(BaseModel):
+class RequestArgs(Keys):
     """Base class of what a request may pass to a proposer, `args` in `SamplingParams.speculative`; itself it has no keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-
-class ProposerConfig(BaseModel):
+class ProposerConfig(Keys):
     """Base class of a proposer's configuration; the common keys of `speculative_config` arrive resolved.
 
     A plugin subclasses it and adds its keys as fields with types, bounds and descriptions. Core refuses
     unknown keys and names the nearest valid one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     num_speculative_tokens: int
     """Maximum number of nodes drafted per request and step (k)."""

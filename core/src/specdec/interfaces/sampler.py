@@ -8,19 +8,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
+from specdec.keys import Keys
 from specdec.sampling_params import SamplingParams
 
 
-class SamplerConfig(BaseModel):
+class SamplerConfig(Keys):
     """Base class of a sampler's configuration."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 Listed = Mapping[int, Sequence[tuple[float, int, list[int], list[float]]]]

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.backends.forms import choose_forms, is_fast, warm_up
+from specdec.backends.forms import choose_forms, is_fast, keep_working, numbers_of
 from specdec.backends.linears import speed_up_linears
+from specdec.backends.offers import told_together
 from specdec.errors import ModelError
 from specdec.interfaces.attention import AttentionFactory
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
@@ -180,17 +181,17 @@ class ModuleRunner:
     @in_inference_mode
     def prepare(self, num_requests: int) -> None:
         """Let the forms record what that many requests need, so that no request waits for it."""
-        for form in self._all_forms():
-            form.prepare(num_requests)
+        for forms in self.forms:
+            keep_working(self, forms, "preparation", lambda form: form.prepare(num_requests))
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""
         fallbacks = 0 if not self.may_fuse else sum(not is_fast(forms) for forms in self.forms)
-        return {"unfused_models": fallbacks} | added(form.counts() for form in self._all_forms())
+        return {"unfused_models": fallbacks} | added(numbers_of(self._all_forms(), "counts"))
 
     def levels(self) -> dict[str, int]:
         """Return gauges for the metrics."""
-        return added(form.levels() for form in self._all_forms())
+        return added(numbers_of(self._all_forms(), "levels"))
 
     def probe_features(self, num_rows: int) -> torch.Tensor | None:
         """Return random features `[num_rows, F]` of moderate size for probing a head; None for a model."""
@@ -217,6 +218,7 @@ class ModuleRunner:
         return PackedBatch(ids, positions, segments, slots=None, logits_rows=None, longest=longest)
 
     @in_inference_mode
+    @told_together()
     def _make_forms(self, *, is_fused: bool) -> None:
         """Probe every stage, then choose its forms, and run each, so that no request compiles anything."""
         batch = self._probe_pass()
@@ -237,7 +239,7 @@ class ModuleRunner:
         rows = torch.arange(len(batch.token_ids), device=self.device)
         batch = replace(batch, positions=rows, slots=rows, longest=None)
         for forms in self.forms:
-            warm_up(self, forms, batch, features)
+            keep_working(self, forms, "warm-up", lambda form: form.warm_up(batch, features))
         if self.is_draft and self.chain is not None:
             self._warm_up_chain(self.chain, batch, features)
 
@@ -250,8 +252,8 @@ class ModuleRunner:
         )
 
     def _rebind(self) -> None:
-        for form in self._all_forms():
-            form.rebind()
+        for forms in self.forms:
+            keep_working(self, forms, "rebinding", lambda form: form.rebind())
 
     def _all_forms(self) -> Iterator[Form]:
         return (form for forms in self.forms for form in forms)
