@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from specdec import registry
@@ -12,7 +14,7 @@ from specdec.backends.offers import first_offer
 from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Declined
-from specdec.interfaces.forward import PackedBatch, Segment
+from specdec.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.registry import Group
 
@@ -127,7 +129,7 @@ def _attend(make: AttentionFactory, needs: AttentionNeeds, shape: tuple[int, int
     cache.allocate(0, LayerShape(kv_heads, width, width, dtype))
     for stored in (cache.keys[0], cache.values[0]):
         stored.copy_(normal(*stored.shape))
-    rows = len(batch.token_ids)
+    rows = batch.num_rows
     output = make(cache, _SPACING).attend(
         0,
         batch,
@@ -140,25 +142,14 @@ def _attend(make: AttentionFactory, needs: AttentionNeeds, shape: tuple[int, int
 
 
 def _batch(device: torch.device) -> PackedBatch:
-    segments: list[Segment] = []
-    slots: list[torch.Tensor] = []
-    row = 0
+    segments, positions, row = list[Segment](), list[npt.NDArray[np.int64]](), 0
     for request, (cached, new) in enumerate(_CACHED_AND_NEW):
         segments.append(Segment(row, new, _SPACING * (request + 1), cached))
-        slots.append(torch.arange(cached, cached + new) + segments[-1].first_slot)
+        positions.append(np.arange(cached, cached + new))
         row += new
-    visible = torch.eye(1 + len(_PARENTS), dtype=torch.bool)
-    for node, parent in enumerate(_PARENTS, 1):
-        visible[node] |= visible[parent + 1]
-    segments[-1].tree_mask = visible
-    segments[-1].depths = visible.sum(1) - 1
-    starts = [segment.num_cached for segment in segments]
-    depths = [torch.arange(s.num_rows) if s.depths is None else s.depths for s in segments]
-    positions = torch.cat([start + depth for start, depth in zip(starts, depths, strict=True)])
-    return PackedBatch(
-        torch.zeros(row, dtype=torch.int64, device=device),
-        positions.to(device),
-        segments,
-        torch.cat(slots).to(device),
-        None,
+    slots = np.concatenate([s.first_slot + each for s, each in zip(segments, positions, strict=True)])
+    segments[-1].num_drafted = len(_PARENTS)
+    positions[-1] = segments[-1].plant(_PARENTS)
+    return PackedBatch.of_rows(
+        HostRows(np.zeros(row, np.int64), np.concatenate(positions), slots, None), segments, device
     )
