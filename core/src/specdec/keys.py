@@ -16,7 +16,7 @@ class Keys(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    place: ClassVar[str | None] = None
+    _place: ClassVar[str | None] = None
     """What errors begin with, which then are `ConfigError`s; None leaves pydantic's as they are."""
 
     if not TYPE_CHECKING:  # for type checkers the fields are the parameters
@@ -25,11 +25,11 @@ class Keys(BaseModel):
             try:
                 super().__init__(**keys)
             except ValidationError as error:
-                if self.place is None:
+                if self._place is None:
                     raise
                 from specdec.messages import explain
 
-                raise ConfigError(explain(error, self.place, type(self))) from None
+                raise ConfigError(explain(error, self._place, type(self))) from None
 
     @field_validator("*", mode="before")
     @classmethod

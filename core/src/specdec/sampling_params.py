@@ -51,7 +51,7 @@ class SamplingParams(Keys):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
-    place = "SamplingParams"
+    _place = "SamplingParams"
 
     n: int = Field(default=1, ge=1, description="Number of samples, each with its own noise.")
     temperature: float = Field(default=1.0, ge=0.0, allow_inf_nan=False, description="0 means greedy.")

@@ -18,7 +18,7 @@ class StructuredOutputsParams(Keys):
     """
 
     model_config = ConfigDict(populate_by_name=True)
-    place = "StructuredOutputsParams"
+    _place = "StructuredOutputsParams"
 
     json_schema: str | dict[str, Any] | None = Field(
         None, alias="json", description="A JSON schema, as text or mapping; or a pydantic model's class."

@@ -22,7 +22,7 @@ class SpeculativeConfig(Keys):
         ConfigError: naming the key, its value and what is allowed.
     """
 
-    place = PLACE
+    _place = PLACE
 
     method: str | None = Field(
         None, min_length=1, description="How tokens are guessed; inferred from `model` where left out."

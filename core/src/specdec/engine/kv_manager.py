@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import numpy as np
 
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.score_batch import SlotCache
 from specdec.runner.slot_pool import SlotPool
+
+_LEAST_COMING = {"cpu": 64, "cuda": 256}
+"""Rows that a device computes in the time in which it reads the weights, so that one more step for so many costs nothing."""
 
 
 class KVManager:
@@ -35,6 +40,20 @@ class KVManager:
         # Headroom is not reclaimed: a proposer's cache has as many slots, and rows of drafts besides, so it is full before.
         self.pool = (make_pool or SlotPool)(cache, block_size * is_prefix_cached, block_size=block_size)
         self._resume, self._states = resume, states
+        self._least_coming = _LEAST_COMING.get(cache.device.type, _LEAST_COMING["cuda"])
+        self._waits = is_prefix_cached and states is None
+
+    def is_coming(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
+        """Return whether one of others will compute so much of a sequence's prefix that it runs sooner if it waits for it."""
+        if not self._waits or sequence.prompt_logprobs is not None:
+            return False
+        for other in running:
+            size = min(sequence.num_tokens - 1, other.num_tokens)
+            if size - other.num_computed >= self._least_coming:
+                differing = np.flatnonzero(sequence.token_ids[:size] != other.token_ids[:size])
+                if (differing[0] if len(differing) else size) - other.num_computed >= self._least_coming:
+                    return True
+        return False
 
     def admit(self, sequence: Sequence, num_slots: int) -> bool:
         """Place a sequence, reusing a cached prefix; False if that and `num_slots` more do not fit."""

@@ -203,8 +203,18 @@ class Scheduler:
         return [victim]
 
     def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> None:
-        while self.waiting.num_samples and budget > 0 and len(self.running) < self._max_num_seqs:
+        """Admit waiting samples; those whose prefix is being computed wait for it, and others go before them."""
+        put_off = list[Sequence]()
+        # Cached rows whose states a proposer reads, and does not hold yet, would be computed again.
+        may_wait = self._speculation is None or not self._speculation.delivery.needs_hidden
+        while (
+            self.waiting.num_samples and budget > 0 and len(self.running) + len(put_off) < self._max_num_seqs
+        ):
             sequence = self.waiting.next(self.running)
+            if may_wait and self._kv.is_coming(sequence, self.running):
+                self.waiting.remove(sequence)
+                put_off.append(sequence)
+                continue
             if not self._kv.admit(sequence, min(sequence.num_tokens, self._token_budget)):
                 self._without_room = sequence
                 break
@@ -217,6 +227,8 @@ class Scheduler:
                 chunk = _listed_chunk(sequence, chunk)
             chunks[sequence] = chunk, 0
             budget -= chunk
+        for sequence in reversed(put_off):
+            self.waiting.put_back(sequence)
 
     def _plan(
         self,
