@@ -94,11 +94,7 @@ def _least(waiting: Mapping[Key, object], running: list[Key]) -> Key:
     if len(waiting) == 1:
         return next(iter(waiting))
     counts = Counter(running)
-    best = None
     for key in waiting:
         if not counts[key]:  # reached after at most `len(running)` keys
             return key
-        if best is None or counts[key] < counts[best[0]]:
-            best = (key,)
-    assert best is not None
-    return best[0]
+    return min(waiting, key=counts.__getitem__)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -215,16 +215,20 @@ class ModelForward(OwnForward):
         """Have a pass append final states to `hidden` and put layers' inputs into `aux`, where wanted."""
         wanted, handles = self._runner.wanted, []
         if wanted.final and self._keeps_rows:
-            handles += [body.register_forward_hook(_keep_last_hidden(hidden)) for body in self._bodies]
+            handles += [
+                body.register_forward_hook(partial(_keep_last_hidden, hidden)) for body in self._bodies
+            ]
         elif wanted.final:
             head = output_head(self._model)
             handles.append(head.register_forward_pre_hook(lambda _, args: hidden.append(args[0])))
         for k in wanted.aux_layer_ids:
             if k == len(self._layers):
-                handles.append(self._layers[-1].register_forward_hook(_keep_output(aux, k)))
+                handles.append(self._layers[-1].register_forward_hook(partial(_keep_output, aux, k)))
             else:
                 layer = self._layers[k]
-                handles.append(layer.register_forward_pre_hook(_keep_input(aux, k), with_kwargs=True))
+                handles.append(
+                    layer.register_forward_pre_hook(partial(_keep_input, aux, k), with_kwargs=True)
+                )
         return handles
 
 
@@ -260,24 +264,17 @@ def own_forwards(module: nn.Module, runner: Runner) -> list[OwnForward]:
     return [ModelForward(cast("PreTrainedModel", module), runner)]
 
 
-def _keep_last_hidden(into: list[torch.Tensor]) -> Callable[..., None]:
-    def hook(module: nn.Module, args: object, output: object) -> None:
-        state = getattr(output, "last_hidden_state", None)
-        assert isinstance(state, torch.Tensor)
-        into.append(state)
-
-    return hook
+def _keep_last_hidden(into: list[torch.Tensor], module: nn.Module, args: object, output: object) -> None:
+    state = getattr(output, "last_hidden_state", None)
+    assert isinstance(state, torch.Tensor)
+    into.append(state)
 
 
-def _keep_input(into: dict[int, torch.Tensor], layer: int) -> Callable[..., None]:
-    def hook(module: nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
-        into[layer] = args[0] if args else kwargs["hidden_states"]
-
-    return hook
+def _keep_input(into: dict[int, torch.Tensor], layer: int, module: nn.Module, args: Any, kwargs: Any) -> None:
+    into[layer] = args[0] if args else kwargs["hidden_states"]
 
 
-def _keep_output(into: dict[int, torch.Tensor], layer: int) -> Callable[..., None]:
-    def hook(module: nn.Module, args: object, output: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
-        into[layer] = output if isinstance(output, torch.Tensor) else output[0]
-
-    return hook
+def _keep_output(
+    into: dict[int, torch.Tensor], layer: int, module: nn.Module, args: Any, output: Any
+) -> None:
+    into[layer] = output if isinstance(output, torch.Tensor) else output[0]

@@ -78,15 +78,12 @@ def follow_all(drawn: Sequence[int], scores: Scores, draft: CheckedDraft) -> Ver
         scores: maps requests to rows.
         draft: a checked draft.
     """
-    nodes_out: list[list[int]] = []
-    tokens_out: list[list[int]] = []
-    for i, row in enumerate(draft.rows):
-        start = scores.row_starts[i]
-        drawn_here = list(drawn[start : start + len(row) + 1])
-        nodes, emitted = follow(drawn_here, row, None if draft.parents is None else draft.parents[i])
-        nodes_out.append(nodes)
-        tokens_out.append(emitted)
-    return Verdict(nodes_out, tokens_out)
+    parents = draft.parents or [None] * len(draft.rows)
+    found = [
+        follow(list(drawn[start : start + len(row) + 1]), row, links)
+        for start, row, links in zip(scores.row_starts, draft.rows, parents, strict=True)
+    ]
+    return Verdict([nodes for nodes, _ in found], [emitted for _, emitted in found])
 
 
 def raise_not_numbers() -> None:
@@ -103,7 +100,6 @@ def sound_rows(scores: Scores) -> Scores:
     is_sound = row_operations(scores.logits.device).sound_rows(scores.logits)
     if is_sound is None:
         return scores
-    zero = torch.zeros(
-        (), dtype=scores.logits.dtype
-    )  # of the host: a number would be sent by a launch of its own
+    # Of the host: a number would be sent by a launch of its own.
+    zero = torch.zeros((), dtype=scores.logits.dtype)
     return replace(scores, logits=torch.where(is_sound[:, None], scores.logits, zero), is_sound=is_sound)

@@ -52,7 +52,11 @@ def num_slots(
         return slots
     budget = options.kv_cache_memory_bytes
     if budget is None:
-        budget = _budget(options, target.device, needed)
+        if target.device.type == "cuda":
+            taken = needed()
+            budget = max(0, _available(options, target.device) - taken)
+        else:
+            budget = int(psutil.virtual_memory().available) // 4
         for device, part in (spread or {}).items():
             if device.type == "cuda" and device != target.device:
                 budget = min(budget, _available(options, device) * bytes_per_token // part)
@@ -64,14 +68,6 @@ def num_slots(
             f"{target.max_model_len}: lower max_model_len or raise kv_cache_memory_bytes"
         )
     return slots
-
-
-def _budget(options: EngineOptions, device: torch.device, needed: Callable[[], int]) -> int:
-    """Return the bytes available for caches."""
-    if device.type != "cuda":
-        return int(psutil.virtual_memory().available) // 4
-    taken = needed()
-    return max(0, _available(options, device) - taken)
 
 
 def _available(options: EngineOptions, device: torch.device) -> int:

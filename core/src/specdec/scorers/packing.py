@@ -64,16 +64,8 @@ def pack(
         first_rows.append(row)
         if decoding is not None:
             parents = None if all_parents is None else all_parents[decoding]
-            blocks.append(
-                RowBlock(
-                    sequence.params,
-                    nodes,
-                    parents,
-                    sequence.rules,
-                    sequence.token_ids,
-                    sequence.num_prompt_tokens,
-                )
-            )
+            text = sequence.token_ids, sequence.num_prompt_tokens
+            blocks.append(RowBlock(sequence.params, nodes, parents, sequence.rules, *text))
             logits_rows.extend(range(row + chunk - 1, row + count))
         row += count
     has_all = len(logits_rows) == row and not prompt_rows

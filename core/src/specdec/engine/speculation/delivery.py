@@ -27,6 +27,7 @@ _MAX_WAITING = 2048
 a paused one loses the longest requests, because no memory is reserved for more."""
 _MAX_PIECES = 16
 """Number of steps whose states of one sequence are kept apart before they are concatenated."""
+_NONE = np.empty(0, np.int32)
 _MAX_SHARED_ROWS = 1024
 """Maximum number of rows of a pass of which a small slice is kept as a view."""
 
@@ -180,15 +181,8 @@ class Delivery:
     ) -> ProposeBatch:
         views = [(sequence.shown or _shown(sequence)).tokens(sequence) for sequence in sequences]
         pieces = [view[a:b] for view, a, b in zip(views, starts, ends, strict=True) if b > a]
-        tokens: TokenIds
-        if len(pieces) == 1:
-            tokens = pieces[0]
-        elif pieces:
-            tokens = np.concatenate(pieces)
-            tokens.flags.writeable = False
-        else:
-            tokens = np.empty(0, np.int32)
-            tokens.flags.writeable = False
+        tokens: TokenIds = pieces[0] if len(pieces) == 1 else np.concatenate([_NONE, *pieces])
+        tokens.flags.writeable = False
         hidden, aux, has_hidden = self._hidden(sequences, starts) if self.needs_hidden else (None, (), None)
         return ProposeBatch(
             request_ids=tuple(s.row_id for s in sequences),
