@@ -61,6 +61,7 @@ class SteadyEngine:
             "skip_tokenizer_init": True,
             "strict_drafts": True,
             "seed": 0,
+            "async_scheduling": False,  # the parts of a step are timed one after the other
         }
         self._built, intake = build(model, config, arguments)
         self._device = self._built.info.device

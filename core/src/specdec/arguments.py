@@ -32,6 +32,9 @@ class LLMOptions(TypedDict, total=False):
     scheduling_policy: str
     """`fcfs`: first come, first served; `priority`: requests with a lower `priority` run first and are preempted
     last."""
+    async_scheduling: bool | None
+    """Launch a step before the tokens of the one before are read, where nothing on the host needs them; None means on
+    devices other than the CPU. Texts are the same."""
     enforce_eager: bool
     """Run the model's own forward, without fused layers or captured graphs."""
     gpu_memory_utilization: float

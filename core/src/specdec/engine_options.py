@@ -50,6 +50,9 @@ class EngineOptions:
     scheduling_policy: str = "fcfs"
     """`fcfs`: first come, first served; `priority`: requests with a lower `priority` run first and are
     preempted last."""
+    async_scheduling: bool | None = None
+    """Launch a step before the tokens of the one before are read, where nothing on the host needs them; None means on devices
+    other than the CPU. Texts are the same."""
     enforce_eager: bool = False
     """Run the model's own forward, without fused layers or captured graphs."""
     gpu_memory_utilization: float = 0.9

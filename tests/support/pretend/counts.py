@@ -18,6 +18,8 @@ class Counts:
     copies_in: int = 0
     copies_out: int = 0
     synchronisations: int = 0
+    ahead: int = 0
+    """Launches of the next work before the host waited for the results of the last."""
     kernels: Counter[str] = field(default_factory=Counter)
     """Launches of Triton kernels by name, captured ones included."""
     sites: Counter[tuple[str, str, str]] = field(default_factory=Counter)

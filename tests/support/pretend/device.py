@@ -78,8 +78,8 @@ class PretendDevice:
             ),
             *((cuda, name, lambda *_: None) for name in ("empty_cache", "reset_peak_memory_stats")),
             (cuda, "synchronize", lambda *_: device.wait("synchronize")),
-            (cuda, "Stream", Stream),
-            (cuda, "current_stream", lambda *_: Stream()),
+            (cuda, "Stream", lambda: Stream(device)),
+            (cuda, "current_stream", lambda *_: Stream(device)),
             (cuda, "stream", lambda _: nullcontext()),
             (cuda, "CUDAGraph", lambda: Graph(device)),
             (cuda, "graph", capture),
@@ -98,10 +98,40 @@ def is_plain_linear(module: nn.Module | None) -> bool:
 
 
 class Stream:
-    """A stream: work on the pretend device is done in order, so there is nothing to wait for."""
+    """A stream: work on the pretend device is done in order, so there is nothing to wait for.
+
+    Args:
+        device: whose it is.
+    """
+
+    def __init__(self, device: Dispatcher) -> None:
+        self._device = device
 
     def wait_stream(self, other: Stream) -> None:
         """Do nothing."""
+
+    def record_event(self) -> Event:
+        """Return an event behind all that was launched."""
+        return Event(self._device)
+
+
+class Event:
+    """The end of what was launched before it was made.
+
+    Args:
+        device: where it is.
+    """
+
+    def __init__(self, device: Dispatcher) -> None:
+        self._device = device
+        self._num_launched, self._numbers = device.num_launched, list(device.arriving)
+
+    def synchronize(self) -> None:
+        """Wait for it: copies before it have then arrived, and no later ones."""
+        device = self._device
+        device.counts.add("synchronisations", "event")
+        device.counts.ahead += device.num_launched - self._num_launched
+        device.arrive(sum(any(copy is own for own in self._numbers) for copy in device.arriving))
 
 
 class Graph:
@@ -121,7 +151,7 @@ class Graph:
 
     def replay(self) -> None:
         """Run the recorded operations."""
-        self.device.counts.add("launches", "graph")
+        self.device.launch("graph")
         self.device.counts.replays += 1
         with torch._C._DisableTorchDispatch():
             self.tape.play()

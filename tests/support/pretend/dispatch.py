@@ -22,6 +22,7 @@ FREE = {
     "lift_fresh", "is_pinned", "_unsafe_view",
 }  # fmt: skip
 """Operations that launch nothing, besides views."""
+_POISON = 0x77
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 
 
@@ -37,6 +38,9 @@ class Dispatcher(TorchDispatchMode):
         self.counts = Counts()
         self.tape: Tape | None = None
         """The graph that is being captured; None if none is."""
+        self.num_launched = 0
+        self.arriving: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Places on the host that copies write to, and what they will hold, until the host waits."""
         self.pinned: set[int] = set()
         self._kept: list[torch.Tensor] = []
 
@@ -57,11 +61,20 @@ class Dispatcher(TorchDispatchMode):
         if self.tape is not None:
             raise Captured(f"CUDA error: operation not permitted when stream is capturing: {what}")
         self.counts.add("synchronisations", what)
+        self.arrive(len(self.arriving))
+
+    def arrive(self, count: int) -> None:
+        """Complete the first copies to the host."""
+        with torch._C._DisableTorchDispatch(), torch.inference_mode():
+            for place, numbers in self.arriving[:count]:
+                place.copy_(numbers)
+        del self.arriving[:count]
 
     def launch(self, what: str) -> None:
         """Count a launch, unless it is captured."""
         if self.tape is None:
             self.counts.add("launches", what)
+            self.num_launched += 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.run(func, args, kwargs or {})
@@ -157,9 +170,17 @@ class Dispatcher(TorchDispatchMode):
         return DeviceTensor(out) if is_there else out
 
     def _copy(self, place: torch.Tensor, source: torch.Tensor, *, is_async: bool) -> torch.Tensor:
-        with torch._C._DisableTorchDispatch():
-            held(place).copy_(held(source))
         is_here, is_there = isinstance(source, DeviceTensor), isinstance(place, DeviceTensor)
+        is_later = is_here and not is_there and is_async and id(place) in self.pinned
+        with torch._C._DisableTorchDispatch():
+            if is_later:
+                self.arriving.append((place, held(source).clone()))
+                place.view(torch.uint8).fill_(_POISON)
+            else:
+                held(place).copy_(held(source))
+        if is_later:
+            self.counts.add("copies_out", "copy")
+            return place
         if is_here and is_there:
             if place.numel():
                 self.launch("copy_")

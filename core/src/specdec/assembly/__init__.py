@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.assembly.build import BuiltEngine, assemble, make_sampler
+    from specdec.assembly.build import AsyncScheduling, BuiltEngine, assemble, make_sampler
     from specdec.assembly.opening import no_states, open_speculation
     from specdec.assembly.ranks import TensorParallel
 
-__all__ = ["BuiltEngine", "TensorParallel", "assemble", "make_sampler", "no_states", "open_speculation"]
+__all__ = [
+    "AsyncScheduling",
+    "BuiltEngine",
+    "TensorParallel",
+    "assemble",
+    "make_sampler",
+    "no_states",
+    "open_speculation",
+]
 
 __getattr__ = lazily(__name__)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -21,7 +22,9 @@ from specdec.engine.kv_manager import KVManager
 from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.scheduler import Scheduler
 from specdec.engine_options import EngineOptions
+from specdec.errors import PluginError
 from specdec.interfaces.capability import Capability
+from specdec.interfaces.part import Part
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetInfo
@@ -30,6 +33,14 @@ from specdec.registry.undisturbed import importing
 
 if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler
+
+logger = logging.getLogger("specdec")
+
+
+class AsyncScheduling(Part):
+    """Part `async_scheduling`: an engine that launches a step before it has done with the step before."""
+
+    engine: ClassVar[type[Engine]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,7 @@ def assemble(
     options: EngineOptions,
     resolved: ResolvedSpeculation | None,
     scorer: Scorer | None = None,
-    make_engine: Callable[..., Engine] = Engine,
+    make_engine: Callable[..., Engine] | None = None,
 ) -> BuiltEngine:
     """Load the target and the proposer and connect them.
 
@@ -84,7 +95,7 @@ def assemble(
         options: the model named by its directory or hub id.
         resolved: the speculative configuration; None without speculation.
         scorer: not loaded yet; None for the one that the options name.
-        make_engine: takes the arguments of `Engine`.
+        make_engine: takes the arguments of `Engine`; None for the class that the options ask for.
 
     Raises:
         ConfigError: for a configuration that does not fit the target.
@@ -134,7 +145,8 @@ def assemble(
     )
     committer = Committer(kv, scorer.cache, speculation)
     observers = importing("an observer", registry.observers)
-    engine = make_engine(scorer, sampler, scheduler, committer, speculation, observers)
+    engine_class = _engine_class(options, scorer)
+    engine = (make_engine or engine_class)(scorer, sampler, scheduler, committer, speculation, observers)
     return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, resolved)
 
 
@@ -144,6 +156,24 @@ def make_sampler(speculation: ResolvedSpeculation | None) -> Sampler:
         sampler_class, config = default_sampler()
         return sampler_class(config)
     return speculation.sampler_class(speculation.sampler_config)
+
+
+def _engine_class(options: EngineOptions, scorer: Scorer) -> Callable[..., Engine]:
+    """Return what `async_scheduling` makes of `Engine`; by default the part for it on devices, where it is installed."""
+    wanted = options.async_scheduling
+    if wanted and not scorer.reads_unread:
+        logger.warning(
+            "async_scheduling=True changes nothing: %s waits for the tokens of every step",
+            type(scorer).__name__,
+        )
+    if wanted is False or not scorer.reads_unread or (wanted is None and scorer.cache.device.type == "cpu"):
+        return Engine
+    try:
+        return registry.part("async_scheduling", AsyncScheduling).engine
+    except PluginError:
+        if wanted:
+            raise
+        return Engine
 
 
 def _facts(options: EngineOptions) -> TargetFacts:

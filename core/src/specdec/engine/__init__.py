@@ -8,7 +8,7 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.engine.checks import problem_of
-    from specdec.engine.engine import Engine
+    from specdec.engine.engine import Engine, Launched
     from specdec.engine.kv_manager import KVManager
     from specdec.engine.metrics import Counter, EngineMetrics, Gauge, Histogram, Metric, PerProposer, Vector
     from specdec.engine.request import Request
@@ -31,6 +31,7 @@ __all__ = [
     "Gauge",
     "Histogram",
     "KVManager",
+    "Launched",
     "Metric",
     "PerProposer",
     "ProposerGuard",

@@ -53,9 +53,9 @@ class Committer:
         Returns:
             the part of the verdict that was kept: of a sample that ended, the tokens up to its end.
         """
-        kept_nodes, kept_tokens = list[list[int]](), list[list[int]]()
         sound = verdict.is_sound
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
+        kept_nodes, kept_tokens = [list[int]() for _ in decoding], [list[int]() for _ in decoding]
         delivery = self._delivery
         if delivery is not None and delivery.num_top_k:
             delivery.keep_top_k(top_k_of(decoding, draft, scores, delivery.num_top_k, sound))
@@ -73,13 +73,11 @@ class Committer:
             row = row_of_decoding.get(index)
             nodes, emitted = list[int](), list[int]()
             if row is not None:
-                kept_nodes.append(nodes)
-                kept_tokens.append(emitted)
                 if sound is not None and _spoils(draft, row, scores, verdict, sound):
                     self._repeat_without_draft(sequence)
                     continue
                 nodes, emitted = _judge(sequence, row, draft, scores, verdict, listed)
-                kept_nodes[-1], kept_tokens[-1] = nodes, emitted
+                kept_nodes[row], kept_tokens[row] = nodes, emitted
                 num_drafted = len(draft.rows[row])
                 if num_drafted:  # else the proposer may still have to learn of an earlier draft
                     sequence.drafts.count(num_drafted, len(nodes))
@@ -108,7 +106,9 @@ class Committer:
         if verdict.paths is not None and draft.along is not None:
             (slots,), paths = draft.along.on(device, "paths"), verdict.paths
         else:
-            padded = np.array([[*path, *[-1] * (most - len(path))] for path in verdict.accepted_nodes])
+            rows = zip(scheduled.decoding, verdict.accepted_nodes, strict=True)
+            known = [path if scheduled.chunks[index] else () for index, path in rows]
+            padded = np.array([[*path, *[-1] * (most - len(path))] for path in known])
             slots, paths = sent_together([first_node_slots(scheduled), padded], device)
         self._cache.gather(slots, paths[:, :most])
 

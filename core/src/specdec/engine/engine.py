@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import replace
-from itertools import pairwise
+from itertools import compress, pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from specdec.engine.checks import check_verdict
 from specdec.engine.commit import Committer, first_node_slots
@@ -27,7 +28,7 @@ from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
-from specdec.interfaces.scorer import Scorer
+from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.unread import UnreadIds
 from specdec.outputs import RequestOutput
@@ -38,6 +39,21 @@ if TYPE_CHECKING:
     import pluggy
 
 logger = logging.getLogger("specdec")
+
+
+class Launched(NamedTuple):
+    """A step that is scheduled, drafted and scored."""
+
+    scheduled: SchedulerOutput
+    draft: CheckedDraft
+    unread: UnreadIds | None
+    """The proposer's ids that the host has not read."""
+    batch: VerifyBatch
+    scores: Scores
+    spans: list[float]
+    """Seconds of scheduling, proposing and scoring, then of verifying and committing."""
+    read: Callable[[], Verdict] | None = None
+    """Waits for its verification, if that has begun."""
 
 
 class Engine:
@@ -143,8 +159,17 @@ class Engine:
 
     def step(self) -> list[RequestOutput]:
         """Schedule, propose, score, verify, commit; returns the outputs of requests that ended or stream."""
+        step = self._launch(self._scheduler.schedule)
+        kept, started = self._commit(step), perf_counter() - ONCE.seconds
+        outputs = self._show(step.scheduled, kept)
+        step.spans[-1] += perf_counter() - ONCE.seconds - started
+        self._observe(step, kept)
+        return outputs
+
+    def _launch(self, schedule: Callable[[], SchedulerOutput]) -> Launched:
+        """Schedule, propose and score."""
         times = [perf_counter() - ONCE.seconds]
-        scheduled = self._scheduler.schedule()
+        scheduled = schedule()
         times.append(perf_counter() - ONCE.seconds)
         draft, unread = self._propose(scheduled)
         times.append(perf_counter() - ONCE.seconds)
@@ -157,16 +182,20 @@ class Engine:
         scores = self._scorer.score(scheduled, draft)
         scores = scores if self._sampler.takes_any_rows else sound_rows(scores)
         times.append(perf_counter() - ONCE.seconds)
-        verdict = self._sampler.verify(scores, draft, batch)
+        return Launched(scheduled, draft, unread, batch, scores, [b - a for a, b in pairwise(times)])
+
+    def _commit(self, step: Launched) -> Verdict:
+        """Verify and commit; returns what was kept."""
+        times, (scheduled, draft, unread, batch, scores, spans, read) = [perf_counter() - ONCE.seconds], step
+        verdict = self._sampler.verify(scores, draft, batch) if read is None else read()
         verdict = check_verdict(verdict, draft, scores, self._sampler.name)
         if self._speculation is not None and unread is not None:
             self._speculation.guard.judge(unread)
         times.append(perf_counter() - ONCE.seconds)
         kept = self._committer.commit(scheduled, draft, scores, verdict)
-        outputs = self._show(scheduled, kept)
         times.append(perf_counter() - ONCE.seconds)
-        self._observe(scheduled, draft, kept, times)
-        return outputs
+        spans += [b - a for a, b in pairwise(times)]
+        return kept
 
     def _propose(self, scheduled: SchedulerOutput) -> tuple[CheckedDraft, UnreadIds | None]:
         """Deliver new tokens to the proposer; return its draft, or the expected tokens, for the sequences that sample.
@@ -237,7 +266,7 @@ class Engine:
             else:
                 self.metrics.count_time_between_tokens(now - sequence.last_token_time)
             sequence.last_token_time = now
-        for sequence in scheduled.sequences:
+        for sequence in compress(scheduled.sequences, scheduled.chunks):
             request = self._owners[sequence]
             is_finished = sequence.finish_reason is not None
             if is_finished or (request.is_streaming and sequence.last_token_time == now):
@@ -309,37 +338,33 @@ class Engine:
                         observer.plugin_name, problem,
                     )  # fmt: skip
 
-    def _observe(
-        self, scheduled: SchedulerOutput, draft: CheckedDraft, kept: Verdict, times: list[float]
-    ) -> None:
-        drafted, num_accepted = list(map(len, draft.rows)), list(map(len, kept.accepted_nodes))
-        num_prompt_tokens = sum(scheduled.chunks) - len(scheduled.decoding)
+    def _observe(self, step: Launched, kept: Verdict) -> None:
+        scheduled, draft, spans = step.scheduled, step.draft, step.spans
+        chunks = [scheduled.chunks[index] for index in scheduled.decoding]
+        drafted = [len(row) * (chunk > 0) for row, chunk in zip(draft.rows, chunks, strict=True)]
+        num_accepted = list(map(len, kept.accepted_nodes))
+        num_prompt_tokens = sum(scheduled.chunks) - sum(map(bool, chunks))
         all_sample = len(scheduled.decoding) == len(scheduled.sequences)
         names = draft.proposers or [""] * len(drafted)
         for name, count, accepted in zip(names, drafted, num_accepted, strict=True):
             self.metrics.count_draft(name, count, accepted)
-        spans = [1e3 * (b - a) for a, b in pairwise(times)]
         stats = StepStats(
-            num_requests=len(scheduled.sequences),
-            num_prompt_tokens=num_prompt_tokens,
-            num_drafts=sum(1 for count in drafted if count),
-            num_draft_tokens=sum(drafted),
-            num_accepted_tokens=sum(num_accepted),
-            num_emitted_tokens=sum(map(len, kept.token_ids)),
-            schedule_ms=spans[0],
-            propose_ms=spans[1],
-            score_ms=spans[2],
-            verify_ms=spans[3],
-            commit_ms=spans[4],
+            len(scheduled.sequences),
+            num_prompt_tokens,
+            sum(1 for count in drafted if count),
+            sum(drafted),
+            sum(num_accepted),
+            sum(map(len, kept.token_ids)),
+            *(1e3 * span for span in spans),
         )
         self.last_step = stats
         self.metrics.count_step(stats)
         expected = next((s.expected for s in scheduled.sequences if s.expected is not None), None)
         if expected is not None and all_sample and not num_prompt_tokens:
-            expected.observe_step(len(drafted), sum(drafted), times[-1] - times[0])
+            expected.observe_step(len(drafted), sum(drafted), sum(spans))
         if self._speculation is not None:
             # On a GPU, the verdict waits for the pass.
-            self._speculation.guard.observe_target(times[4] - times[2])
+            self._speculation.guard.observe_target(spans[2] + spans[3])
             # Rows of expected tokens cost time, and say nothing about the proposer's drafts.
             if self._speculation.is_measured and not scheduled.expected:
                 self._speculation.observe(
@@ -348,8 +373,8 @@ class Engine:
                         [scheduled.max_nodes[index] for index in scheduled.decoding],
                         drafted,
                         num_accepted,
-                        propose_s=times[2] - times[1],
-                        other_s=times[-1] - times[2] + times[1] - times[0],
+                        propose_s=spans[1],
+                        other_s=sum(spans) - spans[1],
                         num_prompt_rows=num_prompt_tokens if all_sample else None,
                         num_rows=sum(scheduled.chunks) + sum(drafted),
                     )

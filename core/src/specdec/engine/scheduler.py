@@ -12,6 +12,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.waiting import WaitingQueue
 from specdec.errors import ConfigError
+from specdec.interfaces.unread import UnreadIds
 
 _PROMPT_SHARE = 4
 """While a prompt runs, or waits and could be admitted, drafts leave it this part of the token budget: a quarter."""
@@ -37,6 +38,8 @@ class SchedulerOutput:
     """Sequences that lost their cache slots in this step and wait to run again."""
     expected: dict[int, list[int]] = field(default_factory=dict)
     """The tokens that are drafted for a sequence without the proposer; see `ExpectedTokens`."""
+    unread: tuple[UnreadIds, list[int]] | None = None
+    """See `ScoreBatch.unread`."""
 
 
 class Scheduler:
@@ -98,7 +101,9 @@ class Scheduler:
         has_waiting = self.waiting.num_samples > 0
         may_admit = has_waiting and len(self.running) < self._max_num_seqs and without_room is None
         for_prompts = self._token_budget // _PROMPT_SHARE if prefilling or may_admit else 0
-        displaced = self._preempt_for_fairness(without_room) if has_waiting else []
+        displaced = self._displaced(without_room) if has_waiting else []
+        for sequence in displaced:
+            self._preempt(sequence)
         preempted: list[Sequence] = []
         speculation = self._speculation
         if speculation is not None:
@@ -138,6 +143,13 @@ class Scheduler:
             self._admit(budget, chunks)
         return self._plan(chunks, displaced + preempted, own)
 
+    def goes_on(self) -> bool:
+        """Reserve rows for the next tokens of the running samples; False if there is no room, or others may run instead."""
+        is_full = len(self.running) >= self._max_num_seqs
+        if self.waiting.num_samples and (not is_full or self._displaced(None)):
+            return False
+        return all(self._kv.reserve(sequence, sequence.num_tokens) for sequence in self.running)
+
     def remove(self, sequences: list[Sequence]) -> None:
         """Remove finished or aborted sequences and free their cache."""
         for sequence in sequences:
@@ -175,8 +187,8 @@ class Scheduler:
         self._kv.release(victim)
         self.waiting.put_back(victim)
 
-    def _preempt_for_fairness(self, without_room: Sequence | None) -> list[Sequence]:
-        """Preempt a sample of a client, or request, with several for a blocked one of a client, or request, with none."""
+    def _displaced(self, without_room: Sequence | None) -> list[Sequence]:
+        """Return a sample of a client, or request, with several that makes way for a blocked one of one with none."""
         blocked = self.waiting.next(self.running)
         if len(self.running) < self._max_num_seqs and blocked is not without_room:
             return []
@@ -196,11 +208,7 @@ class Scheduler:
             and num_running(sequence) > 1
             and (sequence.client == blocked.client or not by_client[blocked.client])
         ]
-        if not others:
-            return []
-        victim = max(others, key=num_running)
-        self._preempt(victim)
-        return [victim]
+        return [max(others, key=num_running)] if others else []
 
     def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> None:
         """Admit waiting samples; those whose prefix is being computed wait for it, and others go before them."""

@@ -13,6 +13,7 @@ import torch
 
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.logits_rules import LogitsRules
+from specdec.interfaces.unread import UnreadIds
 from specdec.sampling_params import SamplingParams
 
 
@@ -61,6 +62,10 @@ class ScoreBatch(Protocol):
     @property
     def decoding(self) -> Sequence[int]:
         """`[B]`: indices of the sequences that sample in this step: their chunk reaches the last token."""
+
+    @property
+    def unread(self) -> tuple[UnreadIds, Sequence[int]] | None:
+        """The last token of each sequence, if the host has not read it, and its row there; None if it has read all."""
 
 
 class SlotCache(Protocol):

@@ -63,6 +63,9 @@ class Scorer(ABC):
     """Set during a measurement: `score` calls it after the pass with a function that runs the same pass
     again."""
 
+    reads_unread: ClassVar[bool] = False
+    """Whether `score` takes tokens of `ScoreBatch.unread` from where they are."""
+
     num_tree_nodes: int = 0
     """Set before `allocate`: most nodes of a tree that a request's draft may have; 0 if drafts are chains."""
 

@@ -42,14 +42,14 @@ class TorchSampler(Sampler):
 
     def ahead(self, draft: CheckedDraft, batch: VerifyBatch, device: torch.device) -> Along | None:
         """See `Sampler.ahead`."""
-        fast: object = self._fast_on(device)
+        fast: object = self.fast_on(device)
         arrays = fast.arrays(draft, batch) if isinstance(fast, ReadsAhead) else ()
         return Along(arrays) if arrays else None
 
     def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
         device = scores.logits.device
-        fast = self._fast[device] if device in self._fast else self._fast_on(device)
+        fast = self._fast[device] if device in self._fast else self.fast_on(device)
         if scores.is_sound is None and not getattr(fast, "takes_any_rows", False):
             scores = sound_rows(scores)
         verdict = None if fast is None else fast(scores, draft, batch)
@@ -58,7 +58,8 @@ class TorchSampler(Sampler):
             verdict = replace(verdict, is_sound=scores.is_sound.tolist())
         return verdict
 
-    def _fast_on(self, device: torch.device) -> Verify | None:
+    def fast_on(self, device: torch.device) -> Verify | None:
+        """Return the backends' verification on a device; None without, and then torch verifies."""
         if device not in self._fast:
             self._fast[device] = fast_verify(type(self), device, registry.backends())
         return self._fast[device]

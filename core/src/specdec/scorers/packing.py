@@ -29,7 +29,7 @@ def pack(
     ruled = [] if unread is None else [batch.sequences[index].rules for index in batch.decoding]
     if any(rules is not None and rules.reads_drafts for rules in ruled):
         unread = None
-    width = 0 if unread is None else unread.width
+    width, last = 0 if unread is None else unread.width, batch.unread
     row_of_decoding = {index: row for row, index in enumerate(batch.decoding)}
     segments: list[Segment] = []
     tokens: list[Int64s] = []
@@ -47,11 +47,13 @@ def pack(
         start, count = sequence.num_computed, chunk + len(nodes)
         ids = np.empty(count, np.int64)
         ids[:chunk] = sequence.token_ids[start : start + chunk]
+        if last is not None:
+            ids[chunk - 1] = -1 - last[1][index]
         if unread is None or decoding is None:
             ids[chunk:] = nodes
         else:  # see `HostRows.token_ids`
             ids[chunk:] = -1 - decoding * width - np.arange(len(nodes))
-        missing = sequence.missing_prompt_rows(chunk)
+        missing = range(0) if sequence.params.prompt_logprobs is None else sequence.missing_prompt_rows(chunk)
         prompt_rows.extend(range(row + missing.start - start, row + missing.stop - start))
         offsets = np.arange(start, start + count)
         segment = Segment(row, count, sequence.first_slot, start, owner=sequence, num_drafted=len(nodes))
@@ -71,4 +73,5 @@ def pack(
     has_all = len(logits_rows) == row and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     host = HostRows(np.concatenate(tokens), np.concatenate(positions), np.concatenate(slots), wanted)
+    unread = unread if last is None else last[0]
     return PackedBatch.of_rows(host, segments, device, unread, draft.along), blocks, first_rows

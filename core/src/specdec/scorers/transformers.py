@@ -45,6 +45,7 @@ class TransformersScorer(Scorer):
     """Packs prompt chunks and verification rows into one pass `[1, T]` over the target."""
 
     name: ClassVar[str] = "transformers"
+    reads_unread: ClassVar[bool] = True
 
     def load(self, options: EngineOptions) -> TargetHandle:
         """Load the target and check that it can be served."""

@@ -77,16 +77,6 @@ def in_pieces(batch: PackedBatch) -> list[Piece]:
     return pieces
 
 
-def pass_slots(batch: PackedBatch) -> Ints:
-    """Return the cache slot `[T]` of each row of a pass."""
-    if batch.slots is not None:
-        slots: Ints = batch.slots.numpy()
-        return slots
-    only = batch.segments[0]
-    start = only.first_slot + only.num_cached
-    return np.arange(start, start + only.num_rows)
-
-
 def run_pieces(
     stack: CompiledStack,
     batch: PackedBatch,
@@ -101,7 +91,10 @@ def run_pieces(
     Returns:
         logits `[R, V]`, states `[T, H]` and the inputs `[A, T, H]` of the layers `aux_ids`.
     """
-    tokens, positions, slots = batch.token_ids.numpy(), batch.positions.numpy(), pass_slots(batch)
+    tokens, positions = batch.token_ids.numpy(), batch.positions.numpy()
+    only = batch.segments[0]
+    start = only.first_slot + only.num_cached
+    slots = np.arange(start, start + only.num_rows) if batch.slots is None else batch.slots.numpy()
     wanted = np.arange(len(tokens)) if batch.logits_rows is None else batch.logits_rows.numpy()
     if len(pieces) == 1:
         segments = pieces[0].table, pieces[0].visible

@@ -27,7 +27,7 @@ class Judged(NamedTuple):
 class PassMemory:
     """One tensor for the numbers of all recorded passes of a runner, which run one after another.
 
-    Verification writes its results behind drafted nodes there, where the next draft loop finds them.
+    Verification writes its results behind drafted nodes there, where the next draft loop finds them, or the next pass.
 
     Args:
         device: its device.
@@ -38,6 +38,8 @@ class PassMemory:
         self.numbers = torch.empty(NUM_NUMBERS, dtype=torch.int64, device=device)
         self.judged: Judged | None = None
         """None while the memory has no verdict, or one that the host does not know."""
+        self.room: torch.Tensor | None = None
+        """`[M]` the part that the last pass leaves free, unless it has drafted nodes: the next one does not write there."""
         _MEMORIES[self.numbers.untyped_storage().data_ptr()] = self
         if is_targets:
             _NEWEST.by_device[device] = self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ import torch
 from specdec.interfaces import PADDING_ID, Along, CheckedDraft, Scores, Verdict, VerifyBatch
 from specdec.logits import read_listings
 from specdec.runner import in_inference_mode
+from specdec_kernels.begun import Begun
+from specdec_kernels.cuda.arriving import Arriving
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.pass_memory import Judged, PassMemory, memory_of
 from specdec_kernels.triton import ChainVerdict, PathVerdict
@@ -54,10 +57,13 @@ class _Results:
         num_flags = 0 if scores.is_sound is None else len(scores.is_sound)
         sizes = [num_nodes, *(size * max(1, width) for width in widths), num_listed, -(-num_flags // 8)]
         self._places = _places(sizes)
-        num_numbers, memory = self._places[-1].stop, None if self._unread is None else self._unread.memory
+        num_numbers = self._places[-1].stop
+        memory = _free_room(draft, device) if self._unread is None else self._unread.memory
         self._memory: PassMemory | None = None
-        if memory is not None and len(memory) >= num_numbers:  # which has the nodes
-            self._all, self._memory = memory[:num_numbers], memory_of(memory)
+        if memory is not None and len(memory) >= num_numbers:
+            self._all = memory[:num_numbers]
+            if self._unread is not None:  # of which it has the nodes
+                self._memory = memory_of(memory)
         else:
             self._all = torch.empty(num_numbers, dtype=torch.int64, device=device)
             if self._unread is not None:
@@ -82,10 +88,14 @@ class _Results:
         with kernels_on(out.device):
             list_logprobs(self._scores.raw_logits, starts, nodes, token_ids, listed, self._most, out=out)
 
+    def send(self) -> None:
+        """Send everything to the host, once all of it is written."""
+        self._arriving = Arriving(self._all)
+
     def read(self, tokens: int) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None]:
         """Return the results, counts of accepted nodes first and the emitted tokens at `tokens`, as nested lists, the flags,
-        and the log probabilities of the tokens of each row of `listed`."""
-        everything = self._all.cpu().numpy()
+        and the log probabilities of the tokens of each row of `listed`. Waits for what was sent."""
+        everything = self._arriving.read()
         nodes, *parts, lists, flags = (everything[place] for place in self._places)
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
         if self._unread is not None:
@@ -127,9 +137,14 @@ class WalkOnDevice:
         """See `ReadsAhead.arrays`."""
         return _arrays(draft, batch, _row_starts(batch))
 
-    @in_inference_mode
     def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
+        begun = self.begin(scores, draft, batch)
+        return None if begun is None else begun()
+
+    @in_inference_mode
+    def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
+        """Begin to decide a batch; see `Begins`."""
         size = len(batch.num_nodes)
         if not size:
             return None
@@ -145,15 +160,25 @@ class WalkOnDevice:
             strict_verify(scores.logits, *read, parents=given.parents, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
+        results.send()
+        paths_out = None if draft.parents is None else nodes
+        return Begun(tokens, partial(self._read, results, scores, paths_out, has_nodes=width > 0))
+
+    def _read(
+        self, results: _Results, scores: Scores, paths: torch.Tensor | None, *, has_nodes: bool
+    ) -> Verdict:
+        """Return the verdict of results; `paths` see `Verdict.paths`."""
         (counts, unsound, emitted, *found), is_sound, logprobs = results.read(2)
-        accepted = [row[:count] for row, count in zip(found[0] if width else emitted, counts, strict=True)]
+        accepted = [
+            row[:count] for row, count in zip(found[0] if has_nodes else emitted, counts, strict=True)
+        ]
         if max(unsound) >= 0:
             is_sound = [True] * len(scores.logits)
             for row, (path, place) in enumerate(zip(accepted, unsound, strict=True)):
                 if place >= 0:
                     is_sound[scores.row_of(row, (-1, *path)[place])] = False
         tokens_out = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
-        return Verdict(accepted, tokens_out, is_sound, logprobs, None if draft.parents is None else nodes)
+        return Verdict(accepted, tokens_out, is_sound, logprobs, paths)
 
 
 class JudgeOnDevice:
@@ -197,6 +222,7 @@ class JudgeOnDevice:
             judge(scores.logits, *read, draft_probs=probs, has_probs=is_drawn, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, None, out.token_ids)
+        results.send()
         (counts, tokens), is_sound, logprobs = results.read(1)
         return Verdict(
             [list(range(count)) for count in counts],
@@ -204,6 +230,13 @@ class JudgeOnDevice:
             is_sound,
             logprobs,
         )
+
+
+def _free_room(draft: CheckedDraft, device: torch.device) -> torch.Tensor | None:
+    """Return the part of the pass's memory where the next pass finds results; None without, or where drafted nodes are."""
+    sent = [] if draft.along is None or any(draft.num_nodes) else draft.along.on(device)
+    memory = memory_of(sent[0]) if sent else None
+    return None if memory is None else memory.room
 
 
 def _is_for_kernels(draft: CheckedDraft, batch: VerifyBatch) -> bool:

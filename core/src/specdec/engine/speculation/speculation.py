@@ -117,6 +117,16 @@ class Speculation:
         self.delivery.own_states(sequences)
         return CheckedDraft.empty(len(sequences))
 
+    def rests(self, running: Several[Sequence]) -> bool:
+        """Begin a step; return whether nothing is drafted in it, nor the proposer called, whatever the last tokens are."""
+        if self.delivery.needs_hidden:
+            return False
+        self.begin(running, len(running))
+        may_draft = any(self.limit(sequence) for sequence in running)
+        return not may_draft and (
+            self.guard.pause_left > 0 or (self._is_suspended and not self._is_due(running, ()))
+        )
+
     def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = ()) -> None:
         """Deliver the last tokens of ended sequences when no step follows; `others` still run."""
         if not self.guard.pause_left and (not self._is_suspended or self._is_due([], ended)):

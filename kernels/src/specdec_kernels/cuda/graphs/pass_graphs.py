@@ -147,6 +147,8 @@ class PassGraphs(Graphs[StaticPass]):
         if self._memory is not None:
             self._memory.judged = None
         static.send(batch, numbers, features, more)
+        if self._memory is not None:
+            self._memory.room = static.room
         if batch.along is not None and more is not None:
             batch.along.arrive(static.more[: len(more)].view(torch.uint8))
         recording.replay()

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from specdec.interfaces import HostRows, PackedBatch, Segment
+from specdec.interfaces import HostRows, PackedBatch, Segment, UnreadIds
+from specdec_kernels.begun import EmittedIds
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
@@ -54,6 +55,8 @@ class StaticPass:
         copy_in(self._numbers[: self._at["more"].stop], torch.from_numpy(self._empty(num_more)))
         self._part = part = {name: self._numbers[place] for name, place in self._at.items()}
         self.ids, self.logits_rows, self.more = part["ids"], part["logits_rows"], part["more"]
+        self.room = part["drafted"]
+        """Where drafted nodes go, and what is read with them."""
         self._branches = part["branches"].view(2, num_requests, width)
         self.rows = PagedPass(
             page_size=shape.page_size,
@@ -124,13 +127,16 @@ class StaticPass:
             features: `[T, F]` of a head's pass; None leaves them as they are.
             more: further numbers.
         """
-        drafted, trees = batch.drafted, None
+        drafted, trees, first = batch.drafted, None, self._at["drafted"].start
         assert batch.host is not None
         if drafted is not None:
-            drafted.copy_to(self._part["drafted"])
+            found = self._place_of(drafted, 0 if more is None else more.size)
+            if found is None:
+                drafted.copy_to(self.room)
+            first = first if found is None else found
             if self._shape.mask_words and batch.has_unread_trees:
                 trees = TreeNumbers.of(batch, self._shape.mask_words)
-        together = self.packed(batch.host, numbers, more, trees)
+        together = self.packed(batch.host, numbers, more, trees, first)
         if drafted is not None:
             together[self._at["last_id"]] = drafted.vocab_size - 1
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
@@ -140,12 +146,24 @@ class StaticPass:
             if count < len(self.features):
                 self.features[count:].fill_(0)
 
+    def _place_of(self, ids: UnreadIds, num_more: int) -> int | None:
+        """Return where emitted ids are in the numbers, if they are there and nothing that is sent gets there; None if not."""
+        if (
+            not isinstance(ids, EmittedIds)
+            or ids.nodes.untyped_storage().data_ptr() != self._numbers.untyped_storage().data_ptr()
+        ):
+            return None
+        place = int(ids.nodes.storage_offset() - self._numbers.storage_offset())
+        is_safe = self._at["more"].start + num_more <= place and ids.nodes.is_contiguous()
+        return place if is_safe and place + ids.nodes.numel() <= len(self._numbers) else None
+
     def packed(
         self,
         host: HostRows,
         numbers: PassNumbers,
         more: Int64s | None = None,
         trees: TreeNumbers | None = None,
+        first: int = 0,
     ) -> Int64s:
         """Return the numbers to send of a pass, whose sizes must not exceed the shape's.
 
@@ -154,6 +172,7 @@ class StaticPass:
             numbers: the same in the form that the kernels read.
             more: further numbers, for `more`.
             trees: those of trees whose parents are on the device.
+            first: where the ids on the device begin, if the pass takes any.
         """
         at, num_rows = self._at, len(host.token_ids)
         together = self._empty(0 if more is None else more.size)
@@ -171,7 +190,7 @@ class StaticPass:
             "more": more,
         }
         if trees is not None:
-            parts |= trees.parts(at["drafted"].start)
+            parts |= trees.parts(first)
         for name, part in parts.items():
             if part is not None:
                 start = at[name].start
@@ -185,7 +204,7 @@ class StaticPass:
             _, size, width = numbers.branches.shape
             self._host_branches(together)[:, :size, :width] = numbers.branches
         is_drafted = np.flatnonzero(host.token_ids < 0)
-        together[at["sources"].start + is_drafted] = at["drafted"].start - 1 - host.token_ids[is_drafted]
+        together[at["sources"].start + is_drafted] = first - 1 - host.token_ids[is_drafted]
         return together
 
     def padding(self, more: Int64s) -> Int64s:

@@ -1,0 +1,104 @@
+"""An engine whose device has the next step to run while the host does the rest of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from specdec import RequestOutput
+from specdec.engine import Engine, Launched, SchedulerOutput, problem_of
+from specdec.interfaces import ONCE
+from specdec.samplers import TorchSampler
+from specdec_kernels.ahead.following import FollowingStep
+from specdec_kernels.ahead.leaving import PromptRows, leave
+from specdec_kernels.begun import Begins, Begun
+
+
+class AheadEngine(Engine):
+    """Launches a step as early as the texts allow it; they, and what is drafted, are those of `Engine`.
+
+    A step without drafts is launched before the tokens of the step before it are read, where nothing on the host needs them
+    (`FollowingStep`): its rows take them on the device. Any other step is launched as soon as those tokens are committed,
+    before text and outputs are made of them, unless a request has ended. Requests that end, or are aborted, while a step with
+    rows of theirs is launched leave it (`leave`).
+
+    Args:
+        *parts: see `Engine`.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._next: Launched | None = None
+        """The next step, if it is launched."""
+        self._prompt_rows: PromptRows = []
+        """Of the step that was launched last."""
+        self._shown_s = 0.0
+        """Seconds in which the last text was made while the next step ran, which that step counts."""
+
+    def step(self) -> list[RequestOutput]:
+        """See `Engine.step`."""
+        step, self._next = self._next, None
+        if step is not None:
+            step = leave(step, self._scheduler.running, self._prompt_rows)
+        step = step or self._launch(self._scheduler.schedule)
+        following = self._launch_after(step)
+        kept = self._commit(step)
+        step.spans[-1] += self._shown_s
+        self._next, self._shown_s = following, 0.0
+        is_next = following is None and not any(s.is_finished for s in step.scheduled.sequences)
+        if is_next:  # what `adaptive` decides of it depends on this one
+            self._observe(step, kept)
+            self._next = self._launch(self._scheduler.schedule)
+        started = perf_counter() - ONCE.seconds
+        outputs = self._show(step.scheduled, kept)
+        shown_s = perf_counter() - ONCE.seconds - started
+        if is_next:
+            self._shown_s = shown_s
+        else:
+            step.spans[-1] += shown_s
+            self._observe(step, kept)
+        if not self.has_work:
+            self._next = None
+        return outputs
+
+    def _launch(self, schedule: Callable[[], SchedulerOutput]) -> Launched:
+        """See `Engine._launch`; begins to verify."""
+        step = super()._launch(schedule)
+        started = perf_counter() - ONCE.seconds
+        scheduled = step.scheduled
+        self._prompt_rows = []
+        if step.scores.prompt_logits is not None:
+            rows = zip(scheduled.sequences, scheduled.chunks, strict=True)
+            self._prompt_rows = [len(sequence.missing_prompt_rows(chunk)) for sequence, chunk in rows]
+        step = step._replace(read=self._begun(step))
+        step.spans[-1] += perf_counter() - ONCE.seconds - started
+        return step
+
+    def _begun(self, step: Launched) -> Begun | None:
+        """Begin to verify a step; None where that waits for the device."""
+        problem, sampler = (step.scores, step.draft, step.batch), self._sampler
+        if self._device.type == "cpu":
+            verdict = sampler.verify(*problem)
+            if problem_of(verdict, step.draft, step.scores.logits.shape[1]) is not None:
+                return None
+            return Begun(torch.tensor([row[:1] for row in verdict.token_ids]), lambda: verdict)
+        if not isinstance(sampler, TorchSampler) or not sampler.takes_any_rows:
+            return None
+        fast: object = sampler.fast_on(self._device)
+        return fast.begin(*problem) if isinstance(fast, Begins) else None
+
+    def _launch_after(self, step: Launched) -> Launched | None:
+        """Launch the step after one whose tokens are not read; None if they have to be read first."""
+        following = FollowingStep.of(step)
+        if following is None:
+            return None
+        speculation = self._speculation
+        with following.as_if_committed():
+            if not following.may_run(self._scheduler):
+                return None
+            if speculation is not None and (self._ended or not speculation.rests(self._scheduler.running)):
+                return None
+            return self._launch(following.schedule)

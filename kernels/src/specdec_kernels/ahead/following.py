@@ -1,0 +1,92 @@
+"""The step after one whose tokens the host has not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, Self
+
+from specdec.engine import Launched, SchedulerOutput, Sequence
+from specdec_kernels.begun import Begun, EmittedIds
+
+
+class Schedules(Protocol):
+    """What is asked of the scheduler."""
+
+    running: list[Sequence]
+
+    def goes_on(self) -> bool:
+        """See `Scheduler.goes_on`."""
+
+
+class FollowingStep:
+    """The next token of every request of a step that emits one token each.
+
+    Args:
+        sequences: of that step, those that run on.
+        tokens: the tokens that it emits.
+        rows: those of the sequences.
+    """
+
+    def __init__(self, sequences: list[Sequence], tokens: EmittedIds, rows: list[int]) -> None:
+        self._sequences, self._tokens, self._rows = sequences, tokens, rows
+
+    @classmethod
+    def of(cls, last: Launched) -> Self | None:
+        """Return the step after `last`; None if it has to wait for the tokens, or for what the next pass overwrites."""
+        scheduled, scores, begun = last.scheduled, last.scores, last.read
+        size = len(scheduled.sequences)
+        if not isinstance(begun, Begun) or len(scheduled.decoding) < size or any(scheduled.max_nodes):
+            return None
+        rows = [row for row in range(size) if scheduled.chunks[row]]
+        sequences = [scheduled.sequences[row] for row in rows]
+        if scores.prompt_logits is not None or any(map(_needs_tokens, sequences)):
+            return None
+        return cls(sequences, EmittedIds(begun.token_ids, scores.logits.shape[1]), rows)
+
+    @contextmanager
+    def as_if_committed(self) -> Iterator[None]:
+        """Count the tokens as committed: all of them that the next pass needs are their number and their places."""
+        before = [(sequence, sequence.num_computed, sequence.num_tokens) for sequence in self._sequences]
+        for sequence in self._sequences:
+            sequence.num_computed = sequence.num_tokens
+            sequence.num_tokens += 1
+        try:
+            yield
+        finally:
+            for sequence, num_computed, num_tokens in before:
+                sequence.num_computed, sequence.num_tokens = num_computed, num_tokens
+
+    def may_run(self, scheduler: Schedules) -> bool:
+        """Return whether it is the next step whatever the tokens are, and reserve its rows."""
+        return (
+            self._sequences == scheduler.running
+            and any(map(_has_room, self._sequences))
+            and scheduler.goes_on()
+        )
+
+    def schedule(self) -> SchedulerOutput:
+        """Return it, without those that end with these tokens by their length."""
+        going = [place for place, sequence in enumerate(self._sequences) if _has_room(sequence)]
+        size = len(going)
+        return SchedulerOutput(
+            sequences=[self._sequences[place] for place in going],
+            chunks=[1] * size,
+            max_nodes=[0] * size,
+            decoding=[*range(size)],
+            preempted=[],
+            unread=(self._tokens, [self._rows[place] for place in going]),
+        )
+
+
+def _has_room(sequence: Sequence) -> bool:
+    return sequence.num_tokens < sequence.max_num_tokens
+
+
+def _needs_tokens(sequence: Sequence) -> bool:
+    """Return whether the host needs the tokens, or the logits, of one step of a request before the next one."""
+    listed = sequence.logprobs
+    is_read_later = listed is not None and listed.num_few < 0
+    return (
+        sequence.is_finished or sequence.rules is not None or sequence.expected is not None or is_read_later
+    )

@@ -1,0 +1,212 @@
+"""Steps that are launched ahead change no text, whatever comes, ends, is aborted or preempted, and wherever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from speccheck.engines import engine_of, letter_tokenizer, make_llm, proposer_of, scripted
+from speccheck.models import VOCAB, prompts, tiny
+
+from specdec import LLM, RequestOutput, SamplingParams
+from specdec_kernels.ahead import AheadEngine
+
+CONTEXT, BLOCK = 56, 4
+PROMPTS = prompts([9, 2, 31, 17, 23, 4], seed=11)
+TIGHT = {
+    "max_model_len": CONTEXT, "block_size": BLOCK, "num_gpu_blocks_override": 2 * CONTEXT // BLOCK - 3, "max_num_seqs": 4,
+    "max_num_batched_tokens": 24,
+}  # fmt: skip
+"""A cache in which four requests seldom fit."""
+METHODS: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "chain": scripted("Recorder", 3, shape="chain", wrong=0.2),
+    "tree": scripted("Recorder", 6, shape="tree", wrong=0.2),
+    "resting": scripted("Recorder", 3, wrong=0.2, disable_by_batch_size=2),
+    "states": scripted("HiddenRecorder", 3, wrong=0.2),
+    "adaptive": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1},
+}
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request that comes in some step, and may be aborted in another."""
+
+    prompt: int
+    params: SamplingParams
+    arrival: int
+    aborted: int | None
+    is_streaming: bool
+
+
+@st.composite
+def visits(draw: st.DrawFn) -> Visit:
+    arrival = draw(st.integers(0, 12))
+    params = SamplingParams(
+        temperature=draw(st.sampled_from([0.0, 0.8])),
+        seed=draw(st.integers(0, 3)),
+        max_tokens=draw(st.integers(1, 20)),
+        stop_token_ids=draw(st.lists(st.integers(0, VOCAB - 1), max_size=12)),
+        stop=draw(st.sampled_from([None, None, ["ab"], ["c", "fl"]])),
+        logprobs=draw(st.sampled_from([None, None, 0, 2, 70])),
+        prompt_logprobs=draw(st.sampled_from([None, None, None, 1])),
+        presence_penalty=draw(st.sampled_from([0.0, 0.0, 0.6])),
+        ignore_eos=True,
+    )
+    aborted = draw(st.none() | st.none() | st.integers(arrival + 1, arrival + 12))
+    return Visit(draw(st.integers(0, len(PROMPTS) - 1)), params, arrival, aborted, draw(st.booleans()))
+
+
+@pytest.fixture(scope="module")
+def plain() -> LLM:
+    return made(None, is_ahead=False)
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def ahead(request: pytest.FixtureRequest, plain: LLM) -> LLM:
+    config = METHODS[request.param]
+    if config is not None and "texts" in config | {"texts": None} and config["method"] != "ngram":
+        outputs = plain.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True))
+        texts = [[*p, *o.outputs[0].token_ids] for p, o in zip(PROMPTS, outputs, strict=True)]
+        config = config | {"texts": texts, "on_proposer_error": "raise"}
+    return made(config, is_ahead=True)
+
+
+def made(config: dict[str, Any] | None, *, is_ahead: bool) -> LLM:
+    llm = make_llm(tiny("llama"), config, tokenizer=letter_tokenizer(), async_scheduling=is_ahead, **TIGHT)
+    assert isinstance(engine_of(llm), AheadEngine) == is_ahead
+    return llm
+
+
+def outputs_of(llm: LLM, plan: list[Visit]) -> dict[str, RequestOutput]:
+    """Return the last output of every request of a plan; every output continues the one before."""
+    engine, last, names = engine_of(llm), dict[str, RequestOutput](), [f"r{row}" for row in range(len(plan))]
+    tick = 0
+    while engine.has_work or any(visit.arrival >= tick for visit in plan):
+        for name, visit in zip(names, plan, strict=True):
+            if visit.arrival == tick:
+                prompt = {"prompt_token_ids": PROMPTS[visit.prompt]}
+                engine.add(llm._intake.prepare(name, prompt, visit.params, is_streaming=visit.is_streaming))
+        gone = [name for name, visit in zip(names, plan, strict=True) if visit.aborted == tick]
+        for output in [*engine.abort(gone), *(engine.step() if engine.has_work else [])]:
+            before = last.get(output.request_id)
+            assert before is None or not before.finished
+            if before is not None:
+                tokens = before.outputs[0].token_ids
+                assert output.outputs[0].token_ids[: len(tokens)] == tokens
+                assert output.outputs[0].text.startswith(before.outputs[0].text)
+            last[output.request_id] = output
+        tick += 1
+    assert all(output.finished for output in last.values())
+    return last
+
+
+def check_nothing_is_left(llm: LLM) -> None:
+    llm.generate(
+        [PROMPTS[1]], SamplingParams(max_tokens=1)
+    )  # one that ended in the last step may wait for another
+    engine = engine_of(llm)
+    pool = engine._scheduler._kv.pool
+    assert engine._owners == {}
+    assert engine._ended == []
+    assert engine._requests == {}
+    assert pool.num_free_slots == pool.num_slots
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(plan=st.lists(visits(), min_size=1, max_size=7))
+def test_texts_are_those_of_steps_in_order(plan: list[Visit], plain: LLM, ahead: LLM) -> None:
+    wanted = plain.generate([PROMPTS[visit.prompt] for visit in plan], [visit.params for visit in plan])
+    got = outputs_of(ahead, plan)
+    for row, (visit, output) in enumerate(zip(plan, wanted, strict=True)):
+        (expected,), found = output.outputs, got.get(f"r{row}")
+        if found is None:
+            assert visit.aborted is not None
+            continue
+        (own,) = found.outputs
+        size = len(own.token_ids)
+        if own.finish_reason == "abort":
+            assert visit.aborted is not None
+            assert own.token_ids == expected.token_ids[:size]
+            continue
+        assert own.token_ids == expected.token_ids
+        assert own.text == expected.text
+        assert (own.finish_reason, own.stop_reason) == (expected.finish_reason, expected.stop_reason)
+        check_logprobs(own.logprobs, expected.logprobs)
+        check_logprobs(found.prompt_logprobs, output.prompt_logprobs)
+    check_nothing_is_left(ahead)
+    if hasattr(engine_of(ahead).proposer, "complaints"):
+        assert proposer_of(ahead).complaints == []
+        assert proposer_of(ahead).held == {}
+
+
+@pytest.mark.parametrize("victim", range(3))
+@pytest.mark.parametrize("tick", range(2, 9))
+def test_an_aborted_request_moves_and_tells_nothing(tick: int, victim: int, plain: LLM, ahead: LLM) -> None:
+    """Whatever the step that is launched has of it: nodes of a tree, states, a draft."""
+    params = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
+    plan = [
+        Visit(prompt, params, 0, tick if row == victim else None, row == 1)
+        for row, prompt in enumerate((0, 1, 5))
+    ]
+    wanted = plain.generate([PROMPTS[visit.prompt] for visit in plan], params)
+    got = outputs_of(ahead, plan)
+    for row, output in enumerate(wanted):
+        (expected,), (own,) = output.outputs, got[f"r{row}"].outputs
+        assert own.token_ids == expected.token_ids[: len(own.token_ids)]
+        assert row == victim or own.finish_reason == "length"
+    check_nothing_is_left(ahead)
+
+
+@pytest.mark.parametrize("victim", range(1, 4))
+def test_log_probabilities_of_prompts_stay_with_their_requests(victim: int, plain: LLM, ahead: LLM) -> None:
+    """Also if a request is aborted while a step with prompts of several is launched."""
+    params = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True)
+    listing = params.model_copy(update={"prompt_logprobs": 1})
+    prompts_of = (4, 5, 0, 1)
+    plan = [Visit(4, params, 0, None, False)]  # it runs when the others come
+    plan += [Visit(prompts_of[row], listing, 2, 3 if row == victim else None, False) for row in range(1, 4)]
+    wanted = plain.generate([PROMPTS[visit.prompt] for visit in plan], [visit.params for visit in plan])
+    got = outputs_of(ahead, plan)
+    for row, output in enumerate(wanted):
+        if row != victim:
+            check_logprobs(got[f"r{row}"].prompt_logprobs, output.prompt_logprobs)
+            assert got[f"r{row}"].outputs[0].token_ids == output.outputs[0].token_ids
+
+
+def check_logprobs(got: Any, expected: Any) -> None:
+    assert (got is None) == (expected is None)
+    for ours, theirs in zip(got or [], expected or [], strict=True):
+        if theirs is None:
+            assert ours is None
+            continue
+        assert list(ours) == list(theirs)
+        assert [p.logprob for p in ours.values()] == pytest.approx(
+            [p.logprob for p in theirs.values()], abs=1e-4
+        )
+
+
+def test_the_plans_meet_what_they_are_for(plain: LLM) -> None:
+    """Preemption, in a cache as tight as theirs, and steps that follow unread tokens."""
+    llm = made(None, is_ahead=True)
+    engine = engine_of(llm)
+    assert isinstance(engine, AheadEngine)
+    launch_after, followed = engine._launch_after, list[bool]()
+
+    def counting(step: Any) -> Any:
+        following = launch_after(step)
+        followed.append(following is not None)
+        return following
+
+    engine._launch_after = counting  # type: ignore[method-assign]
+    params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+    outputs = llm.generate(PROMPTS, params)
+    assert [o.outputs[0].token_ids for o in outputs] == [
+        o.outputs[0].token_ids for o in plain.generate(PROMPTS, params)
+    ]
+    assert engine.metrics.num_preemptions > 0
+    assert sum(followed) > 15
+    assert not all(followed)

@@ -1,0 +1,180 @@
+"""Steps that are launched before the tokens of the step before are read: the order of what the device is asked for, and texts.
+
+The pretend device keeps what it copies to the host back until the host waits for it, so that numbers read before are wrong.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pretend import Counts, PretendDevice
+from pretend.requests import METHODS, TEXT
+
+from specdec import LLM, RequestOutput, SamplingParams
+from specdec_kernels.ahead import AheadEngine
+
+OPTIONS = {
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
+    "enable_prefix_caching": False,
+}  # fmt: skip
+NUM_TOKENS, MANY = 14, 70
+KINDS = {
+    "greedy": [{"temperature": 0.0}],
+    "sampled": [{"temperature": 0.8, "top_p": 0.9, "logprobs": 2}, {"temperature": 0.0, "logprobs": 0}, {"temperature": 1.1}],
+}  # fmt: skip
+
+
+def params(kind: str, **keys: object) -> list[SamplingParams]:
+    many = [*KINDS[kind] * 3][:3]
+    return [
+        SamplingParams(**{"seed": row, "max_tokens": NUM_TOKENS, "ignore_eos": True} | each | keys)
+        for row, each in enumerate(many)
+    ]
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    from transformers import AutoTokenizer
+
+    import specdec_zoo
+
+    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    return [ids[:-row] for row in range(1, 4)]
+
+
+@pytest.fixture(scope="module")
+def expected(prompts) -> dict[str, list[RequestOutput]]:
+    """What the CPU answers, one step after the other."""
+    llm = LLM("zoo", device="cpu", async_scheduling=False, **OPTIONS)
+    outputs = {kind: llm.generate(prompts, params(kind)) for kind in KINDS}
+    outputs["many"] = llm.generate(prompts, params("greedy", logprobs=MANY))
+    llm.shutdown()
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def plain(device: PretendDevice) -> LLM:
+    llm = LLM("zoo", device="cuda:0", **OPTIONS)
+    assert isinstance(llm._built.engine, AheadEngine), "it is the default on devices"
+    return llm
+
+
+def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], given: list[SamplingParams]):
+    """Return the outputs of a generation, and what each step asked for."""
+    engine, steps = llm._built.engine, list[Counts]()
+    step = type(engine).step
+
+    def counting() -> list[RequestOutput]:
+        device.counted()
+        outputs = step(engine)
+        steps.append(device.counted())
+        return outputs
+
+    engine.step = counting
+    try:
+        return llm.generate(prompts, given), steps
+    finally:
+        del engine.step
+
+
+def tokens(outputs: list[RequestOutput]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_runs_before_the_tokens_of_the_last_are_waited_for(
+    kind, plain, device, prompts, expected
+) -> None:
+    outputs, steps = counted(plain, device, prompts, params(kind))
+    assert tokens(outputs) == tokens(expected[kind])
+    for output, wanted in zip(outputs, expected[kind], strict=True):
+        for ours, theirs in zip(
+            output.outputs[0].logprobs or [], wanted.outputs[0].logprobs or [], strict=True
+        ):
+            assert list(ours) == list(theirs)
+            assert [p.logprob for p in ours.values()] == pytest.approx(
+                [p.logprob for p in theirs.values()], abs=1e-3
+            )
+    assert len(steps) == NUM_TOKENS
+    first, *settled, last = steps
+    assert (first.replays, first.copies_in) >= (1, 2), "the prompts, and the step after them"
+    for step in settled:
+        assert step.replays == 1
+        assert step.ahead == step.launches, "all of them before the host waits for the last step"
+        assert (step.synchronisations, step.copies_in, step.copies_out) == (1, 1, 1)
+    assert (last.launches, last.synchronisations, last.copies_in, last.copies_out) == (0, 1, 0, 0)
+
+
+def test_steps_whose_logits_are_read_later_wait(plain, device, prompts, expected) -> None:
+    """Log probabilities of more ids than are read with the tokens: the next pass would overwrite the logits."""
+    outputs, steps = counted(plain, device, prompts, params("greedy", logprobs=MANY))
+    assert tokens(outputs) == tokens(expected["greedy"])
+    for output, wanted in zip(outputs, expected["many"], strict=True):
+        for ours, theirs in zip(output.outputs[0].logprobs, wanted.outputs[0].logprobs, strict=True):
+            assert {i: p.logprob for i, p in ours.items()} == pytest.approx(
+                {i: p.logprob for i, p in theirs.items()}, abs=1e-3
+            )
+    assert not any(step.ahead for step in steps)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", range(1, NUM_TOKENS))
+def test_a_request_that_stops_leaves_the_step_that_is_launched(
+    kind, end, plain, device, prompts, expected
+) -> None:
+    wanted = tokens(expected[kind])
+    given = params(kind)
+    stop = wanted[1][end]
+    end = wanted[1].index(stop) + 1
+    given[1] = given[1].model_copy(update={"stop_token_ids": [stop]})
+    outputs, steps = counted(plain, device, prompts, given)
+    assert tokens(outputs) == [wanted[0], wanted[1][:end], wanted[2]]
+    assert outputs[1].outputs[0].stop_reason == stop
+    assert max(step.synchronisations for step in steps) == 1, max(
+        steps, key=lambda s: s.synchronisations
+    ).listed()
+    assert sum(step.ahead > 0 for step in steps) == NUM_TOKENS - 1, "nobody waits for the one that stops"
+
+
+@pytest.mark.parametrize("end", range(1, 8))
+def test_requests_end_by_their_length_come_and_are_aborted(end, plain, device, prompts, expected) -> None:
+    wanted, engine = tokens(expected["sampled"]), plain._built.engine
+    given = params("sampled")
+    given[0] = given[0].model_copy(update={"max_tokens": end})
+    names = [f"{end}-{row}" for row in range(3)]
+    done: dict[str, RequestOutput] = {}
+    for tick in range(3 * NUM_TOKENS):
+        if tick in (0, 2, 5):
+            row = (0, 2, 5).index(tick)
+            prompt = {"prompt_token_ids": prompts[row]}
+            engine.add(plain._intake.prepare(names[row], prompt, given[row], is_streaming=False))
+        aborted = engine.abort([names[2]]) if tick == 5 + end else []
+        done |= {o.request_id: o for o in [*aborted, *(engine.step() if engine.has_work else [])]}
+    assert done[names[0]].outputs[0].token_ids == wanted[0][:end]
+    assert done[names[1]].outputs[0].token_ids == wanted[1]
+    kept = done[names[2]].outputs[0].token_ids
+    assert len(kept) in (end - 1, end), "a request may come in the step after the one that is launched"
+    assert kept == wanted[2][: len(kept)]
+
+
+@pytest.mark.parametrize("method", ["ngram", "eagle3", "eagle3-tree"])
+def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
+    method, device, prompts, expected, monkeypatch
+) -> None:
+    config = METHODS[method]
+    assert config is not None
+    llm = LLM("zoo", device="cuda:0", speculative_config=config | {"adaptive": False}, **OPTIONS)
+    engine = llm._built.engine
+    assert isinstance(engine, AheadEngine)
+    show, launched = type(engine)._show, list[bool]()
+
+    def showing(self, *args):
+        launched.append(self._next is not None)
+        return show(self, *args)
+
+    monkeypatch.setattr(type(engine), "_show", showing)
+    outputs, steps = counted(llm, device, prompts, params("greedy"))
+    assert tokens(outputs) == tokens(expected["greedy"])
+    assert max(step.synchronisations for step in steps) == 1
+    assert launched[:4] == [True] * 4
+    assert not launched[-1]
+    llm.shutdown()
