@@ -21,22 +21,27 @@ class StructuredOutputsParams(Keys):
     _place = "StructuredOutputsParams"
 
     json_schema: str | dict[str, Any] | None = Field(
-        None, alias="json", description="A JSON schema, as text or mapping; or a pydantic model's class."
+        default=None,
+        alias="json",
+        description="A JSON schema, as text or mapping; or a pydantic model's class.",
     )
-    regex: str | None = Field(None, min_length=1, description="A regular expression for the whole text.")
-    choice: list[str] | None = Field(None, min_length=1, description="The texts to choose from.")
+    regex: str | None = Field(
+        default=None, min_length=1, description="A regular expression for the whole text."
+    )
+    choice: list[str] | None = Field(default=None, min_length=1, description="The texts to choose from.")
     grammar: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="A grammar in EBNF (GBNF form), which starts at `root`, or in Lark's, which starts at `start`.",
     )
-    json_object: bool | None = Field(None, description="True: any JSON object.")
+    json_object: bool | None = Field(default=None, description="True: any JSON object.")
     structural_tag: str | dict[str, Any] | None = Field(
-        None,
+        default=None,
         description="Free text with parts that must have a form: a structural tag in xgrammar's format, as text or mapping.",
     )
     disable_any_whitespace: bool = Field(
-        False, description="With json and json_object: one blank after a comma or colon, and no others."
+        default=False,
+        description="With json and json_object: one blank after a comma or colon, and no others.",
     )
 
     def __init__(self, **kwargs: Any) -> None:

@@ -17,7 +17,7 @@ from specdec import LLM, ConfigError
 from specdec.backends.attention import choose_attention, disagreement
 from specdec.interfaces import AttentionNeeds, Declined, KVCache, LayerShape, PackedBatch, Segment
 from specdec.runner import SdpaAttention
-from specdec_doctor.doctor import _backends
+from specdec_commands.doctor import _backends
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.flashinfer.attention import FlashInferAttention
 from specdec_kernels.flashinfer.backend import FlashInferBackend

@@ -25,55 +25,61 @@ class SpeculativeConfig(Keys):
     _place = PLACE
 
     method: str | None = Field(
-        None, min_length=1, description="How tokens are guessed; inferred from `model` where left out."
+        default=None,
+        min_length=1,
+        description="How tokens are guessed; inferred from `model` where left out.",
     )
     model: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="Directory, hub id or GGUF file of the draft, `zoo`, or the path of a class.",
     )
     num_speculative_tokens: int | None = Field(
-        None, gt=0, description="The most tokens drafted in one step for one request (k)."
+        default=None, gt=0, description="The most tokens drafted in one step for one request (k)."
     )
     draft_tensor_parallel_size: int | None = Field(
-        None,
+        default=None,
         ge=1,
         description="Ranks the draft is spread over: 1 or the target's. Default: the target's; heads are on one.",
     )
     max_model_len: int | None = Field(
-        None,
+        default=None,
         ge=1,
         description="The longest context the draft may use. Default: the smaller of draft and target.",
     )
     parallel_drafting: bool = Field(
-        False, description="Draft all tokens in one pass with mask tokens, with drafts trained for it."
+        default=False,
+        description="Draft all tokens in one pass with mask tokens, with drafts trained for it.",
     )
     rejection_sample_method: str = Field(
-        "strict", min_length=1, description="The sampler: how drafts are verified."
+        default="strict", min_length=1, description="The sampler: how drafts are verified."
     )
     draft_sample_method: Literal["greedy", "probabilistic", "coupled"] | None = Field(
-        None,
+        default=None,
         description="How a model drafts: best token, drawn with q kept, or drawn with the noise of `strict`. Default: what the "
         "sampler accepts most, `coupled` for `strict` and `probabilistic` where q is used.",
     )
-    quantization: str | None = Field(None, min_length=1, description="Quantisation of the draft's weights.")
-    revision: str | None = Field(None, min_length=1, description="Revision of `model` on a hub.")
+    quantization: str | None = Field(
+        default=None, min_length=1, description="Quantisation of the draft's weights."
+    )
+    revision: str | None = Field(default=None, min_length=1, description="Revision of `model` on a hub.")
     disable_by_batch_size: int | None = Field(
-        None,
+        default=None,
         gt=0,
         description="Draft nothing while more requests than this run; the proposer is told later what was written.",
     )
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = Field(
-        None, description="Rows of [first batch size, last batch size, k]; other batch sizes keep the full k."
+        default=None,
+        description="Rows of [first batch size, last batch size, k]; other batch sizes keep the full k.",
     )
     adaptive: bool | None = Field(
-        None,
+        default=None,
         description="Shorten drafts, or leave them out for a while, where by measurement they do not pay; false: always k "
         "tokens. What samplers other than `strict` draw then depends on how fast the machine is; its distribution does not. "
         "Default: true with `strict`, false with others and in other engines.",
     )
     on_proposer_error: Literal["fallback", "raise"] = Field(
-        "fallback", description="After an error in a proposer go on without drafts, or raise it."
+        default="fallback", description="After an error in a proposer go on without drafts, or raise it."
     )
 
     @field_validator("num_speculative_tokens_per_batch_size")
