@@ -23,9 +23,9 @@ from common.stats import PairedRatio, paired_ratio
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
-from specdec.engine import Counter
 from specdec.engine_options import EngineOptions
 from specdec.loading import LoadedTarget, load_target
+from specdec.metrics import Counter
 from specdec_bench import BASELINE, Contender
 
 _HEAD: dict[str, Any] = {"method": "eagle3", "model": "zoo"}

@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.engine.metrics import PerProposer
 from specdec.folders import compiled_folder
+from specdec.metrics import PerProposer
 from specdec.outputs import CompletionOutput, RequestMetrics
 from specdec.samplers.strict import StrictSampler
 from specdec_cli.chat import _lines

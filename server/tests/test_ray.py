@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specdec import ConfigError
-from specdec.engine.metrics import Counter, Gauge, Histogram, PerProposer, Vector
+from specdec.metrics import Counter, Gauge, Histogram, PerProposer, Vector
 from specdec_server.ray import app
 from specdec_server.ray.arguments import VARIABLE, read_arguments
 from specdec_server.ray.metrics import MetricExport, export_metrics

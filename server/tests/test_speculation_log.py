@@ -1,4 +1,4 @@
-from specdec.engine.metrics import Counter, Vector
+from specdec.metrics import Counter, Vector
 from specdec_server.speculation_log import _Counts, describe
 
 PREFIX = "vllm:spec_decode_num_"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from servercheck.served import Served
 
-from specdec.engine.metrics import BOUNDS_S, EngineMetrics, Gauge, Metric
+from specdec.engine.metrics import EngineMetrics
 from specdec.interfaces.observer import StepStats
+from specdec.metrics import BOUNDS_S, Gauge, Metric
 from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from specdec_server.descriptions import ENGINE_METRICS
 from specdec_server.telemetry import Telemetry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from specdec.engine import PerProposer
+from specdec.metrics import PerProposer
 from specdec_chat import conversation_prompt
 from specdec_cli.run_summary import summary
 from specdec_cli.show_stream import show_stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.engine import Counter, Gauge, Metric
+from specdec.metrics import Counter, Gauge, Metric
 from specdec.registry import known_method
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from specdec.engine.metrics import EngineMetrics, Metric, PerProposer, Vector
+from specdec.engine.metrics import EngineMetrics
+from specdec.metrics import Metric, PerProposer, Vector
 
 
 def by_name(metrics: EngineMetrics) -> dict[str, Metric]:

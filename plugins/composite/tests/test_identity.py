@@ -8,7 +8,7 @@ import pytest
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
-from specdec.engine import PerProposer
+from specdec.metrics import PerProposer
 
 HEAD = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3}
 COPIES = {"method": "ngram", "num_speculative_tokens": 5}

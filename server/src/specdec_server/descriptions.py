@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.engine import PerProposer, Vector
+from specdec.metrics import PerProposer, Vector
 
 ENGINE_METRICS = {
     "vllm:spec_decode_num_drafts": "Drafts verified: one for each request and step with at least one drafted token.",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from specdec.engine import Counter, Metric, Vector
+from specdec.metrics import Counter, Metric, Vector
 
 logger = logging.getLogger("specdec")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from specdec import AsyncLLM
-from specdec.engine import Gauge
+from specdec.metrics import Gauge
 
 
 def describe(llm: AsyncLLM, names: Sequence[str], max_num_seqs: int) -> str:

@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from specdec import RequestOutput
-from specdec.engine import Gauge, PerProposer, Vector
-from specdec.engine import Histogram as EngineHistogram
-from specdec.engine import Metric as EngineMetric
+from specdec.metrics import Gauge, PerProposer, Vector
+from specdec.metrics import Histogram as EngineHistogram
+from specdec.metrics import Metric as EngineMetric
 from specdec_server.descriptions import about, labelled
 
 _SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)

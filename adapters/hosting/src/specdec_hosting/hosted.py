@@ -12,8 +12,9 @@ import torch
 
 from specdec import SamplingParams
 from specdec.config import ResolvedSpeculation, with_checked_args
-from specdec.engine import Metric, Sequence, Speculation
+from specdec.engine import Sequence, Speculation
 from specdec.interfaces import CheckedDraft, FinishReason, Proposer, TargetInfo, TokenIds
+from specdec.metrics import Metric
 from specdec.noise import SEED_BITS, signed
 from specdec_hosting.host_steps import HostSteps
 

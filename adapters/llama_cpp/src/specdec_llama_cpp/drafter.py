@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec import Capability, ConfigError, FinishReason
 from specdec.config import parse_speculative_config
-from specdec.engine import Metric
+from specdec.metrics import Metric
 from specdec_hosting import HostedProposer, HostTarget, open_proposer, resolve_for_host
 from specdec_llama_cpp.host import HostFacts, facts_of_caller
 

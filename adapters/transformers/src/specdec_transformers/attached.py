@@ -19,9 +19,9 @@ from transformers import PreTrainedModel
 from specdec import ConfigError, EngineOptions
 from specdec.assembly import BuiltEngine
 from specdec.config import notice, read_mapping
-from specdec.engine import Metric
 from specdec.frontend import Intake, build
 from specdec.loading import load_target
+from specdec.metrics import Metric
 from specdec.runner import ATTENTION_NAME
 from specdec_transformers.weights import has_hooks, weights_state
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from specdec import FinishReason
-from specdec.engine import Counter, Vector
+from specdec.metrics import Counter, Vector
 from specdec_hosting import HostedProposer
 
 logger = logging.getLogger("specdec")

@@ -19,7 +19,6 @@ from specdec.config.target import facts_in
 from specdec.engine.commit import Committer
 from specdec.engine.engine import Engine
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.scheduler import Scheduler
 from specdec.engine_options import EngineOptions
 from specdec.errors import PluginError
@@ -29,6 +28,7 @@ from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetInfo
 from specdec.loading.target import LoadedTarget
+from specdec.metrics import Counter, Gauge, Metric
 from specdec.registry.undisturbed import importing
 
 if TYPE_CHECKING:

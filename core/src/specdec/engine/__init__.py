@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from specdec.engine.checks import problem_of
     from specdec.engine.engine import Engine, Launched
     from specdec.engine.kv_manager import KVManager
-    from specdec.engine.metrics import Counter, EngineMetrics, Gauge, Histogram, Metric, PerProposer, Vector
+    from specdec.engine.metrics import EngineMetrics
     from specdec.engine.request import Request
     from specdec.engine.scheduler import SchedulerOutput
     from specdec.engine.sequence import Sequence
@@ -22,25 +22,19 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.top_k import TopK
 
 __all__ = [
-    "Counter",
     "Delivery",
     "DraftError",
     "Engine",
     "EngineDraws",
     "EngineMetrics",
-    "Gauge",
-    "Histogram",
     "KVManager",
     "Launched",
-    "Metric",
-    "PerProposer",
     "ProposerGuard",
     "Request",
     "SchedulerOutput",
     "Sequence",
     "Speculation",
     "TopK",
-    "Vector",
     "check_draft",
     "problem_of",
     "select_rows",

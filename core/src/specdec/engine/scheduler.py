@@ -16,7 +16,6 @@ from specdec.interfaces.unread import UnreadIds
 
 _PROMPT_SHARE = 4
 """While a prompt runs, or waits and could be admitted, drafts leave it this part of the token budget: a quarter."""
-
 _MOST_LISTED = 1024
 """Log probabilities of a prompt that are listed in one step, for each request: spelling them keeps all requests waiting."""
 

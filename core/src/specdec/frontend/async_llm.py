@@ -20,7 +20,6 @@ from specdec.assembly.build import BuiltEngine
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.engine import Engine
-from specdec.engine.metrics import Metric
 from specdec.engine.request import Request
 from specdec.errors import ConfigError, EngineError
 from specdec.frontend.intake import Intake
@@ -29,6 +28,7 @@ from specdec.frontend.prompts import Prompt
 from specdec.frontend.threads import check_process, release_threads
 from specdec.interfaces.chat import ChatOptions
 from specdec.interfaces.target import TargetInfo
+from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
 

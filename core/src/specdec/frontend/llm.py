@@ -20,7 +20,6 @@ from specdec.assembly.ranks import TensorParallel
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.engine.engine import Engine
-from specdec.engine.metrics import Metric
 from specdec.engine.request import Request
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, EngineError
@@ -31,6 +30,7 @@ from specdec.interfaces.chat import ChatOptions
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler
 from specdec.loading.target import locate
+from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
 

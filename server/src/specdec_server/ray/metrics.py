@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from specdec.engine import Counter, Gauge, Metric, PerProposer, Vector
+from specdec.metrics import Counter, Gauge, Metric, PerProposer, Vector
 from specdec_server.descriptions import about, labelled
 
 logger = logging.getLogger("specdec")
