@@ -9,7 +9,14 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces import KVCache, PackedBatch
-from specdec_kernels.cpu.loops.segments import MAX_ROWS, Table, Visible, segment_arrays, small_pass
+from specdec_kernels.cpu.loops.segments import (
+    MAX_PASS_ROWS,
+    MAX_ROWS,
+    Table,
+    Visible,
+    is_short,
+    segment_arrays,
+)
 from specdec_kernels.cpu.stack import CompiledStack, Rotary
 
 Floats = npt.NDArray[np.float32]
@@ -49,9 +56,8 @@ def takes_pieces(stack: CompiledStack) -> bool:
 def pieces_of(stack: CompiledStack, batch: PackedBatch, *, takes_pieces: bool) -> list[Piece] | None:
     """Return the pieces of a pass if compiled passes are the fastest way to run it, else None."""
     num_rows = len(batch.token_ids)
-    segments = small_pass(batch) if num_rows <= stack.max_rows else None
-    if segments is not None:
-        return [Piece(0, num_rows, *segments)]
+    if num_rows <= min(stack.max_rows, MAX_PASS_ROWS) and is_short(batch):
+        return [Piece(0, num_rows, *segment_arrays(batch))]
     return in_pieces(batch) if takes_pieces else None
 
 

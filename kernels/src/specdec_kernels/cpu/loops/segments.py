@@ -16,20 +16,13 @@ of these, the last ones, that are branches not visible to every new row, or -1 f
 Visible = npt.NDArray[np.bool_]
 """`[T, W]` which of those branches, and then which new rows of its request, each row of a tree sees. Empty if all segments are
 chains."""
-_MAX_PASS_ROWS = 128
+MAX_PASS_ROWS = 128
 """Maximum rows of a pass that is run whole; longer passes are cut into pieces, or run eagerly."""
 
 
 def is_short(batch: PackedBatch) -> bool:
     """Return whether no request has more rows than compiled attention takes."""
     return all(segment.num_rows <= MAX_ROWS for segment in batch.segments)
-
-
-def small_pass(batch: PackedBatch) -> tuple[Table, Visible] | None:
-    """Return the segments of a pass if compiled attention can run it whole, else None."""
-    if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
-        return None
-    return segment_arrays(batch) if is_short(batch) else None
 
 
 def segment_arrays(batch: PackedBatch) -> tuple[Table, Visible]:
