@@ -10,7 +10,7 @@ from pretend import Counts, PretendDevice
 from pretend.requests import METHODS, TEXT
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec_kernels.ahead import AheadEngine
+from specdec_kernels.ahead.engine import AheadEngine
 
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,

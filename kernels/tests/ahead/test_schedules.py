@@ -12,7 +12,7 @@ from speccheck.engines import engine_of, letter_tokenizer, make_llm, proposer_of
 from speccheck.models import VOCAB, prompts, tiny
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec_kernels.ahead import AheadEngine
+from specdec_kernels.ahead.engine import AheadEngine
 
 CONTEXT, BLOCK = 56, 4
 PROMPTS = prompts([9, 2, 31, 17, 23, 4], seed=11)

@@ -268,6 +268,7 @@ assert "specdec_kernels.cpu.verification.walk.walk" in asked
 """
 
 
+@pytest.mark.slow
 def test_engines_compile_nothing_after_they_are_ready(monkeypatch):
     """And they serve on a disk that is full by then, without a home."""
     monkeypatch.undo()

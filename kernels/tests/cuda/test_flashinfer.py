@@ -271,6 +271,7 @@ OPTIONS_OF_LLM = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("is_eager", [True, False], ids=["eager", "graphs"])
 def test_tokens_are_those_of_the_triton_kernel(is_eager) -> None:

@@ -63,6 +63,7 @@ def suite(config: dict[str, Any], method: Any = "composite") -> type[ProposerCon
     return type("TestMade", (ProposerConformance,), {"method": method, "config": config, "model": "zoo"})
 
 
+@pytest.mark.slow
 def test_auto_keeps_the_promises_too() -> None:
     """But for its memory, which is that of `TestChoose`: its heads make theirs when they are first tried, one after another."""
     made = type("TestAuto", (ProposerConformance,), {"method": "auto", "model": "zoo"})

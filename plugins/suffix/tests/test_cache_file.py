@@ -285,6 +285,7 @@ def test_a_shut_down_engine_has_written(tmp_path) -> None:
     assert second.metrics.num_accepted_tokens >= 8
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_ends_has_written(tmp_path) -> None:
     code = (
         "from specdec import LLM, SamplingParams\n"

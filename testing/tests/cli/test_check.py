@@ -95,6 +95,7 @@ def test_what_a_plugin_prints_and_where_it_raises_are_shown(capsys: pytest.Captu
     assert any(re.fullmatch(r"  rows: 1  \(\d+ times\)", line) for line in printed), printed
 
 
+@pytest.mark.slow
 def test_the_target_without_the_zoo_is_tiny() -> None:
     code = (
         "import sys; sys.modules['specdec_zoo'] = None; from specdec_testing import ProposerConformance as P; "

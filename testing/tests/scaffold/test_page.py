@@ -60,6 +60,7 @@ def test_the_example_keeps_its_promises() -> None:
     assert sum(report.verdict is PromiseVerdict.KEPT for report in reports) > 24
 
 
+@pytest.mark.slow
 def test_the_sampler_of_the_page_keeps_its_promises(tmp_path: Path) -> None:
     page = (ROOT / "docs/write-a-sampler.md").read_text(encoding="utf-8")
     code = "".join(text for name, text in FILE.findall(page) if name == "ratio.py")

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec import registry
+from specdec.assembly.async_scheduling import AsyncScheduling
 from specdec.assembly.opening import check_given, open_speculation
 from specdec.assembly.warm_up import warm_up
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
@@ -23,7 +24,6 @@ from specdec.engine.scheduler import Scheduler
 from specdec.engine_options import EngineOptions
 from specdec.errors import PluginError
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.part import Part
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetInfo
@@ -35,12 +35,6 @@ if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler
 
 logger = logging.getLogger("specdec")
-
-
-class AsyncScheduling(Part):
-    """Part `async_scheduling`: an engine that launches a step before it has done with the step before."""
-
-    engine: ClassVar[type[Engine]]
 
 
 @dataclass(frozen=True)
@@ -169,7 +163,7 @@ def _engine_class(options: EngineOptions, scorer: Scorer) -> Callable[..., Engin
     if wanted is False or not scorer.reads_unread or (wanted is None and scorer.cache.device.type == "cpu"):
         return Engine
     try:
-        return registry.part("async_scheduling", AsyncScheduling).engine
+        return registry.part("async_scheduling", AsyncScheduling)().engine()
     except PluginError:
         if wanted:
             raise

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from specdec import hookimpl
 from specdec.assembly import AsyncScheduling
 from specdec.interfaces import Part
-from specdec_kernels.ahead.engine import AheadEngine
 
-__all__ = ["AheadEngine", "LaunchesAhead"]
+if TYPE_CHECKING:
+    from specdec_kernels.ahead.engine import AheadEngine
+
+__all__ = ["LaunchesAhead"]
 
 
 class LaunchesAhead(AsyncScheduling):
     """The part."""
 
     name = "async_scheduling"
-    engine = AheadEngine
+
+    def engine(self) -> type[AheadEngine]:
+        """See `AsyncScheduling.engine`."""
+        # Imports the base class of models, which parts are listed without.
+        from specdec_kernels.ahead.engine import AheadEngine
+
+        return AheadEngine
 
 
 @hookimpl
