@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from collections.abc import Mapping
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
@@ -21,7 +23,7 @@ class Keys(BaseModel):
 
     if not TYPE_CHECKING:  # for type checkers the fields are the parameters
 
-        def __init__(self, **keys: Any) -> None:
+        def __init__(self, /, **keys: Any) -> None:
             try:
                 super().__init__(**keys)
             except ValidationError as error:
@@ -34,8 +36,29 @@ class Keys(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_no_truth_value(cls, value: object, info: ValidationInfo) -> object:
-        kind = cls.model_fields[str(info.field_name)].annotation
-        kinds = {kind, *get_args(kind)}
-        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation, within=not isinstance(value, bool))
+        is_number = (int in kinds or float in kinds) and bool not in kinds and Any not in kinds
+        if is_number and _has_truth_value(value):
             raise ValueError("input should be a number, and true or false is none")
         return value
+
+
+def _kinds(annotation: object, *, within: bool) -> list[object]:
+    """Return what an annotation allows, or, with `within`, also allows inside; of literals their types."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return [type(part) for part in parts]
+    if origin is Annotated:
+        parts = parts[:1]
+    elif not within and origin not in (Union, UnionType):
+        return [annotation]
+    return [kind for part in parts for kind in _kinds(part, within=within)] or [annotation]
+
+
+def _has_truth_value(value: object) -> bool:
+    """Return whether a value is, or has in it, true or false."""
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_truth_value, value))
+    return isinstance(value, bool)
