@@ -139,3 +139,66 @@ def test_no_more_wait_apart_than_could_run(subject, monkeypatch) -> None:
     while engine_of(llm).has_work:
         order += [output.request_id for output in engine_of(llm).step()]
     assert order == names
+
+
+def add_of(llm, client: str | None, name: str, prompt: list[int], **keys) -> None:
+    request = llm._intake.prepare(
+        name, prompt, greedy(**{"max_tokens": TOKENS} | keys), is_streaming=False, client=client
+    )
+    engine_of(llm).add(request)
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_nobody_waits_for_who_lists_its_prompt(subject, is_cached) -> None:
+    """It runs all of its prompt, cached or not, and few rows a step."""
+    llm = made(subject)
+    if is_cached:
+        llm.generate([SHARED], greedy(2))
+    add_of(llm, None, "lists", SHARED, prompt_logprobs=-1)
+    add_of(llm, None, "a", [*SHARED, 1])
+    engine_of(llm).step()
+    assert running(llm) == ["lists", "a"]
+    assert finished(llm)["a"] == alone(subject, [*SHARED, 1])
+
+
+def test_nobody_makes_way_for_who_would_wait(subject) -> None:
+    """The room for it would be empty until its prefix is there."""
+    llm = made(subject, max_num_seqs=3, max_num_batched_tokens=6)
+    for name in ("first", "second"):
+        add_of(llm, "x", name, OTHER[:2], max_tokens=20)
+    engine_of(llm).step()
+    add_of(llm, "y", "leader", [*SHARED, *OTHER])
+    engine_of(llm).step()
+    add_of(llm, "z", "late", [*SHARED, 1])
+    for _ in range(2):
+        engine_of(llm).step()
+        assert running(llm) == ["first", "second", "leader"]
+    while "late" not in running(llm):
+        engine_of(llm).step()
+    assert running(llm) == ["first", "leader", "late"]
+    assert finished(llm)["late"] == alone(subject, [*SHARED, 1])
+
+
+def test_who_waits_keeps_its_turn_among_clients(subject) -> None:
+    llm = made(subject, max_num_seqs=2)
+    for client, prompt in {"x": SHARED, "y": [*SHARED, 1], "z": OTHER}.items():
+        add_of(llm, client, client, prompt, max_tokens=20)
+    engine_of(llm).step()
+    assert running(llm) == ["x"]
+    engine_of(llm).step()
+    assert running(llm) == ["x", "y"]
+
+
+def test_others_leave_who_waits_its_room(subject) -> None:
+    """Else it would wait until they end, and not only for its prefix."""
+    llm = made(subject, num_gpu_blocks_override=20, max_model_len=64)
+    add_of(llm, None, "leader", SHARED, max_tokens=8)
+    add_of(llm, None, "late", [*SHARED, 1])
+    add_of(llm, None, "large", [*OTHER, *OTHER], max_tokens=20)
+    engine_of(llm).step()
+    assert running(llm) == ["leader"]
+    engine_of(llm).step()
+    assert running(llm) == ["leader", "late"]
+    done = finished(llm)
+    assert done["late"] == alone(subject, [*SHARED, 1])
+    assert list(done)[-1] == "large"

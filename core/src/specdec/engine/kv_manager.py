@@ -47,13 +47,12 @@ class KVManager:
         """Return whether one of others will compute so much of a sequence's prefix that it runs sooner if it waits for it."""
         if not self._waits or sequence.prompt_logprobs is not None:
             return False
-        for other in running:
-            size = min(sequence.num_tokens - 1, other.num_tokens)
-            if size - other.num_computed >= self._least_coming:
-                differing = np.flatnonzero(sequence.token_ids[:size] != other.token_ids[:size])
-                if (differing[0] if len(differing) else size) - other.num_computed >= self._least_coming:
-                    return True
-        return False
+        return any(
+            (size := other.num_computed + self._least_coming) < min(sequence.num_tokens, other.num_tokens + 1)
+            and other.prompt_logprobs is None  # else it runs what may be cached, in small pieces
+            and np.array_equal(sequence.token_ids[:size], other.token_ids[:size])
+            for other in running
+        )
 
     def admit(self, sequence: Sequence, num_slots: int) -> bool:
         """Place a sequence, reusing a cached prefix; False if that and `num_slots` more do not fit."""

@@ -123,9 +123,7 @@ class Scheduler:
             if sequence.prompt_logprobs is not None:
                 chunk = _listed_chunk(sequence, chunk)
             is_decoding = sequence.num_computed + chunk == sequence.num_tokens
-            nodes = 0
-            if speculation is not None:
-                nodes = speculation.limit(sequence, None if is_decoding else 0)
+            nodes = 0 if speculation is None else speculation.limit(sequence, None if is_decoding else 0)
             if is_decoding and sequence.expected is not None:
                 own[sequence] = _expected(sequence, nodes, num_running)
                 nodes = len(own[sequence]) or nodes
@@ -198,7 +196,7 @@ class Scheduler:
             is_own = sequence.client == blocked.client
             return by_request[sequence.parent_id] if is_own else by_client[sequence.client]
 
-        if by_request[blocked.parent_id]:
+        if by_request[blocked.parent_id] or self._is_put_off(blocked):
             return []
         others = [
             sequence
@@ -211,17 +209,15 @@ class Scheduler:
 
     def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> None:
         """Admit waiting samples; those whose prefix is being computed wait for it, and others go before them."""
-        put_off = list[Sequence]()
-        # Cached rows whose states a proposer reads, and does not hold yet, would be computed again.
-        may_wait = self._speculation is None or not self._speculation.delivery.needs_hidden
-        while (
-            self.waiting.num_samples and budget > 0 and len(self.running) + len(put_off) < self._max_num_seqs
-        ):
+        put_off, most = list[Sequence](), self._max_num_seqs
+        while self.waiting.num_samples and budget > 0 and len(self.running) + len(put_off) < most:
             sequence = self.waiting.next(self.running)
-            if may_wait and self._kv.is_coming(sequence, self.running):
+            if self._is_put_off(sequence):
                 self.waiting.remove(sequence)
                 put_off.append(sequence)
                 continue
+            if put_off and sum(s.num_tokens for s in [*put_off, sequence]) > self._kv.pool.num_free_slots:
+                break  # it would take the room of one before it
             if not self._kv.admit(sequence, min(sequence.num_tokens, self._token_budget)):
                 self._without_room = sequence
                 break
@@ -229,13 +225,16 @@ class Scheduler:
             self.running.append(sequence)
             if sequence.admission_time is None:
                 sequence.admission_time = perf_counter()
-            chunk = min(sequence.num_tokens - sequence.num_computed, budget)
-            if sequence.prompt_logprobs is not None:
-                chunk = _listed_chunk(sequence, chunk)
+            chunk = _listed_chunk(sequence, min(sequence.num_tokens - sequence.num_computed, budget))
             chunks[sequence] = chunk, 0
             budget -= chunk
         for sequence in reversed(put_off):
             self.waiting.put_back(sequence)
+
+    def _is_put_off(self, sequence: Sequence) -> bool:
+        # Cached rows whose states a proposer reads, and does not hold yet, would be computed again.
+        may_wait = self._speculation is None or not self._speculation.delivery.needs_hidden
+        return may_wait and self._kv.is_coming(sequence, self.running)
 
     def _plan(
         self,
@@ -277,7 +276,7 @@ def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[
 
 
 def _listed_chunk(sequence: Sequence, chunk: int) -> int:
-    """Return how many of the next `chunk` tokens run in a step, of a sequence that lists log probabilities of its prompt."""
+    """Return how many of the next `chunk` tokens run in a step: few, if log probabilities of the prompt are listed."""
     count, missing = sequence.params.prompt_logprobs, sequence.missing_prompt_rows(chunk)
     if count is None or not missing:
         return chunk

@@ -34,10 +34,11 @@ class WaitingQueue:
         self.num_samples += 1
 
     def put_back(self, sequence: Sequence) -> None:
-        """Queue a preempted sample: first of its request, and its request first of its client."""
+        """Queue a sample that was next, or preempted: first of its request, which is first of its client, and that of all."""
         requests, request = self._requests_of(sequence), _request_of(sequence)
         requests.setdefault(request, deque()).appendleft(sequence)
         requests.move_to_end(request, last=False)
+        self._clients[self._priority_of(sequence)].move_to_end(sequence.client, last=False)
         self.num_samples += 1
 
     def remove(self, sequence: Sequence) -> None:
