@@ -177,6 +177,37 @@ def test_log_probabilities_of_prompts_stay_with_their_requests(victim: int, plai
             assert got[f"r{row}"].outputs[0].token_ids == output.outputs[0].token_ids
 
 
+def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(plain: LLM) -> None:
+    """Its accepted path may move rows, and its verdict is what the next draft on the device begins with."""
+    params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+    wanted = plain.generate(PROMPTS[:2], params)
+    texts = [[*p, *o.outputs[0].token_ids] for p, o in zip(PROMPTS, wanted, strict=False)]
+    llm = made(METHODS["tree"] | {"texts": texts, "adaptive": True}, is_ahead=True)  # type: ignore[operator]
+    engine = engine_of(llm)
+    assert isinstance(engine, AheadEngine)
+    launch_after, followed = engine._launch_after, list[tuple[bool, bool]]()
+
+    def noting(step: Any) -> Any:
+        following = launch_after(step)
+        followed.append((any(step.batch.num_nodes), following is not None))
+        return following
+
+    engine._launch_after = noting  # type: ignore[method-assign]
+    alone = params.model_copy(update={"speculative": False})
+    for name, prompt, own in (("drafts", PROMPTS[0], params), ("alone", PROMPTS[1], alone)):
+        engine.add(llm._intake.prepare(name, {"prompt_token_ids": prompt}, own, is_streaming=False))
+    for _ in range(3):
+        engine.step()
+    assert [output.request_id for output in engine.abort(["drafts"])] == ["drafts"]
+    outputs = list[RequestOutput]()
+    while engine.has_work:
+        outputs += engine.step()
+    assert [output.outputs[0].token_ids for output in outputs] == [wanted[1].outputs[0].token_ids]
+    assert (True, False) in followed
+    assert (False, True) in followed
+    assert (True, True) not in followed
+
+
 def check_logprobs(got: Any, expected: Any) -> None:
     assert (got is None) == (expected is None)
     for ours, theirs in zip(got or [], expected or [], strict=True):

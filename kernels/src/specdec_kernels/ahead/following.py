@@ -36,7 +36,8 @@ class FollowingStep:
         """Return the step after `last`; None if it has to wait for the tokens, or for what the next pass overwrites."""
         scheduled, scores, begun = last.scheduled, last.scores, last.read
         size = len(scheduled.sequences)
-        if not isinstance(begun, Begun) or len(scheduled.decoding) < size or any(scheduled.max_nodes):
+        has_nodes = any(scheduled.max_nodes) or any(last.batch.num_nodes)  # those of requests that left, too
+        if not isinstance(begun, Begun) or len(scheduled.decoding) < size or has_nodes:
             return None
         rows = [row for row in range(size) if scheduled.chunks[row]]
         sequences = [scheduled.sequences[row] for row in rows]
