@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from speccheck.engines import engine_of, letter_tokenizer, make_llm, proposer_of, scripted
+from speccheck.hybrids import HYBRIDS, hybrid
 from speccheck.models import VOCAB, prompts, tiny
 
 from specdec import LLM, RequestOutput, SamplingParams
@@ -206,6 +207,39 @@ def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(plain: LLM)
     assert (True, False) in followed
     assert (False, True) in followed
     assert (True, True) not in followed
+
+
+@pytest.mark.parametrize("tick", [3, 6])
+@pytest.mark.parametrize("name", ["llama", "lfm2"])
+def test_a_step_is_not_lost_if_the_next_one_cannot_be_launched(
+    name: str, tick: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers with states could not run it again: the pass that failed has moved these on."""
+    model = hybrid(name) if name in HYBRIDS else tiny(name)
+    params = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+    wanted = make_llm(model, async_scheduling=False).generate(PROMPTS[:2], params)
+    engine = engine_of(llm := make_llm(model, async_scheduling=True))
+    score, calls = engine._scorer.score, list[int]()
+
+    def failing(*args: Any) -> Any:
+        scores = score(*args)
+        calls.append(1)
+        if len(calls) == tick:
+            raise MemoryError("no room for the logits")
+        return scores
+
+    monkeypatch.setattr(engine._scorer, "score", failing)
+    for row in range(2):
+        prompt = {"prompt_token_ids": PROMPTS[row]}
+        engine.add(llm._intake.prepare(str(row), prompt, params, is_streaming=False))
+    done, num_failed = dict[str, list[int]](), 0
+    while engine.has_work:
+        try:
+            done |= {output.request_id: output.outputs[0].token_ids for output in engine.step()}
+        except MemoryError:
+            num_failed += 1
+    assert num_failed == 1
+    assert [done["0"], done["1"]] == [output.outputs[0].token_ids for output in wanted]
 
 
 def check_logprobs(got: Any, expected: Any) -> None:

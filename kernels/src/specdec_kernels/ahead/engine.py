@@ -44,7 +44,14 @@ class AheadEngine(Engine):
         if step is not None:
             step = leave(step, self._scheduler.running, self._prompt_rows)
         step = step or self._launch(self._scheduler.schedule)
-        following = self._launch_after(step)
+        try:
+            following = self._launch_after(step)
+        except BaseException:
+            if isinstance(
+                step.read, Begun
+            ):  # nothing of it is lost: the next call reads it, and launches none before
+                self._next = step._replace(read=step.read.read)
+            raise
         kept = self._commit(step)
         step.spans[-1] += self._shown_s
         self._next, self._shown_s = following, 0.0
