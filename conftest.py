@@ -36,6 +36,8 @@ SKIPPED = {
     ),
 }
 """Markers, whether their tests cannot run here, and why."""
+SLOW = ("test_tokens_follow_their_q",)
+"""Tests of the conformance kit that take seconds for each configuration."""
 LONGEST = (
     "core/tests/engine/test_hostile_proposers.py",  # float32 in a process of its own
     "tests/test_docs.py",  # bfloat16
@@ -77,12 +79,16 @@ def defaults_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "adapts_by_default", adapts_by_default)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are left out by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for marker, (is_missing, reason) in SKIPPED.items():
         if is_missing:
             for item in items:
                 if item.get_closest_marker(marker) is not None:
                     item.add_marker(pytest.mark.skip(reason=reason))
+    for item in items:
+        if item.name in SLOW:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=_place)
 
 
