@@ -193,13 +193,14 @@ def test_walk_equals_a_naive_tree_walk(seed, batch, width) -> None:
     parents = np.array([[rng.integers(-1, j) if j else -1 for j in range(width + 1)] for _ in range(batch)])
     seeds, samples = rng.integers(-(2**62), 2**62, batch), rng.integers(0, 3, batch)
     positions = rng.integers(1, 1000, batch)
-    nodes, tokens = np.full((2, batch, width + 1), -99, np.int64)
-    lengths = np.full(batch, -99, np.int64)
+    found = np.full((batch, 2 * width + 4), -99, np.int64)
     is_greedy = rng.random(batch) < 0.3
+    is_chain = rng.random() < 0.3
+    if is_chain:
+        parents[:] = np.arange(-1, width)
     logits = np.log(weights.astype(np.float64)) - 3.0
-    walk(
-        logits, is_greedy, starts, counts, drafted, parents, seeds, samples, positions, nodes, tokens, lengths
-    )
+    requests = np.stack([starts, counts, seeds, samples, positions, is_greedy], 1)
+    walk(logits, requests, drafted, parents[:, : 0 if is_chain else None], found)
     for i in range(batch):
         count = int(counts[i])
         if is_greedy[i]:
@@ -209,5 +210,6 @@ def test_walk_equals_a_naive_tree_walk(seed, batch, width) -> None:
             weights, int(starts[i]), drafted[i, :count], parents[i, :count],
             int(seeds[i]), int(samples[i]), int(positions[i]),
         )  # fmt: skip
-        assert nodes[i, : lengths[i]].tolist() == want_nodes
-        assert tokens[i, : lengths[i] + 1].tolist() == want_tokens
+        count, nodes, tokens = found[i, 0], found[i, 1 : width + 2], found[i, width + 2 :]
+        assert nodes[:count].tolist() == want_nodes
+        assert tokens[: count + 1].tolist() == want_tokens

@@ -63,8 +63,11 @@ class EngineMetrics(DraftCounts):
         """Add one step."""
         self.num_steps += 1
         self.num_emitted_tokens += stats.num_emitted_tokens
-        for part in _PARTS:
-            setattr(self, f"{part}_s", getattr(self, f"{part}_s") + getattr(stats, f"{part}_ms") / 1e3)
+        self.schedule_s += stats.schedule_ms / 1e3
+        self.propose_s += stats.propose_ms / 1e3
+        self.score_s += stats.score_ms / 1e3
+        self.verify_s += stats.verify_ms / 1e3
+        self.commit_s += stats.commit_ms / 1e3
 
     def count_draft(self, proposer: str, num_drafted: int, num_accepted: int) -> None:
         """Add one draft, if it has tokens, to the counts of all and of its proposer."""

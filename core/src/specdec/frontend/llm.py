@@ -201,11 +201,12 @@ class LLM:
         """Return the next output of a queue, running steps until there is one."""
         while not outputs:
             with self._turn() as engine:
-                for output in (
-                    () if outputs else engine.step()
-                ):  # another thread's step may have filled the queue
-                    if output.request_id in self._outputs:
-                        self._outputs[output.request_id].append(output)
+                while not outputs:  # another thread's step may have filled the queue
+                    for output in engine.step():
+                        if output.request_id in self._outputs:
+                            self._outputs[output.request_id].append(output)
+                    if self._left or self._turns.is_wanted:
+                        break
         return outputs.popleft()
 
     @contextmanager

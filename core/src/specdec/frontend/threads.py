@@ -61,6 +61,11 @@ class Turns:
         """Whether the calling thread has the turn."""
         return self._owner == get_ident()
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether another thread waits for the turn."""
+        return self._next.locked()
+
     @contextmanager
     def take(self) -> Iterator[None]:
         """Wait for a turn and keep it during the `with` block.
@@ -80,7 +85,7 @@ class Turns:
             yield
         finally:
             self._owner = None
-            if self._next.locked():
+            if self.is_wanted:
                 release_threads()  # the next thread has OpenMP threads of its own
             self._turn.release()
 

@@ -38,12 +38,13 @@ _PROBE_ROWS = 16
 
 def in_inference_mode(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Run a function in torch's inference mode; unlike torch's decorator, free if the mode is already on."""
-    entering: Callable[Parameters, Result] = torch.inference_mode()(function)
 
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        run = function if torch.is_inference_mode_enabled() else entering
-        return run(*args, **kwargs)
+        if torch.is_inference_mode_enabled():
+            return function(*args, **kwargs)
+        with torch.inference_mode():
+            return function(*args, **kwargs)
 
     return call
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec.interfaces.logits_rules import RowBlock
 from specdec.interfaces.score_batch import ScoreBatch
-
-Int64s = npt.NDArray[np.int64]
 
 
 def pack(
@@ -32,11 +29,8 @@ def pack(
     width, last = 0 if unread is None else unread.width, batch.unread
     row_of_decoding = {index: row for row, index in enumerate(batch.decoding)}
     segments: list[Segment] = []
-    tokens: list[Int64s] = []
-    positions: list[Int64s] = []
-    slots: list[Int64s] = []
-    logits_rows: list[int] = []
-    prompt_rows: list[int] = []
+    tokens, positions, slots = list[int](), list[int](), list[int]()
+    logits_rows, prompt_rows = list[int](), list[int]()
     row, first_rows, blocks = 0, list[int](), list[RowBlock]()
     for index, (sequence, chunk) in enumerate(zip(batch.sequences, batch.chunks, strict=True)):
         if chunk == 0:
@@ -45,33 +39,33 @@ def pack(
         decoding = row_of_decoding.get(index)
         nodes = () if decoding is None else rows[decoding]
         start, count = sequence.num_computed, chunk + len(nodes)
-        ids = np.empty(count, np.int64)
-        ids[:chunk] = sequence.token_ids[start : start + chunk]
+        tokens += sequence.token_ids[start : start + chunk].tolist()
         if last is not None:
-            ids[chunk - 1] = -1 - last[1][index]
+            tokens[-1] = -1 - last[1][index]
         if unread is None or decoding is None:
-            ids[chunk:] = nodes
+            tokens += nodes
         else:  # see `HostRows.token_ids`
-            ids[chunk:] = -1 - decoding * width - np.arange(len(nodes))
-        missing = range(0) if sequence.params.prompt_logprobs is None else sequence.missing_prompt_rows(chunk)
-        prompt_rows.extend(range(row + missing.start - start, row + missing.stop - start))
-        offsets = np.arange(start, start + count)
+            tokens += range(-1 - decoding * width, -1 - decoding * width - len(nodes), -1)
+        if sequence.params.prompt_logprobs is not None:
+            missing = sequence.missing_prompt_rows(chunk)
+            prompt_rows += range(row + missing.start - start, row + missing.stop - start)
         segment = Segment(row, count, sequence.first_slot, start, owner=sequence, num_drafted=len(nodes))
-        tokens.append(ids)
-        slots.append(offsets + sequence.first_slot)
+        first_slot = sequence.first_slot + start
+        slots += range(first_slot, first_slot + count)
         if all_parents is not None and decoding is not None and nodes and unread is None:
-            offsets = segment.plant(all_parents[decoding])
-        positions.append(offsets)
+            positions += segment.plant(all_parents[decoding]).tolist()
+        else:
+            positions += range(start, start + count)
         segments.append(segment)
         first_rows.append(row)
         if decoding is not None:
             parents = None if all_parents is None else all_parents[decoding]
             text = sequence.token_ids, sequence.num_prompt_tokens
             blocks.append(RowBlock(sequence.params, nodes, parents, sequence.rules, *text))
-            logits_rows.extend(range(row + chunk - 1, row + count))
+            logits_rows += range(row + chunk - 1, row + count)
         row += count
     has_all = len(logits_rows) == row and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
-    host = HostRows(np.concatenate(tokens), np.concatenate(positions), np.concatenate(slots), wanted)
+    host = HostRows(*(np.array(each, np.int64) for each in (tokens, positions, slots)), wanted)
     unread = unread if last is None else last[0]
     return PackedBatch.of_rows(host, segments, device, unread, draft.along), blocks, first_rows

@@ -55,13 +55,14 @@ class CompiledForm(Form):
         logits, states, aux = run_pieces(
             self._stack, batch, pieces, self._runner.cache, self._rotary.by_layer, wanted.aux_layer_ids, given
         )
-        # A head's carry stays in float32, in which the next step takes it.
-        kept = torch.from_numpy(states) if features is not None else torch.from_numpy(states).to(dtype)
-        return ForwardOutput(
-            logits=torch.from_numpy(logits),
-            hidden_states=kept if wanted.final else None,
-            aux_hidden_states=tuple(torch.from_numpy(inputs).to(dtype) for inputs in aux),
-        )
+        output = ForwardOutput(torch.from_numpy(logits))
+        if wanted.final:
+            # A head's carry stays in float32, in which the next step takes it.
+            kept = torch.float32 if features is not None else dtype
+            output.hidden_states = torch.from_numpy(states).to(kept)
+        if len(aux):
+            output.aux_hidden_states = tuple(torch.from_numpy(inputs).to(dtype) for inputs in aux)
+        return output
 
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
         """See `Form.warm_up`."""

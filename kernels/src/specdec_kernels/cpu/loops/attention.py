@@ -30,6 +30,9 @@ two threads, one thread would idle during the third head."""
 _MOST_SCORES = 2**20
 """Up to this many scores per pass (4 MiB), threads share the work on each head. Pieces of long prompts have more scores;
 there, each head is one thread's work."""
+_LITTLE_WORK, _KEYS_PER_HEAD = 2**14, 48
+"""Up to this many numbers of keys, read once for every `_MANY_ROWS` queries, one thread attends: these take about 4 us, and
+dividing them among threads twice takes as long. A head takes as long as that many keys before it reads its first."""
 
 
 @njit(parallel=True, nogil=True, cache=True, error_model="numpy")
@@ -72,8 +75,15 @@ def attend(
         scratch: see `scratch_size`.
         out: `[T, H, Dv]`, written.
     """
-    num_segments, value_dim = segments.shape[1], out.shape[2]
-    group = query.shape[1] // num_kv_heads
+    num_segments, group = segments.shape[1], query.shape[1] // num_kv_heads
+    if _work(segments, window, num_first, group) * num_kv_heads * query.shape[2] <= _LITTLE_WORK:
+        for unit in range(num_segments * num_kv_heads):
+            segment, head = unit // num_kv_heads, unit % num_kv_heads
+            _attend_head(
+                query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
+                softcap, segment, head, out,
+            )  # fmt: skip
+        return
     if _is_together(segments, query.shape[1], num_kv_heads):
         _attend_together(
             query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
@@ -86,18 +96,43 @@ def attend(
             segment, head = unit % num_segments, unit // num_segments
         else:
             segment, head = unit // num_kv_heads, unit % num_kv_heads
-        length = keys_of(segments[:, segment], window, num_first)[2]
-        num_queries = segments[1, segment] * group
-        width = (length + CHUNK - 1) // CHUNK * CHUNK
-        scores = floats(num_queries * width)
-        score_head(score, (
-            query, keys, num_slots, num_kv_heads, values, value_dim, segments, segment, head, window, num_first, 0,
-            length, scaling, scores, 0, width,
-        ))  # fmt: skip
-        blend_head(blend, (
-            scores, 0, width, 0, num_queries, values, num_slots, num_kv_heads, segments, segment, head, window,
-            num_first, visible, softcap, out,
-        ))  # fmt: skip
+        _attend_head(
+            query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
+            softcap, segment, head, out,
+        )  # fmt: skip
+
+
+@njit(inline="always")
+def _work(segments: Ints, window: int, num_first: int, group: int) -> int:
+    """Return how many keys of a head are read, those of a segment once for every `_MANY_ROWS` of its queries."""
+    work = 0
+    for s in range(segments.shape[1]):
+        times = (segments[1, s] * group + _MANY_ROWS - 1) // _MANY_ROWS
+        work += _KEYS_PER_HEAD + times * keys_of(segments, s, window, num_first)[2]
+    return work
+
+
+@njit(nogil=True, error_model="numpy")
+def _attend_head(
+    query: Floats, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
+    visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, segment: int,
+    head: int, out: Floats,
+) -> None:  # fmt: skip
+    """Attend with the queries of a segment and a key-value head."""
+    num_heads, length = query.shape[1], keys_of(segments, segment, window, num_first)[2]
+    num_queries = segments[1, segment] * (num_heads // num_kv_heads)
+    width = (length + CHUNK - 1) // CHUNK * CHUNK
+    scores = floats(num_queries * width)
+    score_head(score, (
+        query.ctypes.data, num_heads, query.shape[2], keys, num_slots, num_kv_heads, values, out.shape[2],
+        segments.ctypes.data, segments.shape[1], segment, head, window, num_first, 0, length, scaling, scores.ctypes.data,
+        width,
+    ))  # fmt: skip
+    blend_head(blend, (
+        scores.ctypes.data, width, 0, num_queries, values, num_slots, num_kv_heads, segments.ctypes.data,
+        segments.shape[1], segment, head, window, num_first, visible.ctypes.data, visible.shape[1], softcap,
+        out.ctypes.data, num_heads, out.shape[2],
+    ))  # fmt: skip
 
 
 @njit(parallel=True, nogil=True, error_model="numpy")
@@ -107,22 +142,23 @@ def _attend_together(
     out: Floats,
 ) -> None:  # fmt: skip
     """Attend with several threads per head: each thread first takes a part of the keys, then a part of the rows."""
-    num_segments, value_dim = segments.shape[1], out.shape[2]
-    group = query.shape[1] // num_kv_heads
+    num_segments, num_heads, value_dim = segments.shape[1], query.shape[1], out.shape[2]
+    group = num_heads // num_kv_heads
     num_parts = max(2, _FEW_HEADS // (num_segments * num_kv_heads))
     most, width = _largest(segments)
-    size = most * group * width
+    size = 4 * most * group * width  # bytes
     for unit in prange(num_segments * num_kv_heads * num_parts):
         part, rest = unit % num_parts, unit // num_parts
         head, segment = rest % num_kv_heads, rest // num_kv_heads
-        length = keys_of(segments[:, segment], window, num_first)[2]
+        length = keys_of(segments, segment, window, num_first)[2]
         num_chunks = (length + CHUNK - 1) // CHUNK
         start = part * num_chunks // num_parts * CHUNK
         end = min(length, (part + 1) * num_chunks // num_parts * CHUNK)
         if start < end:
             score_head(score, (
-                query, keys, num_slots, num_kv_heads, values, value_dim, segments, segment, head, window, num_first,
-                start, end, scaling, scratch, rest * size, width,
+                query.ctypes.data, num_heads, query.shape[2], keys, num_slots, num_kv_heads, values, value_dim,
+                segments.ctypes.data, num_segments, segment, head, window, num_first, start, end, scaling,
+                scratch.ctypes.data + rest * size, width,
             ))  # fmt: skip
     for unit in prange(num_segments * num_kv_heads * num_parts):
         part, rest = unit % num_parts, unit // num_parts
@@ -131,8 +167,9 @@ def _attend_together(
         begin, end = part * num_queries // num_parts, (part + 1) * num_queries // num_parts
         if begin < end:
             blend_head(blend, (
-                scratch, rest * size, width, begin, end, values, num_slots, num_kv_heads, segments, segment,
-                head, window, num_first, visible, softcap, out,
+                scratch.ctypes.data + rest * size, width, begin, end, values, num_slots, num_kv_heads,
+                segments.ctypes.data, num_segments, segment, head, window, num_first, visible.ctypes.data,
+                visible.shape[1], softcap, out.ctypes.data, num_heads, value_dim,
             ))  # fmt: skip
 
 

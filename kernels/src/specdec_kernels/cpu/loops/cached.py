@@ -52,7 +52,7 @@ def _attend_float32(
 ) -> None:  # fmt: skip
     _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, keys, values, num_slots, num_kv_heads,
-        np.empty((0, 0, 0), np.float32), score, blend, segments, visible, window, num_first, scaling, softcap, scratch,
+        np.float32, score, blend, segments, visible, window, num_first, scaling, softcap, scratch,
         query, out,
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def _attend_bfloat16(
 ) -> None:  # fmt: skip
     _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, keys, values, num_slots, num_kv_heads,
-        np.empty((0, 0, 0), np.uint16), score, blend, segments, visible, window, num_first, scaling, softcap, scratch,
+        np.uint16, score, blend, segments, visible, window, num_first, scaling, softcap, scratch,
         query, out,
     )  # fmt: skip
 
@@ -74,12 +74,12 @@ def _attend_bfloat16(
 @njit(inline="always")
 def _attend(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
-    epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, like: Any, score: int, blend: int,
+    epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, dtype: Any, score: int, blend: int,
     segments: Ints, visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32,
     scratch: Floats, query: Floats, out: Floats,
 ) -> None:  # fmt: skip
     shape = num_slots, num_kv_heads, query.shape[2]
-    all_keys, all_values = array_at(keys, shape, like), array_at(values, shape, like)
+    all_keys, all_values = array_at(keys, shape, dtype), array_at(values, shape, dtype)
     rotate_and_store(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, all_keys, all_values, query
     )

@@ -151,28 +151,29 @@ def rotate_and_store(
     num_heads, dim = query.shape[1], query.shape[2]
     num_kv_heads, width = keys.shape[1], cos.shape[1]
     half = width // 2
+    # No view of a head is made: each would count references to the array.
     for t in range(heads.shape[0]):
         slot, position = slots[t], positions[t]
         for h in range(num_kv_heads):  # first, since keys, which may be values too, are then overwritten
-            x = heads[t, heads.shape[1] - num_kv_heads + h]
+            v = heads.shape[1] - num_kv_heads + h
             if head_norms.shape[0] > 2:
-                factor = _inverse_rms(x, epsilon)
+                factor = _inverse_rms(heads[t, v], epsilon)
                 for d in range(dim):
-                    values[slot, h, d] = narrow(x[d] * factor * head_norms[2, d], values[slot, h, d])
+                    values[slot, h, d] = narrow(
+                        heads[t, v, d] * factor * head_norms[2, d], values[slot, h, d]
+                    )
             else:
                 for d in range(dim):
-                    values[slot, h, d] = narrow(x[d], values[slot, h, d])
+                    values[slot, h, d] = narrow(heads[t, v, d], values[slot, h, d])
         for h in range(num_heads + num_kv_heads):
-            x = heads[t, h]
             if head_norms.shape[0] > 0:
-                weight = head_norms[0 if h < num_heads else 1]
-                factor = _inverse_rms(x, epsilon)
+                factor, kind = _inverse_rms(heads[t, h], epsilon), 0 if h < num_heads else 1
                 for d in range(dim):
-                    x[d] *= factor * weight[d]
+                    heads[t, h, d] *= factor * head_norms[kind, d]
             if is_interleaved:
                 for d in range(0, width, 2):
-                    left = x[d] * cos[position, d] + x[d + 1] * sin[position, d]
-                    right = x[d + 1] * cos[position, d + 1] + x[d] * sin[position, d + 1]
+                    left = heads[t, h, d] * cos[position, d] + heads[t, h, d + 1] * sin[position, d]
+                    right = heads[t, h, d + 1] * cos[position, d + 1] + heads[t, h, d] * sin[position, d + 1]
                     if h < num_heads:
                         query[t, h, d] = left
                         query[t, h, d + 1] = right
@@ -181,8 +182,11 @@ def rotate_and_store(
                         keys[slot, h - num_heads, d + 1] = narrow(right, keys[slot, h - num_heads, d])
             else:
                 for d in range(half):
-                    left = x[d] * cos[position, d] + x[d + half] * sin[position, d]
-                    right = x[d + half] * cos[position, d + half] + x[d] * sin[position, d + half]
+                    left = heads[t, h, d] * cos[position, d] + heads[t, h, d + half] * sin[position, d]
+                    right = (
+                        heads[t, h, d + half] * cos[position, d + half]
+                        + heads[t, h, d] * sin[position, d + half]
+                    )
                     if h < num_heads:
                         query[t, h, d] = left
                         query[t, h, d + half] = right
@@ -191,9 +195,9 @@ def rotate_and_store(
                         keys[slot, h - num_heads, d + half] = narrow(right, keys[slot, h - num_heads, d])
             for d in range(width, dim):
                 if h < num_heads:
-                    query[t, h, d] = x[d]
+                    query[t, h, d] = heads[t, h, d]
                 else:
-                    keys[slot, h - num_heads, d] = narrow(x[d], keys[slot, h - num_heads, d])
+                    keys[slot, h - num_heads, d] = narrow(heads[t, h, d], keys[slot, h - num_heads, d])
 
 
 @njit(inline="always", fastmath=True)

@@ -56,9 +56,9 @@ def run_pass(
     normed = np.empty((num_rows, hidden), np.float32)
     shape, embed_scale = (frame[Part.NUM_IDS], hidden), np.float32(numbers[Number.EMBED_SCALE])
     if frame[Part.IS_HALF_EMBEDDING]:
-        _look_up(tokens, array_at(frame[Part.EMBEDDING], shape, np.empty((0, 0), np.uint16)), embed_scale, x)
+        _look_up(tokens, array_at(frame[Part.EMBEDDING], shape, np.uint16), embed_scale, x)
     else:
-        _look_up(tokens, array_at(frame[Part.EMBEDDING], shape, x), embed_scale, x)
+        _look_up(tokens, array_at(frame[Part.EMBEDDING], shape, np.float32), embed_scale, x)
     if frame[Part.TAKES_FEATURES]:
         entry = _join(x, features, tables, normed)
     else:
@@ -112,6 +112,6 @@ def _norm_or_copy(
 ) -> None:
     """Write the norm of `x [T, H]` with the weight at an address to `out`; for address 0, write a copy of `x`."""
     if address:
-        norm(x, array_at(address, (x.shape[1],), x), numbers[Number.EPSILON], is_centred, out)
+        norm(x, array_at(address, (x.shape[1],), np.float32), numbers[Number.EPSILON], is_centred, out)
     else:
         out[:] = x

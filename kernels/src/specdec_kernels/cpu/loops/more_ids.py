@@ -19,9 +19,9 @@ def logits_of(state: Floats, ids: Ints, tables: Tables, logits: Floats) -> None:
     frame, numbers = tables.frame, tables.numbers
     shape = (frame[Part.NUM_IDS], frame[Part.HIDDEN])
     if frame[Part.IS_HALF_EMBEDDING]:
-        _products(state, array_at(frame[Part.EMBEDDING], shape, np.empty((0, 0), np.uint16)), ids, logits)
+        _products(state, array_at(frame[Part.EMBEDDING], shape, np.uint16), ids, logits)
     else:
-        _products(state, array_at(frame[Part.EMBEDDING], shape, np.empty((0, 0), np.float32)), ids, logits)
+        _products(state, array_at(frame[Part.EMBEDDING], shape, np.float32), ids, logits)
     finish_logits(
         logits.reshape(1, logits.shape[0]), numbers[Number.LOGITS_SCALE], numbers[Number.LOGITS_SOFTCAP]
     )

@@ -9,14 +9,14 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 
-def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
-    """Convert an integer to a pointer to the element type of an array."""
-    result = types.CPointer(like.dtype)  # type: ignore[no-untyped-call]  # numba's types are not annotated
+def _pointer(typing_context: Any, address: Any, dtype: Any) -> Any:
+    """Convert an integer to a pointer to numbers of a type."""
+    result = types.CPointer(dtype.dtype)  # type: ignore[no-untyped-call]  # numba's types are not annotated
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(result))
 
-    return result(types.int64, like), codegen
+    return result(types.int64, dtype), codegen
 
 
 _pointer_to: Any = intrinsic(_pointer)
@@ -24,6 +24,6 @@ _array_of: Any = numba.carray  # type: ignore[attr-defined]  # it is there
 
 
 @njit(inline="always")
-def array_at(address: int, shape: Any, like: Any) -> Any:
-    """Return the contiguous array at an address, with the dtype of `like`; nothing is copied or kept alive."""
-    return _array_of(_pointer_to(address, like), shape)
+def array_at(address: int, shape: Any, dtype: Any) -> Any:
+    """Return the contiguous array of a type, like `np.float32`, at an address; nothing is copied or kept alive."""
+    return _array_of(_pointer_to(address, dtype), shape)

@@ -107,12 +107,12 @@ def _dot_bytes(x: Any, weight: Any, start: int, scales: int, group: int) -> Any:
     total = np.float32(0.0)
     for k in range(start, x.shape[0]):
         total += np.float32(weight[k]) * x[k]
-    return total * array_at(scales, (1,), x)[0]
+    return total * array_at(scales, (1,), np.float32)[0]
 
 
 def _dot_halves(x: Any, weight: Any, start: int, scales: int, group: int) -> Any:
     total = np.float32(0.0)
-    by_group = array_at(scales, (x.shape[0] // group, 2), np.empty((0, 0), np.uint16))
+    by_group = array_at(scales, (x.shape[0] // group, 2), np.uint16)
     for k in range(start, x.shape[0]):
         byte = weight[k // BLOCK * (BLOCK // 2) + k % (BLOCK // 2)]
         number = np.float32(byte >> 4 if k % BLOCK >= BLOCK // 2 else byte & 15)

@@ -81,13 +81,13 @@ def run_layers(
             weigh(weigher, (normed, row[Column.QKV], group, is_rounded, heads))
         add_bias(heads, row[Column.QKV_BIAS])
         if row[Column.JOINT_NORMS]:
-            weights = array_at(row[Column.JOINT_NORMS], ((num_heads + num_kv_heads) * dim,), x)
+            weights = array_at(row[Column.JOINT_NORMS], ((num_heads + num_kv_heads) * dim,), np.float32)
             norm_heads(heads, num_heads * dim, weights, head_epsilon)
         rotary_shape = frame[Part.NUM_POSITIONS], row[Column.ROTARY_WIDTH]
         store_and_attend(frame[Part.ATTEND], (
-            heads.reshape(num_rows, num_joined, dim), array_at(row[Column.COS], rotary_shape, x),
-            array_at(row[Column.SIN], rotary_shape, x), row[Column.IS_INTERLEAVED] != 0, positions, slots,
-            array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), x), head_epsilon,
+            heads.reshape(num_rows, num_joined, dim), array_at(row[Column.COS], rotary_shape, np.float32),
+            array_at(row[Column.SIN], rotary_shape, np.float32), row[Column.IS_INTERLEAVED] != 0, positions, slots,
+            array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), np.float32), head_epsilon,
             row[Column.KEYS], row[Column.VALUES], num_slots, num_kv_heads, frame[Part.SCORE], frame[Part.BLEND], segments,
             visible, row[Column.WINDOW], row[Column.NUM_FIRST], np.float32(factors[Factor.SCALING]),
             np.float32(factors[Factor.SOFTCAP]), scratch, query, attended,
@@ -133,7 +133,7 @@ def _largest(table: Ints, segments: Ints, hidden: int) -> tuple[int, int, int, i
 def _finish(delta: Floats, norm_address: int, epsilon: float, is_centred: bool, factor: float) -> None:
     """Normalize and scale what is added to the residual stream, in place, where a layer does so."""
     if norm_address:
-        norm(delta, array_at(norm_address, (delta.shape[1],), delta), epsilon, is_centred, delta)
+        norm(delta, array_at(norm_address, (delta.shape[1],), np.float32), epsilon, is_centred, delta)
     if factor != 1.0:
         scale(delta, factor)
 
@@ -144,7 +144,7 @@ def _add(
 ) -> None:
     """Add to the residual stream, and write the input of the next products."""
     if norm_address:
-        add_norm(x, delta, array_at(norm_address, (x.shape[1],), x), epsilon, is_centred, normed)
+        add_norm(x, delta, array_at(norm_address, (x.shape[1],), np.float32), epsilon, is_centred, normed)
     else:
         x += delta
         normed[:] = x
@@ -154,7 +154,7 @@ def _add(
 def add_bias(out: Floats, address: int) -> None:
     """Add the bias `[N]` at `address` to every row of `out [T, N]`; does nothing for address 0."""
     if address:
-        bias = array_at(address, (out.shape[1],), out)
+        bias = array_at(address, (out.shape[1],), np.float32)
         for t in range(out.shape[0]):
             for d in range(out.shape[1]):
                 out[t, d] += bias[d]

@@ -30,24 +30,24 @@ def weigher(weights: npt.NDArray[np.generic]) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _weigh_float32(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
-    product(x, array_at(address, (out.shape[1], x.shape[1]), x), out)
+    product(x, array_at(address, (out.shape[1], x.shape[1]), np.float32), out)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _weigh_bfloat16(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
-    weights = array_at(address, (out.shape[1], x.shape[1]), np.empty((0, 0), np.uint16))
+    weights = array_at(address, (out.shape[1], x.shape[1]), np.uint16)
     multiply(x, weights, out, is_rounded)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _weigh_bytes(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
-    weights = array_at(address, (out.shape[1], x.shape[1]), np.empty((0, 0), np.int8))
+    weights = array_at(address, (out.shape[1], x.shape[1]), np.int8)
     product_quantized(x, weights, x.shape[1], out)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _weigh_halves(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
-    weights = array_at(address, (out.shape[1], x.shape[1] // 2), np.empty((0, 0), np.uint8))
+    weights = array_at(address, (out.shape[1], x.shape[1] // 2), np.uint8)
     product_quantized(x, weights, group, out)
 
 

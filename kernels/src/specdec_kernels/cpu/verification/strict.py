@@ -21,24 +21,27 @@ class Walk:
             return None
         logits = scores.logits if scores.logits.dtype is torch.float64 else scores.logits.float()
         width = max(map(len, rows))
-        drafted = np.full((size, width + 1), -1, np.int64)
-        links = np.empty((size, width + 1), np.int64)
-        links[:] = np.arange(-1, width)
-        for i, row in enumerate(rows):
+        drafted = np.full((size, width), -1)
+        links = drafted[:, :0] if parents is None else drafted.copy()
+        for i, row in enumerate(rows if width else ()):
             drafted[i, : len(row)] = row
             if parents is not None:
                 links[i, : len(row)] = parents[i]
-        nodes = np.empty((size, width + 1), np.int64)
-        tokens = np.full((size, width + 1), -1, np.int64)
-        counts = np.empty(size, np.int64)
-        walk(
-            logits.numpy(), np.array([p.is_greedy for p in batch.sampling_params]), np.array(scores.row_starts),
-            np.array([len(row) for row in rows]), drafted, links,
-            np.array(batch.seeds), np.array(batch.sample_indices), np.array(batch.num_tokens), nodes, tokens, counts,
-        )  # fmt: skip
+        are_greedy = [p.is_greedy for p in batch.sampling_params]
+        numbers = (
+            scores.row_starts,
+            map(len, rows),
+            batch.seeds,
+            batch.sample_indices,
+            batch.num_tokens,
+            are_greedy,
+        )
+        out = np.empty((size, 2 * width + 2), np.int64)
+        walk(logits.numpy(), np.array([*zip(*numbers, strict=True)]), drafted, links, out)
+        found = out.tolist()
+        accepted = [row[1 : 1 + row[0]] for row in found]
+        emitted = [row[1 + width : 2 + width + row[0]] for row in found]
         is_sound: list[bool] | None = None
-        accepted = [row[:n] for row, n in zip(nodes.tolist(), counts.tolist(), strict=True)]
-        emitted = [row[: n + 1] for row, n in zip(tokens.tolist(), counts.tolist(), strict=True)]
         for i, path in enumerate(accepted):
             if emitted[i][-1] < 0:  # from the row after this path nothing can be drawn
                 emitted[i][-1] = 0

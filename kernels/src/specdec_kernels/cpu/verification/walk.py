@@ -40,17 +40,10 @@ def _draw(
 @njit(cache=True, nogil=True)
 def walk(
     logits: npt.NDArray[np.floating],
-    is_greedy: npt.NDArray[np.bool_],
-    row_starts: npt.NDArray[np.int64],
-    num_nodes: npt.NDArray[np.int64],
+    requests: npt.NDArray[np.int64],
     drafted: npt.NDArray[np.int64],
     parents: npt.NDArray[np.int64],
-    seeds: npt.NDArray[np.int64],
-    samples: npt.NDArray[np.int64],
-    positions: npt.NDArray[np.int64],
-    out_nodes: npt.NDArray[np.int64],
-    out_tokens: npt.NDArray[np.int64],
-    out_counts: npt.NDArray[np.int64],
+    found: npt.NDArray[np.int64],
 ) -> None:
     """Walk each request's draft along the nodes that equal the token drawn at their position.
 
@@ -59,41 +52,36 @@ def walk(
 
     Args:
         logits: `[R, V]` p-logits (the target's after temperature and truncation), with at least one above -inf in each row.
-        is_greedy: `[B]` whether to take the best id instead of drawing; ties go to the lowest id.
-        row_starts: `[B]` row of each request's last committed token.
-        num_nodes: `[B]`.
+        requests: `[B, 6]` of each request: row of its last committed token; number of its nodes; seed; sample; absolute
+            position of the first token to emit; whether to take the best id instead of drawing (ties go to the lowest id).
         drafted: `[B, N]` drafted ids.
-        parents: `[B, N]` parents.
-        seeds: `[B]`.
-        samples: `[B]`.
-        positions: `[B]` absolute position of the first token to emit.
-        out_nodes: `[B, N + 1]` written: accepted nodes.
-        out_tokens: `[B, N + 1]` written: emitted tokens.
-        out_counts: `[B]` written: accepted nodes per request.
+        parents: `[B, N]` parents, or `[B, 0]` for chains.
+        found: `[B, 2 N + 2]` written: number of accepted nodes; in the next N columns those nodes; then the emitted tokens.
     """
-    drawn = np.empty(drafted.shape[1] + 1, np.int64)
-    depths = np.zeros(drafted.shape[1] + 1, np.int64)
+    width = drafted.shape[1]
+    is_chain = parents.shape[1] == 0
+    drawn = np.empty(width + 1, np.int64)
+    depths = np.zeros(width + 1, np.int64)
     weights = np.empty(logits.shape[1], logits.dtype)
-    for i in range(row_starts.shape[0]):
-        first = row_starts[i]
-        drawn[0] = _draw(logits[first], is_greedy[i], seeds[i], positions[i], samples[i], weights)
+    for i in range(requests.shape[0]):
+        first, num_nodes, seed = requests[i, 0], requests[i, 1], requests[i, 2]
+        sample, position, is_greedy = requests[i, 3], requests[i, 4], requests[i, 5] != 0
+        drawn[0] = _draw(logits[first], is_greedy, seed, position, sample, weights)
         last = -1
-        for node in range(num_nodes[i]):
-            parent = parents[i, node]
+        for node in range(num_nodes):
+            parent = node - 1 if is_chain else parents[i, node]
             drawn[node + 1] = -1
             if drafted[i, node] != drawn[parent + 1]:
                 continue
             depth = depths[parent + 1] + 1
             depths[node + 1] = depth
-            row, position = logits[first + node + 1], positions[i] + depth
-            drawn[node + 1] = _draw(row, is_greedy[i], seeds[i], position, samples[i], weights)
+            row = logits[first + node + 1]
+            drawn[node + 1] = _draw(row, is_greedy, seed, position + depth, sample, weights)
             if depth > depths[last + 1]:
                 last = node
         count = depths[last + 1]
-        out_counts[i] = count
-        out_tokens[i, count] = drawn[last + 1]
+        found[i, 0], found[i, 1 + width + count] = count, drawn[last + 1]
         node = last
         for place in range(count - 1, -1, -1):
-            out_nodes[i, place] = node
-            out_tokens[i, place] = drafted[i, node]
-            node = parents[i, node]
+            found[i, 1 + place], found[i, 1 + width + place] = node, drafted[i, node]
+            node = node - 1 if is_chain else parents[i, node]
