@@ -26,7 +26,7 @@ class Batch:
 
 def warned(batches: list[Any], caplog: pytest.LogCaptureFixture) -> list[str]:
     caplog.clear()
-    watch = AcceptanceWatch("the head", 10)
+    watch = AcceptanceWatch("the head")
     with caplog.at_level(logging.WARNING):
         for batch in batches:
             watch.observe(batch)

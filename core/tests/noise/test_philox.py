@@ -213,3 +213,17 @@ def test_walk_equals_a_naive_tree_walk(seed, batch, width) -> None:
         count, nodes, tokens = found[i, 0], found[i, 1 : width + 2], found[i, width + 2 :]
         assert nodes[:count].tolist() == want_nodes
         assert tokens[: count + 1].tolist() == want_tokens
+
+
+@given(st.integers(0, 2**32), st.integers(1, 300), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_greedy_walk_takes_the_first_highest_logit_and_no_row_with_nan(seed, vocab, has_nan) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.integers(-3, 4, (1, vocab)).astype(np.float32)
+    logits[rng.random((1, vocab)) < 0.3] = -np.inf
+    if has_nan:
+        logits[0, rng.integers(vocab)] = np.nan
+    nodes, found = np.empty((1, 0), np.int64), np.full((1, 2), -99, np.int64)
+    walk(logits, np.array([[0, 0, 1, 0, 1, 1]]), nodes, nodes, found)
+    is_dead = has_nan or np.isneginf(logits).all()
+    assert found.tolist() == [[0, -1 if is_dead else int(logits[0].argmax())]]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-
-import numpy as np
+from collections import Counter
 
 from specdec.interfaces import ProposeBatch
 
@@ -21,12 +20,11 @@ class AcceptanceWatch:
 
     Args:
         name: the head, for the message.
-        vocab_size: number of the target's ids.
     """
 
-    def __init__(self, name: str, vocab_size: int) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._counts = np.zeros(vocab_size, np.int64)
+        self._counts: Counter[int] = Counter()
         self._num_drafts = self._num_accepted = 0
 
     def observe(self, batch: ProposeBatch) -> None:
@@ -40,10 +38,11 @@ class AcceptanceWatch:
             self._num_accepted += batch.last_num_accepted[row] > 0
             num_answer = min(count, batch.starts[row] + count - batch.num_prompt_tokens[row])
             if num_answer > 0:
-                np.add.at(self._counts, batch.new_token_ids[end - num_answer : end], 1)
+                self._counts.update(batch.new_token_ids[end - num_answer : end].tolist())
         if self._num_drafts < NUM_DRAFTS:
             return
-        accepted, frequent = self._num_accepted / self._num_drafts, self._counts.max() / self._counts.sum()
+        most, total = max(self._counts.values(), default=0), self._counts.total()
+        accepted, frequent = self._num_accepted / self._num_drafts, most / max(1, total)
         if accepted < frequent:
             logger.warning(
                 "%s: of %d drafts the first token was accepted in %.1f %%, and always drafting the target's most frequent "

@@ -171,7 +171,7 @@ class Drafter:
         given = batch.hidden_states, *batch.aux_hidden_states
         ends = list(accumulate(batch.counts))
         spans = [(ends[row] - len(p.ids) + p.num_drafted, ends[row]) for row, p in pieces.items()]
-        if sum(end - start for start, end in spans) == len(batch.hidden_states):
+        if sum(end - start for start, end in spans) == batch.hidden_states.shape[0]:
             return given
         return tuple(torch.cat([states[start:end] for start, end in spans]) for states in given)
 
@@ -242,10 +242,10 @@ class Drafter:
         states = [self._state(batch, draft.row) for draft in drafts]
         for state, token_ids in zip(states, fed, strict=True):
             self.rows.keep_drafted(state, token_ids)
-        if self._head is None or not len(chains.logits):
+        if self._head is None or not chains.logits.shape[0]:
             return  # a model can run its last token again
-        for state, logits, carry in zip(states, chains.logits.split(1), chains.states, strict=True):
-            state.logits, state.carries[0] = logits, carry
+        for place, state in enumerate(states):
+            state.logits, state.carries[0] = chains.logits[place : place + 1], chains.states[place]
 
     def _run_new(self, running: list[tuple[RequestState, Piece]]) -> torch.Tensor | None:
         """Run new tokens through every stage, each with the carries of the stage before.

@@ -41,7 +41,7 @@ class HeadProposer(DraftingProposer):
         """Return the head, and the ids that it can draft."""
         config, info = self.config, target.info
         assert isinstance(config, HeadConfig)
-        self._watch = AcceptanceWatch(config.model or self.name, info.vocab_size)
+        self._watch = AcceptanceWatch(config.model or self.name)
         max_len = config.max_model_len or info.max_model_len
         self._head = head = self.load_head(target)
         check_rope(head.config, max_len, config.model or self.name)

@@ -56,7 +56,7 @@ class Committer:
         sound = verdict.is_sound
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         kept_nodes, kept_tokens = [list[int]() for _ in decoding], [list[int]() for _ in decoding]
-        delivery = self._delivery
+        delivery, states = self._delivery, _states(scores)
         if delivery is not None and delivery.num_top_k:
             delivery.keep_top_k(top_k_of(decoding, draft, scores, delivery.num_top_k, sound))
         listed = verdict.listed
@@ -88,12 +88,9 @@ class Committer:
             if delivery is not None and delivery.needs_hidden:
                 # A stop may cut the draft after other rows, or no token could be chosen.
                 num_choosers = chunk if row is None or emitted else chunk - 1
-                choosers = [
-                    *range(num_choosers),
-                    *(chunk + node for node in nodes[: max(0, len(emitted) - 1)]),
-                ]
                 first = scores.first_rows[index]
-                delivery.keep_hidden(sequence, _states(scores), [first + row for row in choosers])
+                rows = [first + chunk + node for node in nodes[: max(0, len(emitted) - 1)]]
+                delivery.keep_hidden(sequence, states, [*range(first, first + num_choosers), *rows])
             sequence.num_computed += chunk + len(nodes)
             if row is not None and emitted:
                 self._append(sequence, draft, row, nodes, emitted)
@@ -149,8 +146,9 @@ def first_node_slots(scheduled: SchedulerOutput) -> Int64s:
 
 
 def _states(scores: Scores) -> tuple[torch.Tensor, ...]:
-    """Return the states `[T, H]` of a pass, of every kind, the final ones first."""
-    assert scores.hidden_states is not None
+    """Return the states `[T, H]` of a pass, of every kind, the final ones first; none if the pass gives none."""
+    if scores.hidden_states is None:
+        return ()
     return (scores.hidden_states, *scores.aux_hidden_states)
 
 

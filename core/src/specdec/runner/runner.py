@@ -112,7 +112,10 @@ class ModuleRunner:
         """The draft loop of this module; None if there is none."""
         if len(self.forms) > 1:
             return None  # each token of a draft has a stage of its own
-        return next((form.chain for form in self.forms[0] if form.chain is not None), None)
+        for form in self.forms[0]:
+            if form.chain is not None:
+                return form.chain
+        return None
 
     @property
     def max_chain_rows(self) -> int:

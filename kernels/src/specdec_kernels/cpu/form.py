@@ -61,7 +61,7 @@ class CompiledForm(Form):
             kept = torch.float32 if features is not None else dtype
             output.hidden_states = torch.from_numpy(states).to(kept)
         if len(aux):
-            output.aux_hidden_states = tuple(torch.from_numpy(inputs).to(dtype) for inputs in aux)
+            output.aux_hidden_states = tuple([torch.from_numpy(inputs).to(dtype) for inputs in aux])
         return output
 
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:

@@ -55,7 +55,7 @@ def takes_pieces(stack: CompiledStack) -> bool:
 
 def pieces_of(stack: CompiledStack, batch: PackedBatch, *, takes_pieces: bool) -> list[Piece] | None:
     """Return the pieces of a pass if compiled passes are the fastest way to run it, else None."""
-    num_rows = len(batch.token_ids)
+    num_rows = batch.token_ids.shape[0]
     if num_rows <= min(stack.max_rows, MAX_PASS_ROWS) and is_short(batch):
         return [Piece(0, num_rows, *segment_arrays(batch))]
     return in_pieces(batch) if takes_pieces else None

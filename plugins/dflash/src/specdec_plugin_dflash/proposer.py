@@ -67,7 +67,7 @@ class DFlashProposer(RowsProposer):
         config, info = self.config, target.info
         assert isinstance(config, DFlashConfig)
         name = config.model or self.name
-        self._watch = AcceptanceWatch(name, info.vocab_size)
+        self._watch = AcceptanceWatch(name)
         head = load_dflash(self._checkpoint, target, self._settings)
         check_rope(head.model.config, config.max_model_len or info.max_model_len, name)
         ids = None if head.target_ids is None else head.target_ids.cpu().numpy()

@@ -27,6 +27,7 @@ def check_draft(
     *,
     takes_trees: bool = True,
     reads: bool = False,
+    name: str | None = None,
 ) -> tuple[CheckedDraft, int, str | None]:
     """Return the usable part of a draft, as an own copy, the number of nodes cut, and what is wrong with the first of them.
 
@@ -43,14 +44,16 @@ def check_draft(
     from it. This cut depends only on nodes before it, and so does a cut by parents.
 
     Nodes of a draft with `num_nodes` are read now only with `reads`: what is wrong shows later in `UnreadIds.num_outside`.
+    Drafts that name no proposers are those of `name`.
 
     Raises:
         DraftError: if it does not belong to this batch at all.
     """
     most = max(max_nodes, default=0)
     received = receive(offered, len(max_nodes), most, vocab_size)
+    names = received.proposers or (None if name is None else (name,) * len(max_nodes))
     if received.num_nodes is not None and not reads and (received.parents is None or takes_trees):
-        return _unread(received, received.num_nodes, max_nodes, vocab_size)
+        return _unread(received, received.num_nodes, max_nodes, vocab_size, names)
     has_probs = received.has_probs
     is_drawn = [True] * len(max_nodes) if has_probs is None else has_probs.tolist()
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
@@ -93,11 +96,15 @@ def check_draft(
     if received.confidence is not None:
         given = received.confidence.tolist()
         sure = tuple(tuple(row[: len(ids)]) for row, ids in zip(given, kept, strict=True))
-    return CheckedDraft(tuple(kept), trees, drawn, received.proposers, sure), num_cut, first_flaw
+    return CheckedDraft(tuple(kept), trees, drawn, names, sure), num_cut, first_flaw
 
 
 def _unread(
-    received: Draft, num_nodes: Sequence[int], max_nodes: Sequence[int], vocab_size: int
+    received: Draft,
+    num_nodes: Sequence[int],
+    max_nodes: Sequence[int],
+    vocab_size: int,
+    names: tuple[str, ...] | None,
 ) -> tuple[CheckedDraft, int, str | None]:
     """Return a draft whose ids are not read, cut at its caps; see `check_draft`."""
     kept = [min(pair) for pair in zip(num_nodes, max_nodes, strict=True)]
@@ -106,7 +113,7 @@ def _unread(
     # The host would see what the proposer writes later; on a device the pass takes them next, in order.
     unread = UnreadIds(torch.stack(nodes) if nodes[0].device.type == "cpu" else nodes, kept, vocab_size)
     flaw = "more nodes than max_nodes" if num_cut else None
-    return CheckedDraft(unread.rows, unread.parents, None, received.proposers, None, unread), num_cut, flaw
+    return CheckedDraft(unread.rows, unread.parents, None, names, None, unread), num_cut, flaw
 
 
 def _usable(

@@ -111,12 +111,12 @@ class Delivery:
         """
         if not self.needs_hidden or not sequence.has_proposals:
             return
-        known = sequence.num_with_states - sequence.num_computed - 1
+        kept = sum(states[0].shape[0] for states in sequence.deliverable_hidden)
+        known = sequence.delivered + kept - sequence.num_computed - 1
         if known > 0:  # the target runs rows again whose states the proposer has
             rows = rows[known:]
             if not rows:
                 return
-        kept = sum(states[0].shape[0] for states in sequence.deliverable_hidden)
         if kept and kept + len(rows) > _MAX_KEPT:
             self.give_up(
                 sequence,
@@ -124,7 +124,8 @@ class Delivery:
             )
             return
         is_first = sequence.num_computed == sequence.delivered == 0
-        gaps = [place for place in range(1, len(rows)) if rows[place] > rows[place - 1] + 1]
+        is_whole = not rows or rows[-1] - rows[0] + 1 == len(rows)
+        gaps = [] if is_whole else [i for i in range(1, len(rows)) if rows[i] > rows[i - 1] + 1]
         for start, end in pairwise((0, *gaps, len(rows))):
             _keep(sequence, passed, rows[start:end], is_first=is_first and not start)
 
@@ -233,11 +234,13 @@ class Delivery:
             if start == 0 and sequence.deliverable_hidden:
                 first_rows.append(row)
             row += sum(states[0].shape[0] for states in sequence.deliverable_hidden)
-        if row > len(self._flags):
+        if self._device.type == "cpu":
+            known = np.ones(row, np.bool_)
+            known[first_rows] = False
+            return hidden, tuple(aux), torch.from_numpy(known)
+        if row > self._flags.shape[0]:
             self._flags = torch.ones(row, dtype=torch.bool, device=self._device)
-        flags = self._flags[:row]
-        if first_rows or self._device.type == "cpu":  # a copy costs a launch elsewhere
-            flags = flags.clone()
+        flags = self._flags[:row].clone() if first_rows else self._flags[:row]  # a copy costs a launch
         for row in first_rows:
             flags[row] = False
         return hidden, tuple(aux), flags
@@ -273,9 +276,9 @@ class Delivery:
 
 def _keep(sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: Ids[int], *, is_first: bool) -> None:
     """Keep the states of a sequence's rows, which follow each other in a pass; no state predicted the first token."""
-    pieces, num_shared = sequence.deliverable_hidden, len(passed[0])
+    pieces, num_shared = sequence.deliverable_hidden, passed[0].shape[0]
     first, end = (rows[0], rows[-1] + 1) if rows else (0, 0)
-    states = tuple(state[first:end] for state in passed)
+    states = tuple([state[first:end] for state in passed])
     if is_first:
         states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
     elif 2 * len(rows) < num_shared and num_shared > _MAX_SHARED_ROWS:

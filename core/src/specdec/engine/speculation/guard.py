@@ -108,8 +108,9 @@ class ProposerGuard:
             if changed:
                 self._note_changes(changed)
             draft, num_cut, flaw = check_draft(
-                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees, reads=self._reads_drafts
-            )
+                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees, reads=self._reads_drafts,
+                name=self.name,
+            )  # fmt: skip
             drawn = draft.drawn
             if drawn is not None and drawn.vocab_map is not None:
                 own_map = self._own_map(drawn.vocab_map, drawn.node_probs.shape[2])
@@ -127,7 +128,7 @@ class ProposerGuard:
         self._watch_time(
             perf_counter() - ONCE.seconds - started, counts, max(max_nodes, default=0) if is_target else 0
         )
-        return replace(draft, proposers=draft.proposers or (self.name,) * len(draft.rows))
+        return draft
 
     def judge(self, ids: UnreadIds) -> None:
         """Count what was wrong with ids that were first read with the verdict on them."""

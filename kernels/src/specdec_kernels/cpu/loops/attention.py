@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import prange
+from numba import get_num_threads, prange
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.heads import blend_head, head_functions, keys_of, score_head
@@ -185,11 +185,12 @@ def scratch_size(segments: Ints, num_heads: int, num_kv_heads: int) -> int:
 
 @njit(inline="always")
 def _is_together(segments: Ints, num_heads: int, num_kv_heads: int) -> bool:
-    """Return whether threads share the work on each head: there are few heads, and all scores fit in a cache."""
+    """Return whether threads share the work on each head: there are few heads, more for some threads than for others, and all
+    scores fit in a cache."""
     most, width = _largest(segments)
-    num_segments: int = segments.shape[1]
-    is_small = num_segments * num_heads * most * width <= _MOST_SCORES
-    return num_segments * num_kv_heads <= _FEW_HEADS and is_small
+    num_units: int = segments.shape[1] * num_kv_heads
+    is_small = segments.shape[1] * num_heads * most * width <= _MOST_SCORES
+    return num_units <= _FEW_HEADS and num_units % get_num_threads() != 0 and is_small
 
 
 @njit(inline="always")
