@@ -210,7 +210,7 @@ class HostedProposer:
         draft = self._speculation.propose(rows, limits) if rows else CheckedDraft.empty(0)
         ended = time.perf_counter()
         self._metrics.num_steps += 1
-        self._metrics.propose_s += ended - started
+        self._metrics.seconds["propose"] += ended - started
         if self._steps is not None and self._speculation.is_measured:
             self._steps.begin(dict(zip(rows, limits, strict=True)), len(running), ended - started, ended)
         return draft

@@ -56,7 +56,8 @@ class Committer:
         sound = verdict.is_sound
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         kept_nodes, kept_tokens = [list[int]() for _ in decoding], [list[int]() for _ in decoding]
-        delivery, states = self._delivery, _states(scores)
+        delivery = self._delivery
+        states = () if scores.hidden_states is None else (scores.hidden_states, *scores.aux_hidden_states)
         if delivery is not None and delivery.num_top_k:
             delivery.keep_top_k(top_k_of(decoding, draft, scores, delivery.num_top_k, sound))
         listed = verdict.listed
@@ -143,13 +144,6 @@ def first_node_slots(scheduled: SchedulerOutput) -> Int64s:
     """Return `[B]` the cache slot of the first node of each sequence that samples."""
     chosen = [(scheduled.sequences[index], scheduled.chunks[index]) for index in scheduled.decoding]
     return np.array([s.first_slot + s.num_computed + chunk for s, chunk in chosen], np.int64)
-
-
-def _states(scores: Scores) -> tuple[torch.Tensor, ...]:
-    """Return the states `[T, H]` of a pass, of every kind, the final ones first; none if the pass gives none."""
-    if scores.hidden_states is None:
-        return ()
-    return (scores.hidden_states, *scores.aux_hidden_states)
 
 
 def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: Ids[bool]) -> bool:

@@ -55,7 +55,7 @@ class EngineMetrics(DraftCounts):
         """Steps in which `adaptive` allowed no draft."""
         self.steps_with_shorter_drafts = 0
         """Steps in which it allowed fewer than k nodes."""
-        self.schedule_s = self.propose_s = self.score_s = self.verify_s = self.commit_s = 0.0
+        self.seconds = dict.fromkeys(_PARTS, 0.0)
         self.inter_token_latency = Histogram("vllm:inter_token_latency_seconds")
         """Times between two steps that added tokens to the same sample."""
 
@@ -63,11 +63,9 @@ class EngineMetrics(DraftCounts):
         """Add one step."""
         self.num_steps += 1
         self.num_emitted_tokens += stats.num_emitted_tokens
-        self.schedule_s += stats.schedule_ms / 1e3
-        self.propose_s += stats.propose_ms / 1e3
-        self.score_s += stats.score_ms / 1e3
-        self.verify_s += stats.verify_ms / 1e3
-        self.commit_s += stats.commit_ms / 1e3
+        spans = stats.schedule_ms, stats.propose_ms, stats.score_ms, stats.verify_ms, stats.commit_ms
+        for part, span in zip(_PARTS, spans, strict=True):
+            self.seconds[part] += span / 1e3
 
     def count_draft(self, proposer: str, num_drafted: int, num_accepted: int) -> None:
         """Add one draft, if it has tokens, to the counts of all and of its proposer."""
@@ -93,6 +91,6 @@ class EngineMetrics(DraftCounts):
             ),
             *(Counter(f"specdec:{name}", getattr(self, name)) for name in _OWN),
             Counter("vllm:num_preemptions", self.num_preemptions),
-            *(Counter(f"specdec:{part}_seconds", getattr(self, f"{part}_s")) for part in _PARTS),
+            *(Counter(f"specdec:{part}_seconds", seconds) for part, seconds in self.seconds.items()),
             replace(self.inter_token_latency, counts=list(self.inter_token_latency.counts)),
         ]

@@ -112,10 +112,8 @@ class ModuleRunner:
         """The draft loop of this module; None if there is none."""
         if len(self.forms) > 1:
             return None  # each token of a draft has a stage of its own
-        for form in self.forms[0]:
-            if form.chain is not None:
-                return form.chain
-        return None
+        chains = [form.chain for form in self.forms[0] if form.chain is not None]
+        return chains[0] if chains else None
 
     @property
     def max_chain_rows(self) -> int:

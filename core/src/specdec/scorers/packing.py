@@ -20,8 +20,7 @@ def pack(
         the pass; the logits rows of each decoding sequence, after which those for prompt log probabilities follow; and the
         first row of the pass of every sequence, -1 for those that do not run.
     """
-    rows = draft.rows
-    all_parents = draft.parents
+    rows, all_parents = draft.rows, draft.parents
     unread = draft.unread if any(map(len, rows)) else None
     ruled = [] if unread is None else [batch.sequences[index].rules for index in batch.decoding]
     if any(rules is not None and rules.reads_drafts for rules in ruled):
@@ -50,8 +49,7 @@ def pack(
             missing = sequence.missing_prompt_rows(chunk)
             prompt_rows += range(row + missing.start - start, row + missing.stop - start)
         segment = Segment(row, count, sequence.first_slot, start, owner=sequence, num_drafted=len(nodes))
-        first_slot = sequence.first_slot + start
-        slots += range(first_slot, first_slot + count)
+        slots += range(sequence.first_slot + start, sequence.first_slot + start + count)
         if all_parents is not None and decoding is not None and nodes and unread is None:
             positions += segment.plant(all_parents[decoding]).tolist()
         else:
@@ -66,6 +64,7 @@ def pack(
         row += count
     has_all = len(logits_rows) == row and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
-    host = HostRows(*(np.array(each, np.int64) for each in (tokens, positions, slots)), wanted)
+    ids, places, where = (np.array(each, np.int64) for each in (tokens, positions, slots))
+    host = HostRows(ids, places, where, wanted)
     unread = unread if last is None else last[0]
     return PackedBatch.of_rows(host, segments, device, unread, draft.along), blocks, first_rows

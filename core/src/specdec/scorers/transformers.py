@@ -179,15 +179,14 @@ class TransformersScorer(Scorer):
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed))
         *row_starts, num_rows = accumulate((len(block.nodes) + 1 for block in blocks), initial=0)
-        logits, prompts = output.logits, None
-        if logits.shape[0] > num_rows:
-            logits, prompts = logits[:num_rows], logits[num_rows:]
+        has_prompts = output.logits.shape[0] > num_rows
+        logits = output.logits[:num_rows] if has_prompts else output.logits
         return Scores(
             logits=changed(logits),
             row_starts=row_starts,
             raw_logits=logits,
             first_rows=first_rows,
-            prompt_logits=prompts,
+            prompt_logits=output.logits[num_rows:] if has_prompts else None,
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,
         )

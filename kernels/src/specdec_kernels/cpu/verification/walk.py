@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +16,7 @@ _LANES = 64
 
 
 @njit(nogil=True, error_model="numpy")
-def _highest(logits: npt.NDArray[np.floating]) -> np.floating:
+def _highest(logits: npt.NDArray[np.floating]) -> Any:
     """Return the highest of `logits [V]`; NaN if one of them is NaN."""
     tops = np.full(_LANES, -np.inf, logits.dtype)
     whole = logits.shape[0] // _LANES * _LANES
