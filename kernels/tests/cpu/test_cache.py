@@ -272,7 +272,8 @@ assert "specdec_kernels.cpu.verification.walk.walk" in asked
 def test_engines_compile_nothing_after_they_are_ready(monkeypatch):
     """And they serve on a disk that is full by then, without a home."""
     monkeypatch.undo()
-    child(LATE, HOME="/dev/null", NUMBA_CACHE_DIR=str(compiled_folder()))
+    done = child(LATE, HOME="/dev/null", NUMBA_CACHE_DIR=str(compiled_folder()))
+    assert "cannot be kept" not in done.stderr
 
 
 def test_each_long_compilation_is_told(twice, caplog, monkeypatch):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import get_num_threads, prange
+from numba import prange
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.heads import blend_head, head_functions, keys_of, score_head
 from specdec_kernels.cpu.loops.memory import floats
+from specdec_kernels.cpu.loops.num_threads import num_threads
 from specdec_kernels.cpu.loops.segments import Table, Visible
 from specdec_kernels.cpu.loops.softmax import CHUNK
 from specdec_kernels.cpu.stored import Stored
@@ -190,7 +191,7 @@ def _is_together(segments: Ints, num_heads: int, num_kv_heads: int) -> bool:
     most, width = _largest(segments)
     num_units: int = segments.shape[1] * num_kv_heads
     is_small = segments.shape[1] * num_heads * most * width <= _MOST_SCORES
-    return num_units <= _FEW_HEADS and num_units % get_num_threads() != 0 and is_small
+    return num_units <= _FEW_HEADS and num_units % num_threads() != 0 and is_small
 
 
 @njit(inline="always")
