@@ -23,7 +23,7 @@ def attended(query, keys, values, segments, visible) -> np.ndarray:
     out = np.full(query.shape, np.nan, np.float32)
     attend(
         query.numpy(), keys.ctypes.data, values.ctypes.data, *keys.shape[:2], *head_functions(keys.dtype), segments, visible,
-        WINDOW, FIRST, np.float32(0.3), np.float32(0.0), floats(scratch_size(segments, HEADS, KV_HEADS)), out,
+        WINDOW, FIRST, np.float32(0.3), np.float32(0.0), floats(scratch_size(segments, HEADS, KV_HEADS, 2)), out,
     )  # fmt: skip
     return out
 

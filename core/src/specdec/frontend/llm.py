@@ -205,7 +205,7 @@ class LLM:
                     for output in engine.step():
                         if output.request_id in self._outputs:
                             self._outputs[output.request_id].append(output)
-                    if self._left or self._turns.is_wanted:
+                    if self._left or self._turns.is_wanted or self._parts is None or is_fork():
                         break
         return outputs.popleft()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -134,6 +135,7 @@ class CompiledStack:
             (Part.ARE_NORMS_CENTRED, any(norm.is_centred for norm in _norms(layers, ends))),
             (Part.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
             (Part.IS_HALF_EMBEDDING, ends.embedding.dtype == np.uint16),
+            (Part.NUM_THREADS, numba.get_num_threads()),
             (Part.WEIGH_LAYERS, weigher(np.empty(0, np.float32) if is_mixed else inner[0])),
             (Part.WEIGH_HEAD, weigher(ends.head)),
         ):

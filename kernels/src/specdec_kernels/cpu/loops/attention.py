@@ -6,6 +6,7 @@ the hand-written loops, whose fixed order makes a row's result batch-invariant.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -14,7 +15,6 @@ from numba import prange
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.heads import blend_head, head_functions, keys_of, score_head
 from specdec_kernels.cpu.loops.memory import floats
-from specdec_kernels.cpu.loops.num_threads import num_threads
 from specdec_kernels.cpu.loops.segments import Table, Visible
 from specdec_kernels.cpu.loops.softmax import CHUNK
 from specdec_kernels.cpu.stored import Stored
@@ -80,12 +80,14 @@ def attend(
     if _work(segments, window, num_first, group) * num_kv_heads * query.shape[2] <= _LITTLE_WORK:
         for unit in range(num_segments * num_kv_heads):
             segment, head = unit // num_kv_heads, unit % num_kv_heads
+            scores = floats(_head_size(segments, segment, group, window, num_first))
             _attend_head(
                 query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
-                softcap, segment, head, out,
+                softcap, segment, head, scores, out,
             )  # fmt: skip
         return
-    if _is_together(segments, query.shape[1], num_kv_heads):
+    num_scores = _num_scores(segments, query.shape[1])
+    if num_segments * num_kv_heads <= _FEW_HEADS and 0 < num_scores <= scratch.shape[0]:
         _attend_together(
             query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
             softcap, scratch, out,
@@ -97,9 +99,10 @@ def attend(
             segment, head = unit % num_segments, unit // num_segments
         else:
             segment, head = unit // num_kv_heads, unit % num_kv_heads
+        scores = floats(_head_size(segments, segment, group, window, num_first))
         _attend_head(
             query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
-            softcap, segment, head, out,
+            softcap, segment, head, scores, out,
         )  # fmt: skip
 
 
@@ -113,17 +116,27 @@ def _work(segments: Ints, window: int, num_first: int, group: int) -> int:
     return work
 
 
+@njit(inline="always")
+def _head_size(segments: Ints, segment: int, group: int, window: int, num_first: int) -> int:
+    """Return how many scores the queries of a segment and a key-value head have, in whole chunks."""
+    width = (keys_of(segments, segment, window, num_first)[2] + CHUNK - 1) // CHUNK * CHUNK
+    size: int = segments[1, segment] * group * width
+    return size
+
+
 @njit(nogil=True, error_model="numpy")
 def _attend_head(
     query: Floats, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
     visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, segment: int,
-    head: int, out: Floats,
+    head: int, scores: Floats, out: Floats,
 ) -> None:  # fmt: skip
-    """Attend with the queries of a segment and a key-value head."""
+    """Attend with the queries of a segment and a key-value head; `scores` is memory of `_head_size` numbers.
+
+    It is the caller's: compiled code frees an array of its own once it has taken the address.
+    """
     num_heads, length = query.shape[1], keys_of(segments, segment, window, num_first)[2]
     num_queries = segments[1, segment] * (num_heads // num_kv_heads)
     width = (length + CHUNK - 1) // CHUNK * CHUNK
-    scores = floats(num_queries * width)
     score_head(score, (
         query.ctypes.data, num_heads, query.shape[2], keys, num_slots, num_kv_heads, values, out.shape[2],
         segments.ctypes.data, segments.shape[1], segment, head, window, num_first, 0, length, scaling, scores.ctypes.data,
@@ -175,23 +188,23 @@ def _attend_together(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def scratch_size(segments: Ints, num_heads: int, num_kv_heads: int) -> int:
-    """Return how many numbers `attend` needs memory for; allocated once for all layers of a pass, as fresh memory is slow."""
-    if not _is_together(segments, num_heads, num_kv_heads):
-        return 0
-    most, width = _largest(segments)
-    size: int = segments.shape[1] * num_heads * most * width
-    return size
+def scratch_size(segments: Ints, num_heads: int, num_kv_heads: int, num_threads: int) -> int:
+    """Return how many numbers `attend` needs memory for; allocated once for all layers of a pass, as fresh memory is slow.
+
+    It needs none where each head is one thread's work: there are many heads, or as many for each thread, or their scores do
+    not fit in a cache.
+    """
+    num_units = segments.shape[1] * num_kv_heads
+    size = _num_scores(segments, num_heads)
+    return size if num_units <= _FEW_HEADS and num_units % num_threads and size <= _MOST_SCORES else 0
 
 
 @njit(inline="always")
-def _is_together(segments: Ints, num_heads: int, num_kv_heads: int) -> bool:
-    """Return whether threads share the work on each head: there are few heads, more for some threads than for others, and all
-    scores fit in a cache."""
+def _num_scores(segments: Ints, num_heads: int) -> int:
+    """Return how many scores there are, if all segments are as long as the longest."""
     most, width = _largest(segments)
-    num_units: int = segments.shape[1] * num_kv_heads
-    is_small = segments.shape[1] * num_heads * most * width <= _MOST_SCORES
-    return num_units <= _FEW_HEADS and num_units % num_threads() != 0 and is_small
+    size: int = segments.shape[1] * num_heads * most * width
+    return size
 
 
 @njit(inline="always")
@@ -235,10 +248,11 @@ def compiled_attention(
     num_slots, num_kv_heads = keys.shape[:2]
     score, blend = head_functions(keys.dtype)
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
+    scratch = floats(scratch_size(segments, query.shape[1], num_kv_heads, numba.get_num_threads()))
     attend(
         query.contiguous().numpy(), keys.ctypes.data, values.ctypes.data, num_slots, num_kv_heads, score, blend,
         segments, visible, NO_WINDOW if window is None else window, 0, np.float32(scaling),
-        np.float32(softcap or 0.0), floats(scratch_size(segments, query.shape[1], num_kv_heads)), out,
+        np.float32(softcap or 0.0), scratch, out,
     )  # fmt: skip
     return torch.from_numpy(out)
 

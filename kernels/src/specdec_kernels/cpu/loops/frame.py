@@ -54,6 +54,7 @@ class Part(IntEnum):
     """Address of the function for the scores of one head of a request; see `head_functions`."""
     BLEND = 24
     """The same for its output."""
+    NUM_THREADS = 25
 
 
 class Number(IntEnum):

@@ -55,7 +55,9 @@ def run_layers(
     weigher, group, is_rounded = frame[Part.WEIGH_LAYERS], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0
     epsilon, head_epsilon = tables.numbers[Number.EPSILON], tables.numbers[Number.HEAD_EPSILON]
     is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
-    most_joined, most_attended, most_activated, most_scores = _largest(table, segments, hidden)
+    most_joined, most_attended, most_activated, most_scores = _largest(
+        table, segments, hidden, frame[Part.NUM_THREADS]
+    )
     all_queries = np.empty(num_rows * most_attended, np.float32)
     all_attended = np.empty(num_rows * most_attended, np.float32)
     all_activated = np.empty(num_rows * most_activated, np.float32)
@@ -116,7 +118,7 @@ def run_layers(
 
 
 @njit(nogil=True, error_model="numpy")
-def _largest(table: Ints, segments: Ints, hidden: int) -> tuple[int, int, int, int]:
+def _largest(table: Ints, segments: Ints, hidden: int, num_threads: int) -> tuple[int, int, int, int]:
     """Return the most numbers of a row that any layer needs: joined products, queries, activations; and scores of a pass."""
     joined, attended, activated, scores = hidden, 0, 0, 0
     for i in range(table.shape[0]):
@@ -125,7 +127,7 @@ def _largest(table: Ints, segments: Ints, hidden: int) -> tuple[int, int, int, i
         joined = max(joined, (num_heads + 2 * num_kv_heads) * dim, 2 * row[Column.INTERMEDIATE])
         attended = max(attended, num_heads * dim)
         activated = max(activated, row[Column.INTERMEDIATE])
-        scores = max(scores, scratch_size(segments, num_heads, num_kv_heads))
+        scores = max(scores, scratch_size(segments, num_heads, num_kv_heads, num_threads))
     return joined, attended, activated, scores
 
 
