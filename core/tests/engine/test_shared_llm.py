@@ -103,6 +103,21 @@ def test_a_stream_that_is_collected_in_a_step_ends_after_it(subject) -> None:
     assert not engine_of(llm).has_work
 
 
+def test_a_call_that_runs_ends_with_the_next_step_after_a_shutdown(subject) -> None:
+    llm, num_calls = make_llm(subject.model), 0
+
+    def processor(token_ids, logits):
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 3:
+            llm.shutdown()
+        return logits
+
+    with pytest.raises(EngineError, match="this LLM has been shut down"):
+        llm.generate([subject.prompts[0]], greedy(16, logits_processors=[processor]))
+    assert num_calls == 3
+
+
 def test_after_shutdown_every_use_says_so(subject) -> None:
     llm = make_llm(subject.model)
     stream = llm.stream(subject.prompts[0], greedy(8))
