@@ -76,7 +76,7 @@ class ChainLoop:
                 draft.unread = UnreadNodes(chains, place, depth)
             return [[None] * (depth - 1) for depth in depths], chains
         tokens = chains.token_ids[: len(drafts)].tolist()
-        confidences = chains.confidences.tolist()
+        confidences = chains.confidences.tolist() if self.rules.wants_confidences else ()
         for index, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
             ends = () if params[index].ignore_eos else self._eos_token_ids
             length = min(depth, len(tokens[index]))

@@ -23,6 +23,7 @@ Floats = npt.NDArray[np.float32]
 _LOWEST_TEMPERATURE = 1e-35
 _NONE = np.empty((0, 0), np.float32)
 _NO_TOKENS = np.empty(0, np.int64)
+_NO_CUTS = np.empty((0, 3), np.float32)
 MAX_CHAIN_ROWS = MAX_PRODUCT_ROWS
 """Maximum number of rows for which `run_chain` is the fastest way."""
 
@@ -97,7 +98,7 @@ class CompiledChain:
         if length > self._rotary.num_positions:
             self._rotary.cover(length)
         stack.bind(cache, self._rotary.by_layer)
-        cuts = np.array(work.cuts, np.float32).reshape(-1, 3)
+        cuts = np.array(work.cuts, np.float32) if work.cuts else _NO_CUTS
         count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids, target_ids, more_ids, more_ends,
             temperatures, cuts, keys.seeds, keys.samples, keys.positions, _words(num_steps, rules.is_drawn), not rules.is_drawn,

@@ -23,8 +23,8 @@ class DraftError(ValueError):
 def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
     """Return an own copy of a draft for `size` rows of at most `most` nodes, not checked yet. Each field is read once.
 
-    Its tensors have at most `most` columns, but for `token_ids`, whose others are counted. Only `vocab_map` is still the
-    plugin's, because it is copied once for many drafts: see `copied`; and nodes with `num_nodes`, which are copied together.
+    Its tensors have at most `most` columns, but for `token_ids`, whose others are counted. Still the plugin's are
+    `vocab_map`, copied once for many drafts, token ids without q, read at once, and nodes with `num_nodes`, copied together.
 
     Raises:
         DraftError: if it does not belong to the batch; whatever else the plugin's objects raise.
@@ -57,7 +57,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
             raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
         probs = copied(probs[:, : most + 1])
     if num_nodes is None:
-        ids, parents = copied(ids), None if parents is None else copied(parents[:, :most])
+        ids, parents = copied(ids) if has_q else ids, None if parents is None else copied(parents[:, :most])
         confidence = None if confidence is None else copied(confidence)
     elif has_q:
         raise DraftError("Draft.num_nodes is given for a draft that is not of point masses")
