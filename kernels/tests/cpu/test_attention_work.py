@@ -28,8 +28,10 @@ def attended(query, cached, segments, num_scores: int) -> np.ndarray:
 
 def test_memory_is_asked_for_only_where_threads_would_idle() -> None:
     one, two = (np.array([[i, 1, 0, 99, -1] for i in range(count)]).T.copy() for count in (1, 2))
-    assert scratch_size(one, HEADS, KV_HEADS, 3) == scratch_size(two, HEADS, KV_HEADS, 2) == 0
+    assert scratch_size(one, HEADS, KV_HEADS, 3) == scratch_size(two, HEADS, KV_HEADS, 3) == 0
     assert scratch_size(one, HEADS, KV_HEADS, 2) == HEADS * 112  # 100 keys in whole chunks
+    # As many heads for each thread, but of requests that may be of different lengths.
+    assert scratch_size(two, HEADS, KV_HEADS, 2) == 2 * HEADS * 112
     assert scratch_size(one, HEADS, 9, 2) == 0
 
 

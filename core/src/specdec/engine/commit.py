@@ -87,6 +87,7 @@ class Committer:
                     elif sequence.expected is not None:
                         sequence.expected.observe(num_drafted, len(nodes))
             if delivery is not None and delivery.needs_hidden:
+                assert states, "a proposer that reads states is loaded with a scorer that gives them"
                 # A stop may cut the draft after other rows, or no token could be chosen.
                 num_choosers = chunk if row is None or emitted else chunk - 1
                 first = scores.first_rows[index]

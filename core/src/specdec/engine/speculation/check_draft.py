@@ -100,12 +100,8 @@ def check_draft(
 
 
 def _unread(
-    received: Draft,
-    num_nodes: Sequence[int],
-    max_nodes: Sequence[int],
-    vocab_size: int,
-    names: tuple[str, ...] | None,
-) -> tuple[CheckedDraft, int, str | None]:
+    received: Draft, num_nodes: Sequence[int], max_nodes: Sequence[int], vocab_size: int, names: tuple[str, ...] | None
+) -> tuple[CheckedDraft, int, str | None]:  # fmt: skip
     """Return a draft whose ids are not read, cut at its caps; see `check_draft`."""
     kept = [min(pair) for pair in zip(num_nodes, max_nodes, strict=True)]
     num_cut = sum(num_nodes) - sum(kept)

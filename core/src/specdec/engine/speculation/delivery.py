@@ -124,8 +124,7 @@ class Delivery:
             )
             return
         is_first = sequence.num_computed == sequence.delivered == 0
-        is_whole = not rows or rows[-1] - rows[0] + 1 == len(rows)
-        gaps = [] if is_whole else [i for i in range(1, len(rows)) if rows[i] > rows[i - 1] + 1]
+        gaps = [place for place in range(1, len(rows)) if rows[place] > rows[place - 1] + 1]
         for start, end in pairwise((0, *gaps, len(rows))):
             _keep(sequence, passed, rows[start:end], is_first=is_first and not start)
 

@@ -191,12 +191,12 @@ def _attend_together(
 def scratch_size(segments: Ints, num_heads: int, num_kv_heads: int, num_threads: int) -> int:
     """Return how many numbers `attend` needs memory for; allocated once for all layers of a pass, as fresh memory is slow.
 
-    It needs none where each head is one thread's work: there are many heads, or as many for each thread, or their scores do
-    not fit in a cache.
+    It needs none where each head is one thread's work: there are many heads, or each thread gets as many of a request, or
+    their scores do not fit in a cache.
     """
-    num_units = segments.shape[1] * num_kv_heads
+    is_few = segments.shape[1] * num_kv_heads <= _FEW_HEADS
     size = _num_scores(segments, num_heads)
-    return size if num_units <= _FEW_HEADS and num_units % num_threads and size <= _MOST_SCORES else 0
+    return size if is_few and num_kv_heads % num_threads and size <= _MOST_SCORES else 0
 
 
 @njit(inline="always")

@@ -151,7 +151,7 @@ def rotate_and_store(
     num_heads, dim = query.shape[1], query.shape[2]
     num_kv_heads, width = keys.shape[1], cos.shape[1]
     half = width // 2
-    # No view of a head is made: each would count references to the array.
+    # Views of heads would count references to the array; only norms make them.
     for t in range(heads.shape[0]):
         slot, position = slots[t], positions[t]
         for h in range(num_kv_heads):  # first, since keys, which may be values too, are then overwritten

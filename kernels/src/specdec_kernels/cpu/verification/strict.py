@@ -21,23 +21,18 @@ class Walk:
             return None
         logits = scores.logits if scores.logits.dtype is torch.float64 else scores.logits.float()
         width = max(map(len, rows))
-        drafted = np.full((size, width), -1)
+        drafted = np.full((size, width), -1, np.int64)
         links = drafted[:, :0] if parents is None else drafted.copy()
         for i, row in enumerate(rows if width else ()):
             drafted[i, : len(row)] = row
             if parents is not None:
                 links[i, : len(row)] = parents[i]
-        are_greedy = [p.is_greedy for p in batch.sampling_params]
-        numbers = (
-            scores.row_starts,
-            map(len, rows),
-            batch.seeds,
-            batch.sample_indices,
-            batch.num_tokens,
-            are_greedy,
-        )
+        requests = zip(
+            scores.row_starts, map(len, rows), batch.seeds, batch.sample_indices, batch.num_tokens,
+            (p.is_greedy for p in batch.sampling_params), strict=True,
+        )  # fmt: skip
         out = np.empty((size, 2 * width + 2), np.int64)
-        walk(logits.numpy(), np.array([*zip(*numbers, strict=True)]), drafted, links, out)
+        walk(logits.numpy(), np.array([*requests], np.int64), drafted, links, out)
         found = out.tolist()
         accepted = [row[1 : 1 + row[0]] for row in found]
         emitted = [row[1 + width : 2 + width + row[0]] for row in found]
