@@ -14,6 +14,7 @@ from specdec.runner import ModuleRunner
 from specdec_kernels import QuantizedLinear
 from specdec_kernels.cpu.form import CompiledForm
 from specdec_kernels.cpu.linear import QuantizedProduct
+from specdec_kernels.cpu.loops.byte_sums import HAS_BYTE_SUMS, product_rounded
 from specdec_kernels.cpu.loops.quantized import product_quantized
 
 
@@ -46,6 +47,46 @@ def test_products_are_those_of_the_widened_weights(depth, group, num_rows, sizes
     assert torch.allclose(
         torch.from_numpy(out).double(), wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max())
     )
+
+
+@pytest.mark.skipif(not HAS_BYTE_SUMS, reason="this processor does not sum products of bytes")
+@pytest.mark.parametrize(
+    ("depth", "group"), [(32, 32), (96, 32), (128, 32), (576, 32), (192, 64), (256, 128), (768, 256)]
+)
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("sizes", [(4,), (5,), (10, 3, 6)])
+def test_rounded_products_are_those_of_rows_rounded_by_block(depth, group, num_rows, sizes) -> None:
+    torch.manual_seed(depth + num_rows)
+    product = QuantizedProduct(linears := [packed(size, depth, group) for size in sizes])
+    x, out = torch.randn(num_rows, depth), np.full((num_rows, sum(sizes)), np.nan, np.float32)
+    x[0, :32] = 0.0
+    x[-1, -32:] *= 1000.0
+    product_rounded(x.numpy(), product.compact, group, out)
+    blocks = x.view(num_rows, -1, 32)
+    most = blocks.abs().amax(2, keepdim=True)
+    numbers = torch.where(most > 0, (blocks * (127 / most)).round(), 0.0).double()
+    rounded = (numbers * (most / 127).double()).view(num_rows, depth)
+    weight = torch.cat([linear.weight(torch.float64) for linear in linears])
+    least = torch.cat([linear.scales for linear in linears])[..., 0].double().repeat_interleave(group, 1)
+    wanted = rounded @ (weight - least).T + x.double() @ least.T
+    close = 1e-5 * wanted.abs().amax(1, keepdim=True)
+    assert ((torch.from_numpy(out).double() - wanted).abs() <= close).all()
+    alone = np.empty_like(out)
+    for row in range(num_rows):
+        product_rounded(x[row : row + 1].numpy(), product.compact, group, alone[row : row + 1])
+    assert np.array_equal(out, alone)
+
+
+@pytest.mark.skipif(not HAS_BYTE_SUMS, reason="this processor does not sum products of bytes")
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_rounded_products_of_a_broken_row_are_broken_and_others_are_not(number) -> None:
+    product = QuantizedProduct([packed(8, 96, 32)])
+    x, out, clean = torch.randn(2, 96), np.empty((2, 8), np.float32), np.empty((2, 8), np.float32)
+    product_rounded(x.numpy(), product.compact, 32, clean)
+    x[0, 40] = number
+    product_rounded(x.numpy(), product.compact, 32, out)
+    assert not np.isfinite(out[0]).any()
+    assert np.array_equal(out[1], clean[1])
 
 
 def test_joined_weights_are_stored_once() -> None:
@@ -95,6 +136,11 @@ def test_passes_and_chains_are_those_of_the_model(group, head_group, dtype, bias
     with torch.inference_mode():
         ours, theirs = form.forward(batch, None).logits.float(), own.forward(batch, None).logits.float()
     assert (ours - theirs).norm() < (1e-5 if dtype == torch.float32 else 3e-2) * theirs.norm()
+    form._stack.tables = form._stack.draft_tables
+    with torch.inference_mode():
+        rounded = form.forward(batch, None).logits.float()
+    assert torch.equal(rounded, ours) == (not HAS_BYTE_SUMS or 32 not in (group, head_group))
+    assert (rounded - ours).norm() < 3e-2 * ours.norm()
 
     zero = np.zeros(1, np.int64)
     work = ChainWork([16], [0], 4, [0.0], NoiseKeys(zero, zero, zero), ChainRules(61))

@@ -102,7 +102,7 @@ class CompiledChain:
         count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids, target_ids, more_ids, more_ends,
             temperatures, cuts, keys.seeds, keys.samples, keys.positions, _words(num_steps, rules.is_drawn), not rules.is_drawn,
-            np.float32(rules.threshold), stack.tables, cache.num_slots, segments, out, confidences, draft_probs,
+            np.float32(rules.threshold), stack.draft_tables, cache.num_slots, segments, out, confidences, draft_probs,
         )  # fmt: skip
         return Chains(
             torch.from_numpy(out[:, :count]),

@@ -14,7 +14,7 @@ from torch import nn
 from specdec.backends import has_native_bfloat16
 from specdec_kernels.cpu.loops.lanes import FEATURES, HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
-from specdec_kernels.cpu.loops.quantized import Packed, scales_offset
+from specdec_kernels.cpu.loops.quantized import ALIGNMENT, Packed, scales_offset
 from specdec_kernels.layers.linear import JoinedLinear
 from specdec_kernels.quantized_linear import QuantizedLinear
 
@@ -88,9 +88,9 @@ def joined_quantized(linears: list[QuantizedLinear]) -> torch.Tensor:
     packed = torch.cat([linear.packed for linear in linears])
     scales = torch.cat([linear.scales for linear in linears])
     offset = scales_offset(*packed.shape)
-    memory = torch.empty(offset + scales.nbytes, dtype=packed.dtype)
+    memory = torch.empty(offset + scales.nbytes + ALIGNMENT, dtype=packed.dtype)
     weight = memory[: packed.numel()].view(packed.shape)
-    behind = memory[offset:].view(scales.dtype).view(scales.shape)
+    behind = memory[offset : offset + scales.nbytes].view(scales.dtype).view(scales.shape)
     weight.copy_(packed)
     behind.copy_(scales)
     start = 0

@@ -109,7 +109,8 @@ class CompiledStack:
             factors[index, Factor.SOFTCAP] = parts.softcap or 0.0
             factors[index, Factor.RESIDUAL_SCALE] = parts.residual_scale
             factors[index, Factor.OUTPUT_SCALE] = parts.output_scale
-        frame = np.zeros(len(Part), np.int64)
+        self._frames = np.zeros((2, len(Part)), np.int64)
+        frame = self._frames[0]
         for part, value in (
             (Part.EMBEDDING, _address(ends.embedding)),
             (Part.HEAD, _address(ends.head)),
@@ -146,7 +147,11 @@ class CompiledStack:
         numbers[Number.EMBED_SCALE] = ends.embed_scale
         numbers[Number.LOGITS_SCALE] = ends.logits_scale
         numbers[Number.LOGITS_SOFTCAP] = ends.logits_softcap or 0.0
-        self.tables = Tables(table, factors, frame, numbers)
+        self._frames[1] = frame
+        if not is_mixed:
+            self._frames[1, Part.WEIGH_LAYERS] = weigher(inner[0], is_draft=True)
+        self._frames[1, Part.WEIGH_HEAD] = weigher(ends.head, is_draft=True)
+        self.tables, self.draft_tables = (Tables(table, factors, each, numbers) for each in self._frames)
         self._cache: KVCache | None = None
         self._rotary: Rotary = []
         self._nowhere = np.full(len(layers) + 1, -1)
@@ -212,14 +217,14 @@ class CompiledStack:
             for row, layer in zip(self.tables.layers, self.layers, strict=True):
                 keys, values = stored_rows(cache, layer.parts.index)
                 row[Column.KEYS], row[Column.VALUES] = keys.ctypes.data, values.ctypes.data
-            self.tables.frame[Part.ATTEND] = attender(keys)
-            self.tables.frame[[Part.SCORE, Part.BLEND]] = head_functions(keys.dtype)
+            self._frames[:, Part.ATTEND] = attender(keys)
+            self._frames[:, [Part.SCORE, Part.BLEND]] = head_functions(keys.dtype)
             self._cache = cache
         if rotary is not self._rotary:
             for row, factors in zip(self.tables.layers, rotary, strict=True):
                 if factors is not None:
                     row[Column.COS], row[Column.SIN] = (each.ctypes.data for each in factors)
-                    self.tables.frame[Part.NUM_POSITIONS] = len(factors[0])
+                    self._frames[:, Part.NUM_POSITIONS] = len(factors[0])
             self._rotary = rotary  # kept alive
 
 

@@ -59,7 +59,7 @@ def product_quantized(x: Floats, weight: Packed, group: int, out: Floats) -> Non
     num_rows, depth = x.shape
     num_out, row_bytes = weight.shape
     offset = (num_out * row_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-    scales, scales_step = weight.ctypes.data + offset, _scale_bytes(weight, depth, group)
+    scales, scales_step = weight.ctypes.data + offset, scale_bytes(weight, depth, group)
     for block in prange((num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
         n = block * TILE_WEIGHTS
         count = min(TILE_WEIGHTS, num_out - n)
@@ -81,7 +81,7 @@ def product_quantized(x: Floats, weight: Packed, group: int, out: Floats) -> Non
                     out[t, i] = rest + (out[t, i] if done else np.float32(0.0))
 
 
-def _scale_bytes(weight: Any, depth: int, group: int) -> int:
+def scale_bytes(weight: Any, depth: int, group: int) -> int:
     """Return the bytes of a row's scales."""
     raise NotImplementedError("compiled code only")
 
@@ -91,7 +91,7 @@ def _dot(x: Any, weight: Any, start: int, scales: int, group: int) -> Any:
     raise NotImplementedError("compiled code only")
 
 
-@overload(_scale_bytes, strict=False)
+@overload(scale_bytes, strict=False)
 def _overload_scale_bytes(weight: Any, depth: Any, group: Any) -> Callable[..., int]:
     if weight.dtype == types.int8:
         return lambda weight, depth, group: 4
@@ -171,7 +171,7 @@ def _emit_bytes(
     factors = builder.load(
         pointer(builder, scales, 0, scales_step, ir.Constant(INDEX, 0), FLOAT, TILE_WEIGHTS), align=4
     )
-    _store(builder, sums, out, out_step, factors)
+    store(builder, sums, out, out_step, factors)
 
 
 def _emit_halves(
@@ -210,7 +210,7 @@ def _emit_halves(
         long = loop(builder, ir.Constant(INDEX, 0), most, size, start, partial(added, times=turns))
         ends = loop(builder, most, whole, BLOCK, long, partial(added, times=1))
         sums.append([_summed(builder, ends[i::num_rows]) for i in range(num_rows)])
-    _store(builder, sums, out, out_step, None)
+    store(builder, sums, out, out_step, None)
 
 
 def _group_of(builder: Any, k: Any, group: Any) -> Any:
@@ -241,7 +241,7 @@ def _summed(builder: Any, registers: list[Any]) -> Any:
     return total
 
 
-def _store(builder: Any, sums: list[list[Any]], out: Any, out_step: Any, factors: Any | None) -> None:
+def store(builder: Any, sums: list[list[Any]], out: Any, out_step: Any, factors: Any | None) -> None:
     """Store the lane sums, by row of weights and row of `x`, times `factors` of the rows of weights."""
     for i in range(len(sums[0])):
         four = totals(builder, [row[i] for row in sums])

@@ -11,9 +11,11 @@ from numba import types
 
 from specdec_kernels.cpu.compiled.calls import Signature, address_of, by_address
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.loops.byte_sums import HAS_BYTE_SUMS, product_rounded
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.product import multiply, product
 from specdec_kernels.cpu.loops.quantized import product_quantized
+from specdec_kernels.cpu.loops.tile import TILE_WEIGHTS
 
 Floats = npt.NDArray[np.float32]
 _MATRIX = types.float32[:, ::1]
@@ -23,9 +25,17 @@ weigh = by_address(_SIGNATURE)
 `x` is rounded to bfloat16 first (for such weights), and `out [T, N]`, to which `x` times the weights is written."""
 
 
-def weigher(weights: npt.NDArray[np.generic]) -> int:
-    """Return the address of the function for weights of this type."""
-    return address_of(_WEIGHERS[weights.dtype], _SIGNATURE)
+def weigher(weights: npt.NDArray[np.generic], is_draft: bool = False) -> int:
+    """Return the address of the function for weights of this type.
+
+    Args:
+        weights: the weights.
+        is_draft: products with weights of 4 bits may round `x` to 8 bits, where that is faster.
+    """
+    function = _WEIGHERS[weights.dtype]
+    if is_draft and HAS_BYTE_SUMS and function is _weigh_halves:
+        function = _weigh_halves_rounded
+    return address_of(function, _SIGNATURE)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -49,6 +59,15 @@ def _weigh_bytes(x: Floats, address: int, group: int, is_rounded: bool, out: Flo
 def _weigh_halves(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
     weights = array_at(address, (out.shape[1], x.shape[1] // 2), np.uint8)
     product_quantized(x, weights, group, out)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _weigh_halves_rounded(x: Floats, address: int, group: int, is_rounded: bool, out: Floats) -> None:
+    weights = array_at(address, (out.shape[1], x.shape[1] // 2), np.uint8)
+    if out.shape[1] < TILE_WEIGHTS:
+        product_quantized(x, weights, group, out)
+    else:
+        product_rounded(x, weights, group, out)
 
 
 _WEIGHERS: Mapping[np.dtype[Any], Any] = {
