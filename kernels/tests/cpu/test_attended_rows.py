@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from specdec_kernels import AttendedRows
-from specdec_kernels.cpu.loops.attention import attend, scratch_size
+from specdec_kernels.cpu.compiled.team import make_team
+from specdec_kernels.cpu.loops.attention import attend_alone, scratch_size
 from specdec_kernels.cpu.loops.heads import head_functions
 from specdec_kernels.cpu.loops.memory import floats
 
 HEADS, KV_HEADS, DIM = 6, 3, 20
 WINDOW, FIRST = 37, 4
 CHAIN = np.empty((0, 0), np.bool_)
+TEAM = make_team(2)
 TREE = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 1, 0, 1, 1]], np.bool_)
 """Three rows behind two branches: one behind the first, two behind the second."""
 
@@ -21,9 +23,10 @@ TREE = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 1, 0, 1, 1]], np.bool_)
 def attended(query, keys, values, segments, visible) -> np.ndarray:
     """Return the compiled attention `[T, H, D]` of queries to cache rows."""
     out = np.full(query.shape, np.nan, np.float32)
-    attend(
-        query.numpy(), keys.ctypes.data, values.ctypes.data, *keys.shape[:2], *head_functions(keys.dtype), segments, visible,
-        WINDOW, FIRST, np.float32(0.3), np.float32(0.0), floats(scratch_size(segments, HEADS, KV_HEADS, 2)), out,
+    attend_alone(
+        TEAM.ctypes.data, query.numpy(), keys.ctypes.data, values.ctypes.data, *keys.shape[:2], *head_functions(keys.dtype),
+        segments, visible, WINDOW, FIRST, np.float32(0.3), np.float32(0.0), floats(scratch_size(segments, HEADS, KV_HEADS, 2)),
+        out,
     )  # fmt: skip
     return out
 

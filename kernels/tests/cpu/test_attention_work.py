@@ -5,23 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from specdec_kernels.cpu.compiled.team import make_team
 from specdec_kernels.cpu.compiled.threads import is_available
-from specdec_kernels.cpu.loops.attention import NO_WINDOW, attend, scratch_size
+from specdec_kernels.cpu.loops.attention import NO_WINDOW, attend_alone, scratch_size
 from specdec_kernels.cpu.loops.heads import head_functions
 from specdec_kernels.cpu.loops.memory import floats
 
 assert is_available()
 HEADS, KV_HEADS, DIM = 6, 3, 64
 CHAIN = np.empty((0, 0), np.bool_)
+TEAM = make_team(2)
 
 
 def attended(query, cached, segments, num_scores: int) -> np.ndarray:
     """Return the attention of queries with memory for that many scores; 0 makes each head one thread's work."""
     out = np.full(query.shape, np.nan, np.float32)
     keys, values = cached
-    attend(
-        query, keys.ctypes.data, values.ctypes.data, *keys.shape[:2], *head_functions(keys.dtype), segments, CHAIN,
-        NO_WINDOW, 0, np.float32(0.3), np.float32(0.0), floats(num_scores), out,
+    attend_alone(
+        TEAM.ctypes.data, query, keys.ctypes.data, values.ctypes.data, *keys.shape[:2], *head_functions(keys.dtype), segments,
+        CHAIN, NO_WINDOW, 0, np.float32(0.3), np.float32(0.0), floats(num_scores), out,
     )  # fmt: skip
     return out
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from specdec.interfaces import KVCache
 from specdec_kernels.attended_rows import AttendedRows
 from specdec_kernels.cpu.compiled.members import index_by_members
+from specdec_kernels.cpu.compiled.team import make_team
 from specdec_kernels.cpu.ends import Ends, floats_of
 from specdec_kernels.cpu.linear import Product
 from specdec_kernels.cpu.loops.attention import NO_WINDOW
@@ -109,6 +110,7 @@ class CompiledStack:
             factors[index, Factor.SOFTCAP] = parts.softcap or 0.0
             factors[index, Factor.RESIDUAL_SCALE] = parts.residual_scale
             factors[index, Factor.OUTPUT_SCALE] = parts.output_scale
+        self._team = make_team(numba.get_num_threads())
         self._frames = np.zeros((2, len(Part)), np.int64)
         frame = self._frames[0]
         for part, value in (
@@ -137,6 +139,7 @@ class CompiledStack:
             (Part.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
             (Part.IS_HALF_EMBEDDING, ends.embedding.dtype == np.uint16),
             (Part.NUM_THREADS, numba.get_num_threads()),
+            (Part.TEAM, self._team.ctypes.data),
             (Part.WEIGH_LAYERS, weigher(np.empty(0, np.float32) if is_mixed else inner[0])),
             (Part.WEIGH_HEAD, weigher(ends.head)),
         ):

@@ -6,15 +6,19 @@ the hand-written loops, whose fixed order makes a row's result batch-invariant.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import prange
 
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.jobs import job_of
+from specdec_kernels.cpu.compiled.team import make_team, run_with_team, share
 from specdec_kernels.cpu.loops.heads import blend_head, head_functions, keys_of, score_head
-from specdec_kernels.cpu.loops.memory import floats
+from specdec_kernels.cpu.loops.memory import floats, keep
+from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.segments import Table, Visible
 from specdec_kernels.cpu.loops.softmax import CHUNK
 from specdec_kernels.cpu.stored import Stored
@@ -36,8 +40,33 @@ _LITTLE_WORK, _KEYS_PER_HEAD = 2**14, 48
 dividing them among threads twice takes as long. A head takes as long as that many keys before it reads its first."""
 
 
-@njit(parallel=True, nogil=True, cache=True, error_model="numpy")
+class Work(NamedTuple):
+    """What `attend` is given; arrays by address, as threads that share arrays wait to count references."""
+
+    query: int
+    num_heads: int
+    key_dim: int
+    keys: int
+    values: int
+    num_slots: int
+    num_kv_heads: int
+    score: int
+    blend: int
+    segments: int
+    num_segments: int
+    visible: int
+    num_visible: int
+    window: int
+    num_first: int
+    scaling: np.float32
+    softcap: np.float32
+    out: int
+    value_dim: int
+
+
+@njit(nogil=True, error_model="numpy")
 def attend(
+    team: int,
     query: Floats,
     keys: int,
     values: int,
@@ -60,6 +89,7 @@ def attend(
     rows, on the number of rows, or on whether its path is a chain or part of a tree.
 
     Args:
+        team: address of the team whose threads attend; see `make_team`.
         query: `[T, H, Dk]`.
         keys: address of the layer's keys `[num_slots, Hkv, Dk]`, float32 or the bits of bfloat16.
         values: address of its values `[num_slots, Hkv, Dv]`, likewise.
@@ -76,115 +106,115 @@ def attend(
         scratch: see `scratch_size`.
         out: `[T, H, Dv]`, written.
     """
-    num_segments, group = segments.shape[1], query.shape[1] // num_kv_heads
-    if _work(segments, window, num_first, group) * num_kv_heads * query.shape[2] <= _LITTLE_WORK:
-        for unit in range(num_segments * num_kv_heads):
-            segment, head = unit // num_kv_heads, unit % num_kv_heads
-            scores = floats(_head_size(segments, segment, group, window, num_first))
-            _attend_head(
-                query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
-                softcap, segment, head, scores, out,
-            )  # fmt: skip
-        return
-    num_scores = _num_scores(segments, query.shape[1])
-    if num_segments * num_kv_heads <= _FEW_HEADS and 0 < num_scores <= scratch.shape[0]:
-        _attend_together(
-            query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
-            softcap, scratch, out,
-        )  # fmt: skip
-        return
-    is_by_heads = _is_by_heads(segments)
-    for unit in prange(num_segments * num_kv_heads):
-        if is_by_heads:
-            segment, head = unit % num_segments, unit // num_segments
-        else:
-            segment, head = unit // num_kv_heads, unit % num_kv_heads
-        scores = floats(_head_size(segments, segment, group, window, num_first))
-        _attend_head(
-            query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
-            softcap, segment, head, scores, out,
-        )  # fmt: skip
+    num_segments, num_heads = segments.shape[1], query.shape[1]
+    work = Work(
+        query.ctypes.data, num_heads, query.shape[2], keys, values, num_slots, num_kv_heads, score, blend,
+        segments.ctypes.data, num_segments, visible.ctypes.data, visible.shape[1], window, num_first, scaling, softcap,
+        out.ctypes.data, out.shape[2],
+    )  # fmt: skip
+    num_scores, group = _num_scores(segments, num_heads), num_heads // num_kv_heads
+    if _amount(segments, window, num_first, group) * num_kv_heads * query.shape[2] <= _LITTLE_WORK:
+        _attend_heads(work, False, 0, 1)
+    elif num_segments * num_kv_heads <= _FEW_HEADS and 0 < num_scores <= scratch.shape[0]:
+        # Several threads per head: each first takes a part of the keys, then a part of the rows.
+        most, width = _largest(segments)
+        split, size = max(2, _FEW_HEADS // (num_segments * num_kv_heads)), 4 * most * group * width
+        share(team, job_of(_score_parts, (work, split, scratch.ctypes.data, size, width)))
+        share(team, job_of(_blend_parts, (work, split, scratch.ctypes.data, size, width)))
+    else:
+        share(team, job_of(_attend_heads, (work, _is_by_heads(segments))))
 
 
 @njit(inline="always")
-def _work(segments: Ints, window: int, num_first: int, group: int) -> int:
+def _amount(segments: Ints, window: int, num_first: int, group: int) -> int:
     """Return how many keys of a head are read, those of a segment once for every `_MANY_ROWS` of its queries."""
-    work = 0
+    amount = 0
     for s in range(segments.shape[1]):
         times = (segments[1, s] * group + _MANY_ROWS - 1) // _MANY_ROWS
-        work += _KEYS_PER_HEAD + times * keys_of(segments, s, window, num_first)[2]
-    return work
+        amount += _KEYS_PER_HEAD + times * keys_of(segments, s, window, num_first)[2]
+    return amount
 
 
 @njit(inline="always")
-def _head_size(segments: Ints, segment: int, group: int, window: int, num_first: int) -> int:
-    """Return how many scores the queries of a segment and a key-value head have, in whole chunks."""
-    width = (keys_of(segments, segment, window, num_first)[2] + CHUNK - 1) // CHUNK * CHUNK
-    size: int = segments[1, segment] * group * width
-    return size
+def _score(work: Work, segment: int, head: int, start: int, end: int, scores: int, width: int) -> None:
+    """Write scores of a head's keys to an address; see `score_head`."""
+    score_head(work.score, (
+        work.query, work.num_heads, work.key_dim, work.keys, work.num_slots, work.num_kv_heads, work.values, work.value_dim,
+        work.segments, work.num_segments, segment, head, work.window, work.num_first, start, end, work.scaling, scores, width,
+    ))  # fmt: skip
+
+
+@njit(inline="always")
+def _blend(work: Work, segment: int, head: int, begin: int, end: int, scores: int, width: int) -> None:
+    """Write the output of some of a head's queries; see `blend_head`."""
+    blend_head(work.blend, (
+        scores, width, begin, end, work.values, work.num_slots, work.num_kv_heads, work.segments, work.num_segments, segment,
+        head, work.window, work.num_first, work.visible, work.num_visible, work.softcap, work.out, work.num_heads,
+        work.value_dim,
+    ))  # fmt: skip
 
 
 @njit(nogil=True, error_model="numpy")
-def _attend_head(
-    query: Floats, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
-    visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, segment: int,
-    head: int, scores: Floats, out: Floats,
-) -> None:  # fmt: skip
-    """Attend with the queries of a segment and a key-value head; `scores` is memory of `_head_size` numbers.
+def _attend_heads(work: Work, is_by_heads: bool, part: int, num_parts: int) -> None:
+    """Attend with a part of the heads of all segments."""
+    segments = array_at(work.segments, (5, work.num_segments), np.int64)
+    num_units = work.num_segments * work.num_kv_heads
+    for unit in range(part * num_units // num_parts, (part + 1) * num_units // num_parts):
+        if is_by_heads:
+            segment, head = unit % work.num_segments, unit // work.num_segments
+        else:
+            segment, head = unit // work.num_kv_heads, unit % work.num_kv_heads
+        length = keys_of(segments, segment, work.window, work.num_first)[2]
+        num_queries = segments[1, segment] * (work.num_heads // work.num_kv_heads)
+        width = (length + CHUNK - 1) // CHUNK * CHUNK
+        scores = floats(num_queries * width)
+        _score(work, segment, head, 0, length, scores.ctypes.data, width)
+        _blend(work, segment, head, 0, num_queries, scores.ctypes.data, width)
+        keep(scores)
 
-    It is the caller's: compiled code frees an array of its own once it has taken the address.
+
+@njit(nogil=True, error_model="numpy")
+def _score_parts(
+    work: Work, split: int, scores: int, size: int, width: int, part: int, num_parts: int
+) -> None:
+    """Score a part of the keys of all heads, each head's keys in `split` pieces.
+
+    Args:
+        work: what is attended.
+        split: see above.
+        scores: address of the scores of all heads.
+        size: bytes of the scores of a head.
+        width: scores of a query.
+        part: which part.
+        num_parts: of how many.
     """
-    num_heads, length = query.shape[1], keys_of(segments, segment, window, num_first)[2]
-    num_queries = segments[1, segment] * (num_heads // num_kv_heads)
-    width = (length + CHUNK - 1) // CHUNK * CHUNK
-    score_head(score, (
-        query.ctypes.data, num_heads, query.shape[2], keys, num_slots, num_kv_heads, values, out.shape[2],
-        segments.ctypes.data, segments.shape[1], segment, head, window, num_first, 0, length, scaling, scores.ctypes.data,
-        width,
-    ))  # fmt: skip
-    blend_head(blend, (
-        scores.ctypes.data, width, 0, num_queries, values, num_slots, num_kv_heads, segments.ctypes.data,
-        segments.shape[1], segment, head, window, num_first, visible.ctypes.data, visible.shape[1], softcap,
-        out.ctypes.data, num_heads, out.shape[2],
-    ))  # fmt: skip
-
-
-@njit(parallel=True, nogil=True, error_model="numpy")
-def _attend_together(
-    query: Floats, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
-    visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
-    out: Floats,
-) -> None:  # fmt: skip
-    """Attend with several threads per head: each thread first takes a part of the keys, then a part of the rows."""
-    num_segments, num_heads, value_dim = segments.shape[1], query.shape[1], out.shape[2]
-    group = num_heads // num_kv_heads
-    num_parts = max(2, _FEW_HEADS // (num_segments * num_kv_heads))
-    most, width = _largest(segments)
-    size = 4 * most * group * width  # bytes
-    for unit in prange(num_segments * num_kv_heads * num_parts):
-        part, rest = unit % num_parts, unit // num_parts
-        head, segment = rest % num_kv_heads, rest // num_kv_heads
-        length = keys_of(segments, segment, window, num_first)[2]
+    segments = array_at(work.segments, (5, work.num_segments), np.int64)
+    num_units = work.num_segments * work.num_kv_heads * split
+    for unit in range(part * num_units // num_parts, (part + 1) * num_units // num_parts):
+        piece, rest = unit % split, unit // split
+        head, segment = rest % work.num_kv_heads, rest // work.num_kv_heads
+        length = keys_of(segments, segment, work.window, work.num_first)[2]
         num_chunks = (length + CHUNK - 1) // CHUNK
-        start = part * num_chunks // num_parts * CHUNK
-        end = min(length, (part + 1) * num_chunks // num_parts * CHUNK)
+        start = piece * num_chunks // split * CHUNK
+        end = min(length, (piece + 1) * num_chunks // split * CHUNK)
         if start < end:
-            score_head(score, (
-                query.ctypes.data, num_heads, query.shape[2], keys, num_slots, num_kv_heads, values, value_dim,
-                segments.ctypes.data, num_segments, segment, head, window, num_first, start, end, scaling,
-                scratch.ctypes.data + rest * size, width,
-            ))  # fmt: skip
-    for unit in prange(num_segments * num_kv_heads * num_parts):
-        part, rest = unit % num_parts, unit // num_parts
-        head, segment = rest % num_kv_heads, rest // num_kv_heads
-        num_queries = segments[1, segment] * group
-        begin, end = part * num_queries // num_parts, (part + 1) * num_queries // num_parts
+            _score(work, segment, head, start, end, scores + rest * size, width)
+
+
+@njit(nogil=True, error_model="numpy")
+def _blend_parts(
+    work: Work, split: int, scores: int, size: int, width: int, part: int, num_parts: int
+) -> None:
+    """Write a part of the output of all heads, each head's queries in `split` pieces; see `_score_parts`."""
+    segments = array_at(work.segments, (5, work.num_segments), np.int64)
+    num_units = work.num_segments * work.num_kv_heads * split
+    for unit in range(part * num_units // num_parts, (part + 1) * num_units // num_parts):
+        piece, rest = unit % split, unit // split
+        head, segment = rest % work.num_kv_heads, rest // work.num_kv_heads
+        num_queries = segments[1, segment] * (work.num_heads // work.num_kv_heads)
+        begin, end = piece * num_queries // split, (piece + 1) * num_queries // split
         if begin < end:
-            blend_head(blend, (
-                scratch.ctypes.data + rest * size, width, begin, end, values, num_slots, num_kv_heads,
-                segments.ctypes.data, num_segments, segment, head, window, num_first, visible.ctypes.data,
-                visible.shape[1], softcap, out.ctypes.data, num_heads, value_dim,
-            ))  # fmt: skip
+            _blend(work, segment, head, begin, end, scores + rest * size, width)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -234,6 +264,31 @@ def _is_by_heads(segments: Ints) -> bool:
     return num_rows >= _MANY_ROWS * segments.shape[1] or 2 * longest > total
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def attend_alone(
+    team: int, query: Floats, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int,
+    segments: Ints, visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32,
+    scratch: Floats, out: Floats,
+) -> None:  # fmt: skip
+    """As `attend`, by threads that are gathered for it; the arrays are the caller's."""
+    run_with_team(team, job_of(_attend_alone, (
+        team, query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
+        softcap, scratch, out,
+    )))  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _attend_alone(
+    team: int, query: Floats, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int,
+    segments: Ints, visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32,
+    scratch: Floats, out: Floats, part: int, num_parts: int,
+) -> None:  # fmt: skip
+    attend(
+        team, query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
+        softcap, scratch, out,
+    )  # fmt: skip
+
+
 def compiled_attention(
     query: torch.Tensor,
     rows: tuple[Stored, Stored],
@@ -248,10 +303,12 @@ def compiled_attention(
     num_slots, num_kv_heads = keys.shape[:2]
     score, blend = head_functions(keys.dtype)
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
-    scratch = floats(scratch_size(segments, query.shape[1], num_kv_heads, numba.get_num_threads()))
-    attend(
-        query.contiguous().numpy(), keys.ctypes.data, values.ctypes.data, num_slots, num_kv_heads, score, blend,
-        segments, visible, NO_WINDOW if window is None else window, 0, np.float32(scaling),
+    num_threads = numba.get_num_threads()
+    team = make_team(num_threads)
+    scratch = floats(scratch_size(segments, query.shape[1], num_kv_heads, num_threads))
+    attend_alone(
+        team.ctypes.data, query.contiguous().numpy(), keys.ctypes.data, values.ctypes.data, num_slots, num_kv_heads, score,
+        blend, segments, visible, NO_WINDOW if window is None else window, 0, np.float32(scaling),
         np.float32(softcap or 0.0), scratch, out,
     )  # fmt: skip
     return torch.from_numpy(out)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import binding, ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.jobs import job_of
+from specdec_kernels.cpu.compiled.team import share
 from specdec_kernels.cpu.loops.lanes import (
     FEATURES,
     FLOATS,
@@ -25,6 +27,7 @@ from specdec_kernels.cpu.loops.lanes import (
     multiply_add,
 )
 from specdec_kernels.cpu.loops.loops import by_count, loop, next_count
+from specdec_kernels.cpu.loops.memory import keep
 from specdec_kernels.cpu.loops.prefetch import emit_prefetch
 from specdec_kernels.cpu.loops.quantized import ALIGNMENT, store
 from specdec_kernels.cpu.loops.rounded_rows import BLOCK, REGISTER, UNIT, round_rows
@@ -40,13 +43,14 @@ _BYTE = ir.IntType(8)
 _BYTES, _WORDS = ir.VectorType(_BYTE, REGISTER), ir.VectorType(WORD, LANES)
 
 
-@njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
-def product_rounded(x: Floats, weight: npt.NDArray[np.uint8], group: int, out: Floats) -> None:
+@njit(nogil=True, error_model="numpy")
+def product_rounded(team: int, x: Floats, weight: npt.NDArray[np.uint8], group: int, out: Floats) -> None:
     """Write `x @ weight.T` to `out`, with `x` rounded to 8 bits, see `round_rows`; needs `HAS_BYTE_SUMS`.
 
     Every weight is read from memory only once; a row's result does not depend on how many rows there are.
 
     Args:
+        team: see `product_quantized`.
         x: `[T, K]`.
         weight: `[N, K / 2]`, N at least `TILE_WEIGHTS`; see `product_quantized`. `ALIGNMENT` bytes behind the scales are read
             too.
@@ -54,17 +58,30 @@ def product_rounded(x: Floats, weight: npt.NDArray[np.uint8], group: int, out: F
         out: `[T, N]`, contiguous, written.
     """
     num_rows, depth = x.shape
-    num_out, row_bytes = weight.shape
     num_units = (depth + UNIT - 1) // UNIT
     numbers = np.empty((num_rows, num_units, UNIT), np.int8)
-    lane_scales = np.empty((num_rows, num_units, LANES), np.float32)
+    scales = np.empty((num_rows, num_units, LANES), np.float32)
     sums = np.empty((num_rows, num_units, LANES), np.float32)
-    round_rows(x, numbers, lane_scales, sums)
-    rows, row_scales, row_sums = numbers.ctypes.data, lane_scales.ctypes.data, sums.ctypes.data
-    columns, results = weight.ctypes.data, out.ctypes.data
-    scales = columns + (num_out * row_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-    scales_step = 4 * (depth // group)
-    for block in prange((num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
+    round_rows(x, numbers, scales, sums)
+    share(team, job_of(_part, (
+        numbers.ctypes.data, scales.ctypes.data, sums.ctypes.data, weight.ctypes.data, group, out.ctypes.data, num_rows, depth,
+        weight.shape[0],
+    )))  # fmt: skip
+    keep(numbers)
+    keep(scales)
+    keep(sums)
+
+
+@njit(nogil=True, error_model="numpy")
+def _part(
+    numbers: int, row_scales: int, row_sums: int, weight: int, group: int, out: int, num_rows: int, depth: int, num_out: int,
+    part: int, num_parts: int,
+) -> None:  # fmt: skip
+    """Multiply with a part of the weights; takes addresses."""
+    num_units, row_bytes = (depth + UNIT - 1) // UNIT, depth // 2
+    scales = weight + (num_out * row_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    scales_step, num_blocks = 4 * (depth // group), (num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS
+    for block in range(part * num_blocks // num_parts, (part + 1) * num_blocks // num_parts):
         n = min(
             block * TILE_WEIGHTS, num_out - TILE_WEIGHTS
         )  # the last tile may repeat what the one before writes
@@ -73,18 +90,11 @@ def product_rounded(x: Floats, weight: npt.NDArray[np.uint8], group: int, out: F
             together = next_count(num_rows - t, _MAX_TILE_ROWS)
             lane = t * num_units * LANES * 4
             _tile(
-                together, rows + t * num_units * UNIT, num_units * UNIT, row_scales + lane, row_sums + lane,
-                num_units * LANES * 4, columns + n * row_bytes, row_bytes, scales + n * scales_step, scales_step, group,
-                results + (t * num_out + n) * 4, num_out * 4, depth,
+                together, numbers + t * num_units * UNIT, num_units * UNIT, row_scales + lane, row_sums + lane,
+                num_units * LANES * 4, weight + n * row_bytes, row_bytes, scales + n * scales_step, scales_step, group,
+                out + (t * num_out + n) * 4, num_out * 4, depth,
             )  # fmt: skip
             t += together
-    _keep(numbers, lane_scales, sums)
-
-
-@njit(nogil=True, error_model="numpy")
-def _keep(numbers: npt.NDArray[np.int8], scales: Floats, sums: Floats) -> int:
-    """Use arrays, so that they live longer than their addresses are used."""
-    return int(numbers[0, 0, 0] + scales.size + sums.size)
 
 
 def _typed(

@@ -31,11 +31,11 @@ _SIGNATURE: Signature = (
     ),
     *(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
     *(types.int64[:, ::1], types.boolean[:, ::1], types.int64, types.int64, types.float32, types.float32),
-    *(_FLOATS[0], _FLOATS[2], _FLOATS[2]),
+    *(_FLOATS[0], _FLOATS[2], _FLOATS[2], types.int64),
 )
 store_and_attend = by_address(_SIGNATURE)
 """Calls the function at an address with the arguments of `rotate_and_store` before its cache rows, the addresses and the shape
-of the layer's keys and values, and the remaining ones of `attend`."""
+of the layer's keys and values, the remaining ones of `attend`, and the team."""
 
 
 def attender(stored: Stored) -> int:
@@ -48,12 +48,12 @@ def _attend_float32(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
     epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
     visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
-    query: Floats, out: Floats,
+    query: Floats, out: Floats, team: int,
 ) -> None:  # fmt: skip
     _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, keys, values, num_slots, num_kv_heads,
         np.float32, score, blend, segments, visible, window, num_first, scaling, softcap, scratch,
-        query, out,
+        query, out, team,
     )  # fmt: skip
 
 
@@ -62,12 +62,12 @@ def _attend_bfloat16(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
     epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int, segments: Ints,
     visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32, scratch: Floats,
-    query: Floats, out: Floats,
+    query: Floats, out: Floats, team: int,
 ) -> None:  # fmt: skip
     _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, keys, values, num_slots, num_kv_heads,
         np.uint16, score, blend, segments, visible, window, num_first, scaling, softcap, scratch,
-        query, out,
+        query, out, team,
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _attend(
     heads: Floats, cos: Floats, sin: Floats, is_interleaved: bool, positions: Ints, slots: Ints, head_norms: Floats,
     epsilon: float, keys: int, values: int, num_slots: int, num_kv_heads: int, dtype: Any, score: int, blend: int,
     segments: Ints, visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32,
-    scratch: Floats, query: Floats, out: Floats,
+    scratch: Floats, query: Floats, out: Floats, team: int,
 ) -> None:  # fmt: skip
     shape = num_slots, num_kv_heads, query.shape[2]
     all_keys, all_values = array_at(keys, shape, dtype), array_at(values, shape, dtype)
@@ -84,6 +84,6 @@ def _attend(
         heads, cos, sin, is_interleaved, positions, slots, head_norms, epsilon, all_keys, all_values, query
     )
     attend(
-        query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling, softcap,
-        scratch, out,
+        team, query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
+        softcap, scratch, out,
     )  # fmt: skip

@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.jobs import job_of
 from specdec_kernels.cpu.compiled.math import fast_exp
-from specdec_kernels.cpu.loops.forward import run_pass
+from specdec_kernels.cpu.compiled.team import run_with_team
+from specdec_kernels.cpu.loops.forward import run_in_team
 from specdec_kernels.cpu.loops.frame import Part, Tables
 from specdec_kernels.cpu.loops.more_ids import logits_of
 from specdec_kernels.cpu.loops.stack import Floats, Ints
@@ -19,6 +21,43 @@ _COLDEST = np.float32(1e-30)
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_chain(
+    tokens: Ints, features: Floats, taken_logits: Floats, taken_states: Floats, logits: Floats, states: Floats, num_ids: int,
+    target_ids: Ints, more_ids: Ints, more_ends: Ints, temperatures: Floats, cuts: Floats, seeds: Ints, samples: Ints,
+    noise_positions: Ints, words: Ints, is_coupled: bool, threshold: np.float32, tables: Tables, num_slots: int,
+    segments: Ints, out: Ints, confidences: Floats, draft_probs: Floats,
+) -> int:  # fmt: skip
+    """Run new tokens and draft with the threads of the model's team; see `_run_chain`. The arrays are the caller's.
+
+    Raises:
+        MemoryError: if there is not enough for intermediate results.
+    """
+    count = np.zeros(1, np.int64)
+    run_with_team(tables.frame[Part.TEAM], job_of(_run_alone, (
+        tokens, features, taken_logits, taken_states, logits, states, num_ids, target_ids, more_ids, more_ends, temperatures,
+        cuts, seeds, samples, noise_positions, words, is_coupled, threshold, tables, num_slots, segments, out, confidences,
+        draft_probs,
+        count,
+    )))  # fmt: skip
+    return int(count[0])
+
+
+@njit(nogil=True, error_model="numpy")
+def _run_alone(
+    tokens: Ints, features: Floats, taken_logits: Floats, taken_states: Floats, logits: Floats, states: Floats, num_ids: int,
+    target_ids: Ints, more_ids: Ints, more_ends: Ints, temperatures: Floats, cuts: Floats, seeds: Ints, samples: Ints,
+    noise_positions: Ints, words: Ints, is_coupled: bool, threshold: np.float32, tables: Tables, num_slots: int,
+    segments: Ints, out: Ints, confidences: Floats, draft_probs: Floats,
+    count: Ints, part: int, num_parts: int,
+) -> None:  # fmt: skip
+    count[0] = _run_chain(
+        tokens, features, taken_logits, taken_states, logits, states, num_ids, target_ids, more_ids, more_ends, temperatures,
+        cuts, seeds, samples, noise_positions, words, is_coupled, threshold, tables, num_slots, segments, out, confidences,
+        draft_probs,
+    )  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _run_chain(
     tokens: Ints,
     features: Floats,
     taken_logits: Floats,
@@ -65,7 +104,7 @@ def run_chain(
         words: `[K]` counter word of each draw; see `specdec.noise`.
         is_coupled: whether each draw uses the noise of its own position (`strict`), or all draws that of the first.
         threshold: the loop ends once every row has chosen a token with a probability below this; 0 for never.
-        tables: see `run_pass`, like the next one.
+        tables: see `run_in_team`, like the next one.
         num_slots: ditto.
         segments: `[5, B]` as in `Table`: of the new tokens, or of one row each; advanced.
         out: `[B, K]` the target's ids, written.
@@ -122,7 +161,7 @@ def run_chain(
         if step + 1 == out.shape[1] or is_over.all():
             return step + 1
         slots[:] = segments[2] + segments[3]
-        run_pass(
+        run_in_team(
             out[:, step].copy(), states, tables, num_slots, segments[3].copy(), slots, segments, no_tree,
             nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
@@ -153,7 +192,7 @@ def _take_in(
     every = np.empty((num_tokens, states.shape[1]), np.float32)
     no_aux = np.empty((0, num_tokens, states.shape[1]), np.float32)
     last = segments[0] + segments[1] - 1
-    run_pass(
+    run_in_team(
         tokens, features, tables, num_slots, positions, slots, segments, no_tree, nowhere, no_aux, last,
         every, logits,
     )  # fmt: skip

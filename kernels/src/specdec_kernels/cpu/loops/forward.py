@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.jobs import job_of
 from specdec_kernels.cpu.compiled.math import widen
+from specdec_kernels.cpu.compiled.team import run_with_team
 from specdec_kernels.cpu.loops.elementwise import finish_logits, norm
 from specdec_kernels.cpu.loops.frame import Number, Part, Tables
 from specdec_kernels.cpu.loops.pointer import array_at
@@ -17,6 +19,32 @@ from specdec_kernels.cpu.loops.weigh import weigh
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_pass(
+    tokens: Ints, features: Floats, tables: Tables, num_slots: int, positions: Ints, slots: Ints, segments: Ints,
+    visible: npt.NDArray[np.bool_], aux_places: Ints, aux: Floats, logits_rows: Ints, states: Floats, logits: Floats,
+) -> None:  # fmt: skip
+    """Run a pass with the threads of the model's team; see `run_in_team`. The arrays are the caller's.
+
+    Raises:
+        MemoryError: if there is not enough for intermediate results.
+    """
+    run_with_team(tables.frame[Part.TEAM], job_of(_run_alone, (
+        tokens, features, tables, num_slots, positions, slots, segments, visible, aux_places, aux, logits_rows, states, logits,
+    )))  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _run_alone(
+    tokens: Ints, features: Floats, tables: Tables, num_slots: int, positions: Ints, slots: Ints, segments: Ints,
+    visible: npt.NDArray[np.bool_], aux_places: Ints, aux: Floats, logits_rows: Ints, states: Floats, logits: Floats,
+    part: int, num_parts: int,
+) -> None:  # fmt: skip
+    run_in_team(
+        tokens, features, tables, num_slots, positions, slots, segments, visible, aux_places, aux, logits_rows, states, logits,
+    )  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def run_in_team(
     tokens: Ints,
     features: Floats,
     tables: Tables,
@@ -31,7 +59,7 @@ def run_pass(
     states: Floats,
     logits: Floats,
 ) -> None:
-    """Run a pass.
+    """Run a pass on one of the threads of the model's team.
 
     Args:
         tokens: `[T]`.
@@ -69,9 +97,12 @@ def run_pass(
     )  # fmt: skip
     states[:] = normed if frame[Part.IS_NORMED_STATE] else x
     if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
-        weigh(frame[Part.WEIGH_HEAD], (normed, frame[Part.HEAD], group, is_rounded, logits))
+        weigh(frame[Part.WEIGH_HEAD], (normed, frame[Part.HEAD], group, is_rounded, logits, frame[Part.TEAM]))
     else:
-        weigh(frame[Part.WEIGH_HEAD], (normed[logits_rows], frame[Part.HEAD], group, is_rounded, logits))
+        weigh(
+            frame[Part.WEIGH_HEAD],
+            (normed[logits_rows], frame[Part.HEAD], group, is_rounded, logits, frame[Part.TEAM]),
+        )
     add_bias(logits, frame[Part.HEAD_BIAS])
     finish_logits(logits, numbers[Number.LOGITS_SCALE], numbers[Number.LOGITS_SOFTCAP])
 
@@ -99,7 +130,8 @@ def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats
         x[:] = feature if frame[Part.IS_NORMED_RESIDUAL] else features
         return pair
     weigh(
-        frame[Part.WEIGH_LAYERS], (pair, frame[Part.JOIN], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0, x)
+        frame[Part.WEIGH_LAYERS],
+        (pair, frame[Part.JOIN], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0, x, frame[Part.TEAM]),
     )
     add_bias(x, frame[Part.JOIN_BIAS])
     _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, is_centred, normed)

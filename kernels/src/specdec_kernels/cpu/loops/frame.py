@@ -55,6 +55,8 @@ class Part(IntEnum):
     BLEND = 24
     """The same for its output."""
     NUM_THREADS = 25
+    TEAM = 26
+    """Address of the team whose threads run products and attention; see `make_team`."""
 
 
 class Number(IntEnum):

@@ -10,6 +10,12 @@ _LINE = 64
 
 
 @njit(nogil=True, error_model="numpy")
+def keep(array: npt.NDArray[np.generic]) -> int:
+    """Use an array, so that it lives on while its address is used: compiled code frees arrays after their last use."""
+    return array.size
+
+
+@njit(nogil=True, error_model="numpy")
 def floats(count: int) -> npt.NDArray[np.float32]:
     """Return an aligned, uninitialised array of `count` float32 numbers."""
     room = np.empty(count + _LINE // 4, np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -10,8 +11,12 @@ import torch
 from numba import prange
 
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.jobs import job_of
 from specdec_kernels.cpu.compiled.math import narrow, widen
+from specdec_kernels.cpu.compiled.team import share
 from specdec_kernels.cpu.loops.lanes import LANES
+from specdec_kernels.cpu.loops.memory import keep
+from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.tile import TILE_WEIGHTS, row_tiles
 
 Floats = npt.NDArray[np.float32]
@@ -26,6 +31,8 @@ AVX2 vectors in float32 for 16 / 24 / 32 / 64 rows 35 / 54 / 80 / 137, oneDNN 46
 28,672 x 4,096 behave the same: faster up to 128 rows, equally fast at 256.
 """
 
+_MANY_ROWS = 16
+"""From this many rows on, a team rounds them together."""
 _BYTES_AHEAD = 8192
 """Minimum prefetch distance of weights for several rows; the hardware prefetcher does not cross page boundaries.
 
@@ -49,6 +56,34 @@ def product(x: Rows, weight: Weights, out: Floats) -> None:
         weight: `[N, K]` float32, or uint16 with the bits of bfloat16.
         out: `[T, N]` float32, contiguous, written.
     """
+    for block in prange((weight.shape[0] + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
+        _multiply_blocks(x, weight, out, block, block + 1)
+
+
+@njit(nogil=True, error_model="numpy")
+def product_in_team(team: int, x: Rows, weight: Weights, out: Floats) -> None:
+    """As `product`, by the threads of the team at an address."""
+    share(team, job_of(_part, (
+        x.ctypes.data, x.dtype, weight.ctypes.data, weight.dtype, out.ctypes.data, x.shape[0], x.shape[1], weight.shape[0],
+    )))  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _part(
+    x: int, kind: Any, weight: int, weight_kind: Any, out: int, num_rows: int, depth: int, num_out: int, part: int,
+    num_parts: int,
+) -> None:  # fmt: skip
+    """Multiply with a part of the weights; takes addresses, as threads that share arrays wait to count references."""
+    num_blocks = (num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS
+    _multiply_blocks(
+        array_at(x, (num_rows, depth), kind), array_at(weight, (num_out, depth), weight_kind),
+        array_at(out, (num_rows, num_out), np.float32), part * num_blocks // num_parts, (part + 1) * num_blocks // num_parts,
+    )  # fmt: skip
+
+
+@njit(fastmath=True, nogil=True, error_model="numpy")
+def _multiply_blocks(x: Rows, weight: Weights, out: Floats, begin: int, end: int) -> None:
+    """Multiply with some blocks of `TILE_WEIGHTS` rows of weights."""
     num_rows, depth = x.shape
     num_out = weight.shape[0]
     rows, rows_step = x.ctypes.data, depth * x.itemsize
@@ -56,7 +91,7 @@ def product(x: Rows, weight: Weights, out: Floats) -> None:
     sums, sums_step = out.ctypes.data, num_out * 4
     step = TILE_WEIGHTS * columns_step
     ahead = (_BYTES_AHEAD + step - 1) // step * step
-    for block in prange((num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
+    for block in range(begin, end):
         n = block * TILE_WEIGHTS
         if n + TILE_WEIGHTS > num_out:
             for i in range(n, num_out):
@@ -98,10 +133,40 @@ def multiply(x: Floats, weight: Weights, out: Floats, is_rounded: bool) -> None:
         product(x, weight, out)
         return
     rounded = np.empty(x.shape, np.uint16)
-    for t in range(x.shape[0]):
+    _round(x, rounded, 0, x.shape[0])
+    product(rounded, weight, out)
+
+
+@njit(nogil=True, error_model="numpy")
+def multiply_in_team(team: int, x: Floats, weight: Weights, out: Floats, is_rounded: bool) -> None:
+    """As `multiply`, by the threads of the team at an address."""
+    if not is_rounded:
+        product_in_team(team, x, weight, out)
+        return
+    rounded = np.empty(x.shape, np.uint16)
+    if x.shape[0] < _MANY_ROWS:
+        _round(x, rounded, 0, x.shape[0])
+    else:
+        share(team, job_of(_round_part, (x.ctypes.data, rounded.ctypes.data, x.shape[0], x.shape[1])))
+    product_in_team(team, rounded, weight, out)
+    keep(rounded)
+
+
+@njit(nogil=True, error_model="numpy")
+def _round_part(x: int, rounded: int, num_rows: int, depth: int, part: int, num_parts: int) -> None:
+    shape = num_rows, depth
+    _round(
+        array_at(x, shape, np.float32), array_at(rounded, shape, np.uint16), part * num_rows // num_parts,
+        (part + 1) * num_rows // num_parts,
+    )  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _round(x: Floats, rounded: npt.NDArray[np.uint16], begin: int, end: int) -> None:
+    """Round some rows to bfloat16."""
+    for t in range(begin, end):
         for k in range(x.shape[1]):
             rounded[t, k] = narrow(x[t, k], rounded[t, k])
-    product(rounded, weight, out)
 
 
 _COMPACT: WeakValueDictionary[tuple[int, tuple[int, ...]], npt.NDArray[np.uint16]] = WeakValueDictionary()

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic, overload
 
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.jobs import job_of
 from specdec_kernels.cpu.compiled.math import widen
+from specdec_kernels.cpu.compiled.team import share
 from specdec_kernels.cpu.loops.lanes import (
     FLOAT,
     FLOATS,
@@ -45,22 +47,35 @@ def scales_offset(num_out: int, row_bytes: int) -> int:
     return -(-num_out * row_bytes // ALIGNMENT) * ALIGNMENT
 
 
-@njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
-def product_quantized(x: Floats, weight: Packed, group: int, out: Floats) -> None:
+@njit(nogil=True, error_model="numpy")
+def product_quantized(team: int, x: Floats, weight: Packed, group: int, out: Floats) -> None:
     """Write `x @ weight.T` to `out`; every weight is read from memory only once.
 
     Args:
+        team: address of the team whose threads multiply; see `make_team`.
         x: `[T, K]`.
         weight: `[N, K]` int8 or `[N, K / 2]` uint8. Their scales follow at `scales_offset`: float32 `[N]`, or
             bfloat16 `[N, K / group, 2]`, the least value of a group before its scale.
         group: weights of 4 bits that share a scale, a multiple of `BLOCK`.
         out: `[T, N]`, contiguous, written.
     """
-    num_rows, depth = x.shape
-    num_out, row_bytes = weight.shape
-    offset = (num_out * row_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-    scales, scales_step = weight.ctypes.data + offset, scale_bytes(weight, depth, group)
-    for block in prange((num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
+    share(team, job_of(_part, (
+        x.ctypes.data, weight.ctypes.data, weight.dtype, weight.shape[1], group, out.ctypes.data, x.shape[0], x.shape[1],
+        weight.shape[0],
+    )))  # fmt: skip
+
+
+@njit(fastmath=True, nogil=True, error_model="numpy")
+def _part(
+    rows: int, columns: int, kind: Any, row_bytes: int, group: int, results: int, num_rows: int, depth: int, num_out: int,
+    part: int, num_parts: int,
+) -> None:  # fmt: skip
+    """Multiply with a part of the weights; takes addresses."""
+    x, weight = array_at(rows, (num_rows, depth), np.float32), array_at(columns, (num_out, row_bytes), kind)
+    out = array_at(results, (num_rows, num_out), np.float32)
+    scales = columns + (num_out * row_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    scales_step, num_blocks = scale_bytes(weight, depth, group), (num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS
+    for block in range(part * num_blocks // num_parts, (part + 1) * num_blocks // num_parts):
         n = block * TILE_WEIGHTS
         count = min(TILE_WEIGHTS, num_out - n)
         done = 0
@@ -69,9 +84,8 @@ def product_quantized(x: Floats, weight: Packed, group: int, out: Floats) -> Non
             while t < num_rows:
                 together = next_count(num_rows - t, _MAX_TILE_ROWS)
                 done = _tile(
-                    weight, together, x.ctypes.data + t * depth * 4, depth * 4, weight.ctypes.data + n * row_bytes,
-                    row_bytes, scales + n * scales_step, scales_step, group, out.ctypes.data + (t * num_out + n) * 4,
-                    num_out * 4, depth,
+                    weight, together, rows + t * depth * 4, depth * 4, columns + n * row_bytes, row_bytes,
+                    scales + n * scales_step, scales_step, group, results + (t * num_out + n) * 4, num_out * 4, depth,
                 )  # fmt: skip
                 t += together
         if done < depth:

@@ -53,6 +53,7 @@ def run_layers(
     num_rows, hidden = x.shape
     table, frame = tables.layers, tables.frame
     weigher, group, is_rounded = frame[Part.WEIGH_LAYERS], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0
+    team = frame[Part.TEAM]
     epsilon, head_epsilon = tables.numbers[Number.EPSILON], tables.numbers[Number.HEAD_EPSILON]
     is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
     most_joined, most_attended, most_activated, most_scores = _largest(
@@ -78,9 +79,9 @@ def run_layers(
         gate_up = joined[: num_rows * 2 * intermediate].reshape(num_rows, 2 * intermediate)
         activated = all_activated[: num_rows * intermediate].reshape(num_rows, intermediate)
         if i == 0:
-            weigh(weigher, (entry, row[Column.QKV], group, is_rounded, heads))
+            weigh(weigher, (entry, row[Column.QKV], group, is_rounded, heads, team))
         else:
-            weigh(weigher, (normed, row[Column.QKV], group, is_rounded, heads))
+            weigh(weigher, (normed, row[Column.QKV], group, is_rounded, heads, team))
         add_bias(heads, row[Column.QKV_BIAS])
         if row[Column.JOINT_NORMS]:
             weights = array_at(row[Column.JOINT_NORMS], ((num_heads + num_kv_heads) * dim,), np.float32)
@@ -92,10 +93,11 @@ def run_layers(
             array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), np.float32), head_epsilon,
             row[Column.KEYS], row[Column.VALUES], num_slots, num_kv_heads, frame[Part.SCORE], frame[Part.BLEND], segments,
             visible, row[Column.WINDOW], row[Column.NUM_FIRST], np.float32(factors[Factor.SCALING]),
-            np.float32(factors[Factor.SOFTCAP]), scratch, query, attended,
+            np.float32(factors[Factor.SOFTCAP]), scratch, query, attended, team,
         ))  # fmt: skip
         weigh(
-            weigher, (attended.reshape(num_rows, num_heads * dim), row[Column.OUT], group, is_rounded, delta)
+            weigher,
+            (attended.reshape(num_rows, num_heads * dim), row[Column.OUT], group, is_rounded, delta, team),
         )
         add_bias(delta, row[Column.OUT_BIAS])
         _finish(delta, row[Column.ATTENDED_NORM], epsilon, is_centred, factors[Factor.RESIDUAL_SCALE])
@@ -103,10 +105,10 @@ def run_layers(
             x += delta
         else:
             _add(x, delta, row[Column.MLP_NORM], epsilon, is_centred, normed)
-        weigh(weigher, (normed, row[Column.GATE_UP], group, is_rounded, gate_up))
+        weigh(weigher, (normed, row[Column.GATE_UP], group, is_rounded, gate_up, team))
         add_bias(gate_up, row[Column.GATE_UP_BIAS])
         activate(gate_up, row[Column.IS_GELU] != 0, activated)
-        weigh(weigher, (activated, row[Column.DOWN], group, is_rounded, delta))
+        weigh(weigher, (activated, row[Column.DOWN], group, is_rounded, delta, team))
         add_bias(delta, row[Column.DOWN_BIAS])
         _finish(delta, row[Column.MLP_OUT_NORM], epsilon, is_centred, factors[Factor.RESIDUAL_SCALE])
         if factors[Factor.OUTPUT_SCALE] != 1.0:
