@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import exp
+from specdec_kernels.cpu.rows.highest import highest_of
 from specdec_kernels.cpu.rows.noise import race
-
-_LANES = 64
-"""Independent maxima, which the compiler keeps in registers; it may not reorder one."""
-
-
-@njit(nogil=True, error_model="numpy")
-def _highest(logits: npt.NDArray[np.floating]) -> Any:
-    """Return the highest of `logits [V]`; NaN if one of them is NaN."""
-    tops = np.full(_LANES, -np.inf, logits.dtype)
-    whole = logits.shape[0] // _LANES * _LANES
-    for start in range(0, whole, _LANES):
-        for lane in range(_LANES):
-            top, other = tops[lane], logits[start + lane]
-            tops[lane] = top if other <= top or top != top else other  # NaN replaces a number, and stays
-    for j in range(whole, logits.shape[0]):
-        top, other = tops[j - whole], logits[j]
-        tops[j - whole] = top if other <= top or top != top else other
-    highest = tops[0]
-    for lane in range(1, _LANES):
-        highest = highest if tops[lane] <= highest or highest != highest else tops[lane]
-    return highest
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -43,7 +21,7 @@ def _draw(
     weights: npt.NDArray[np.floating],
 ) -> int:
     """Return the id drawn from `logits [V]`; -1 if they contain NaN or are all -inf. `weights [V]` is scratch."""
-    highest = _highest(logits)
+    highest = highest_of(logits)
     if highest != highest or highest == -np.inf:
         return -1
     if is_greedy:
