@@ -7,6 +7,7 @@ import pytest
 from numba import TypingError, njit, types
 
 from specdec_kernels.cpu.compiled.calls import address_of, by_address
+from specdec_kernels.cpu.compiled.jit import njit as kept_njit
 
 SIGNATURE = types.float32[:, ::1], types.int64, types.boolean
 call = by_address(SIGNATURE)
@@ -64,3 +65,18 @@ def test_a_function_that_returns_something_is_refused() -> None:
 def test_other_types_do_not_compile(out) -> None:
     with pytest.raises(TypingError):
         _caller(address_of(_add, SIGNATURE), out, 3)
+
+
+def test_who_calls_first_does_not_decide_how_a_function_is_compiled() -> None:
+    """numba has a function inherit `fastmath` of its first caller; one that looks for NaN would not find it then."""
+
+    @kept_njit(nogil=True)
+    def is_nan(number):
+        return number != number
+
+    @njit(fastmath=True)
+    def first(numbers):
+        return 1 if is_nan(numbers[0]) else 0
+
+    first(np.zeros(1))
+    assert is_nan(np.nan)

@@ -17,8 +17,9 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[F], F]:
 
     Args:
         cache: keep the code in the folder for compiled code, for functions that are called from Python.
-        options: numba's.
+        options: numba's. Without `fastmath` a function is compiled without: numba would take that of whoever calls it first.
     """
+    options.setdefault("fastmath", False)
 
     def decorate(function: F) -> F:
         compiled = numba.njit(**options)(function)
