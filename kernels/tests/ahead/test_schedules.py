@@ -242,6 +242,44 @@ def test_a_step_is_not_lost_if_the_next_one_cannot_be_launched(
     assert [done["0"], done["1"]] == [output.outputs[0].token_ids for output in wanted]
 
 
+@pytest.mark.parametrize("tick", [2, 3, 5])
+def test_text_is_delivered_if_the_next_step_cannot_be_launched(
+    tick: int, plain: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drafts are launched once the step before is committed; its last piece is not lost, and others are not told."""
+    params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+    wanted = plain.generate(PROMPTS[:1], params)[0].outputs[0].token_ids
+    config = METHODS["chain"] | {"texts": [[*PROMPTS[0], *wanted]], "on_proposer_error": "raise"}
+    engine = engine_of(llm := made(config, is_ahead=True))
+    score, calls = engine._scorer.score, list[int]()
+
+    def failing(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == tick:
+            raise MemoryError("no room for the logits")
+        return score(*args)
+
+    monkeypatch.setattr(engine._scorer, "score", failing)
+    for is_aborted in (False, True):
+        calls.clear()
+        prompt = {"prompt_token_ids": PROMPTS[0]}
+        engine.add(llm._intake.prepare("0", prompt, params, is_streaming=True))
+        sequence, streamed = engine._requests["0"].sequences[0], list[int]()
+        while len(calls) < tick:
+            for output in engine.step():
+                streamed = output.outputs[0].token_ids
+        assert streamed == wanted[: sequence.num_tokens - len(PROMPTS[0])] != []
+        if is_aborted:
+            engine.abort(["0"])
+        else:
+            with pytest.raises(MemoryError):
+                engine.step()
+        while engine.has_work:
+            for output in engine.step():
+                streamed = output.outputs[0].token_ids
+        assert is_aborted or streamed == wanted
+
+
 def check_logprobs(got: Any, expected: Any) -> None:
     assert (got is None) == (expected is None)
     for ours, theirs in zip(got or [], expected or [], strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specdec import RequestOutput
-from specdec.engine import Engine, Launched, SchedulerOutput, problem_of
+from specdec.engine import Engine, Launched, SchedulerOutput, Sequence, problem_of
 from specdec.interfaces import ONCE
 from specdec.samplers import TorchSampler
 from specdec_kernels.ahead.following import FollowingStep
@@ -37,9 +37,14 @@ class AheadEngine(Engine):
         """Of the step that was launched last."""
         self._shown_s = 0.0
         """Seconds in which the last text was made while the next step ran, which that step counts."""
+        self._problem: tuple[Exception, list[Sequence]] | None = None
+        """What kept the next step of these sequences from being launched; told after the outputs of the one before."""
 
     def step(self) -> list[RequestOutput]:
         """See `Engine.step`."""
+        problem, self._problem = self._problem, None
+        if problem is not None and not set(problem[1]).isdisjoint(self._scheduler.running):
+            raise problem[0]
         step, self._next = self._next, None
         if step is not None:
             step = leave(step, self._scheduler.running, self._prompt_rows)
@@ -58,7 +63,10 @@ class AheadEngine(Engine):
         is_next = following is None and not any(s.is_finished for s in step.scheduled.sequences)
         if is_next:  # what `adaptive` decides of it depends on this one
             self._observe(step, kept)
-            self._next = self._launch(self._scheduler.schedule)
+            try:
+                self._next = self._launch(self._scheduler.schedule)
+            except Exception as error:
+                self._problem = error, list(self._scheduler.running)
         started = perf_counter() - ONCE.seconds
         outputs = self._show(step.scheduled, kept)
         shown_s = perf_counter() - ONCE.seconds - started

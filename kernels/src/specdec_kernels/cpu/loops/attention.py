@@ -35,9 +35,6 @@ two threads, one thread would idle during the third head."""
 _MOST_SCORES = 2**20
 """Up to this many scores per pass (4 MiB), threads share the work on each head. Pieces of long prompts have more scores;
 there, each head is one thread's work."""
-_LITTLE_WORK, _KEYS_PER_HEAD = 2**14, 48
-"""Up to this many numbers of keys, read once for every `_MANY_ROWS` queries, one thread attends: these take about 4 us, and
-dividing them among threads twice takes as long. A head takes as long as that many keys before it reads its first."""
 
 
 class Work(NamedTuple):
@@ -113,9 +110,7 @@ def attend(
         out.ctypes.data, out.shape[2],
     )  # fmt: skip
     num_scores, group = _num_scores(segments, num_heads), num_heads // num_kv_heads
-    if _amount(segments, window, num_first, group) * num_kv_heads * query.shape[2] <= _LITTLE_WORK:
-        _attend_heads(work, False, 0, 1)
-    elif num_segments * num_kv_heads <= _FEW_HEADS and 0 < num_scores <= scratch.shape[0]:
+    if num_segments * num_kv_heads <= _FEW_HEADS and 0 < num_scores <= scratch.shape[0]:
         # Several threads per head: each first takes a part of the keys, then a part of the rows.
         most, width = _largest(segments)
         split, size = max(2, _FEW_HEADS // (num_segments * num_kv_heads)), 4 * most * group * width
@@ -123,16 +118,6 @@ def attend(
         share(team, job_of(_blend_parts, (work, split, scratch.ctypes.data, size, width)))
     else:
         share(team, job_of(_attend_heads, (work, _is_by_heads(segments))))
-
-
-@njit(inline="always")
-def _amount(segments: Ints, window: int, num_first: int, group: int) -> int:
-    """Return how many keys of a head are read, those of a segment once for every `_MANY_ROWS` of its queries."""
-    amount = 0
-    for s in range(segments.shape[1]):
-        times = (segments[1, s] * group + _MANY_ROWS - 1) // _MANY_ROWS
-        amount += _KEYS_PER_HEAD + times * keys_of(segments, s, window, num_first)[2]
-    return amount
 
 
 @njit(inline="always")
