@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 from numba import TypingError, njit, types
+from numba.core.dispatcher import Dispatcher
 
+from specdec_kernels import cpu
 from specdec_kernels.cpu.compiled.calls import address_of, by_address
 from specdec_kernels.cpu.compiled.jit import njit as kept_njit
 
@@ -80,3 +85,20 @@ def test_who_calls_first_does_not_decide_how_a_function_is_compiled() -> None:
 
     first(np.zeros(1))
     assert is_nan(np.nan)
+
+
+def test_no_compiled_function_leaves_fastmath_open() -> None:
+    """Those that are inlined into their callers as Python are compiled with these."""
+    functions = [
+        (module.__name__, name, value)
+        for info in pkgutil.walk_packages(cpu.__path__, f"{cpu.__name__}.")
+        for module in [importlib.import_module(info.name)]
+        for name, value in vars(module).items()
+        if isinstance(value, Dispatcher)
+    ]
+    assert len(functions) > 50
+    assert [
+        (module, name)
+        for module, name, function in functions
+        if "fastmath" not in function.targetoptions and function.targetoptions.get("inline") != "always"
+    ] == []

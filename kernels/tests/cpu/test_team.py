@@ -103,6 +103,22 @@ def test_teams_of_several_threads_do_not_disturb_each_other() -> None:
     assert results == [[3000, 3000, 3000, 0]] * 6
 
 
+def test_a_team_runs_one_pass_at_a_time() -> None:
+    @njit
+    def inner(team, out, numbers, part, num_parts):
+        _run(team, out, numbers, 1, 1)
+
+    @njit
+    def outer(team, out, numbers):
+        run_with_team(team, job_of(inner, (team, out, numbers)))
+
+    team, out, numbers = make_team(2), np.zeros(3, np.int64), np.zeros(10, np.int64)
+    with pytest.raises(MemoryError):  # what the inner call raises ends the pass
+        outer(team.ctypes.data, out, numbers)
+    assert not out.any()
+    assert run(2, 1, 5, team)[0].tolist() == [5, 5, 0]
+
+
 def run_with_threads(num_threads: int, *files: str) -> None:
     """Run tests in a process that has threads; pytest's own has one."""
     environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), str(num_threads))

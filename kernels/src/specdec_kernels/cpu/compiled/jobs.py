@@ -42,7 +42,7 @@ def _typed_job(context: Any, function: Any, arguments: Any) -> Any:
 
 def _runner(target: Any, module: Any, made: Any, arguments: Any, signature: Any, packed: Any) -> Any:
     """Return the function of a module that runs a job."""
-    name = f"specdec.run.{made.fndesc.mangled_name}"
+    name = f"specdec.run.{made.fndesc.mangled_name}.{arguments}"
     known = module.globals.get(name)
     if known is not None:
         return known

@@ -16,9 +16,9 @@ from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import run_part
 
 _LINE = 64
-_NUMBER, _JOB, _SIZE, _FAILED = 0, 8, 16, 24
+_NUMBER, _JOB, _SIZE, _FAILED, _BUSY = 0, 8, 16, 24, 32
 """Bytes from a team's address to: the number of the job, 0 before the first and -1 after the last; the job's address; how many
-threads there are; whether a part failed."""
+threads there are; whether a part failed; whether a pass runs."""
 _BEGUN, _ENDED = 0, 8
 """The same from a thread's line on: the number of the last job of whose part was begun, and ended."""
 _PATIENCE = 2000
@@ -40,7 +40,10 @@ def run_with_team(team: int, job: int) -> None:
 
     Raises:
         MemoryError: if it or a shared job fails: memory is all that compiled passes can lack.
+        RuntimeError: if another thread of Python runs a pass with this team.
     """
+    if not swap(team + _BUSY, 0, 1):
+        raise RuntimeError("a compiled model runs one pass at a time; call it from one thread")
     num_threads = read(team + _SIZE)
     for place in range(team + _LINE, team + (num_threads + 1) * _LINE, _LINE):
         write(place + _BEGUN, 0)
@@ -55,7 +58,9 @@ def run_with_team(team: int, job: int) -> None:
                 _lead(team, job)
             else:
                 _serve(team, thread)
-    if read(team + _FAILED) != 0:
+    has_failed = read(team + _FAILED) != 0
+    write(team + _BUSY, 0)
+    if has_failed:
         raise MemoryError("a compiled pass found no memory")
 
 

@@ -13,7 +13,7 @@ from specdec_kernels.cpu.loops.forward import run_in_team
 from specdec_kernels.cpu.loops.frame import Part, Tables
 from specdec_kernels.cpu.loops.more_ids import logits_of
 from specdec_kernels.cpu.loops.stack import Floats, Ints
-from specdec_kernels.cpu.rows.highest import highest_of
+from specdec_kernels.cpu.rows.highest import highest_place
 from specdec_kernels.cpu.rows.noise import race
 
 _COLDEST = np.float32(1e-30)
@@ -225,9 +225,7 @@ def _choose(
     `target_ids` are empty or as many, the first `num_listed` of them ascending. `weights` becomes the distribution if
     `wants_probs`; `wide [V]` is scratch, all zeros before and after.
     """
-    top, best = highest_of(logits[: weights.shape[0]]), 0
-    while logits[best] != top and best + 1 < weights.shape[0]:  # the last id, if there is NaN
-        best += 1
+    best = max(0, highest_place(logits[: weights.shape[0]]))
     is_greedy = temperature < _COLDEST
     if is_greedy and not wants_probs:
         return best, np.float32(0.0)

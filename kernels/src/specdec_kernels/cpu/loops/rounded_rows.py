@@ -66,17 +66,25 @@ def _typed(context: Any, row: Any, numbers: Any, scale: Any, sums: Any) -> Any:
         most = builder.call(
             declared(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, [FLOATS]), [larger]
         )
-        has_any = builder.fcmp_ordered(">", most, ir.Constant(FLOAT, 0.0))
-        factor = splat(builder, builder.select(has_any, builder.fdiv(_MOST, most), ir.Constant(FLOAT, 0.0)))
+        # Of what is not finite the sums tell, and what is tiny counts as 0: neither has a factor.
+        has_any = builder.and_(
+            builder.fcmp_ordered(">", most, ir.Constant(FLOAT, 1e-30)),
+            builder.fcmp_ordered("<", most, ir.Constant(FLOAT, 3e38)),
+        )
+        none = ir.Constant(FLOAT, 0.0)
+        factor = splat(builder, builder.select(has_any, builder.fdiv(_MOST, most), none))
+        step = builder.select(has_any, builder.fdiv(most, _MOST), none)
         for half, values in enumerate(halves):
             nearest = builder.call(
                 declared(builder, f"llvm.rint.v{LANES}f32", FLOATS, [FLOATS]), [builder.fmul(values, factor)]
             )
-            whole = builder.fptosi(nearest, ir.VectorType(ir.IntType(32), LANES))
+            words = ir.VectorType(ir.IntType(32), LANES)
+            rounded = declared(builder, f"llvm.fptosi.sat.v{LANES}i32.v{LANES}f32", words, [FLOATS])
+            whole = builder.call(rounded, [nearest])  # NaN becomes 0
             _store(
                 builder, builder.trunc(whole, ir.VectorType(ir.IntType(8), LANES)), numbers, half * REGISTER
             )
-        _store(builder, _first(builder, splat(builder, builder.fdiv(most, _MOST)), 0), scale, 0)
+        _store(builder, _first(builder, splat(builder, step), 0), scale, 0)
         both = builder.fadd(*halves)
         total = _first(builder, both, 0)
         for start in range(_BLOCK_LANES, LANES, _BLOCK_LANES):

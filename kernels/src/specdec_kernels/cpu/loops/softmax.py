@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import EXP_TERMS, LN2_HIGH, LN2_LOW, LOG2E, LOWEST
 from specdec_kernels.cpu.loops.lanes import (
     FLOAT,

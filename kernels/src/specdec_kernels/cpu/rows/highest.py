@@ -29,3 +29,15 @@ def highest_of(logits: npt.NDArray[np.floating]) -> Any:
     for lane in range(1, _LANES):
         highest = highest if tops[lane] <= highest or highest != highest else tops[lane]
     return highest
+
+
+@njit(nogil=True, error_model="numpy")
+def highest_place(logits: npt.NDArray[np.floating]) -> int:
+    """Return the lowest index of the highest of `logits [V]`; -1 if one of them is NaN."""
+    highest = highest_of(logits)
+    if highest != highest:
+        return -1
+    best = 0
+    while logits[best] != highest:
+        best += 1
+    return best

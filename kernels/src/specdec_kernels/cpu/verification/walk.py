@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import exp
-from specdec_kernels.cpu.rows.highest import highest_of
+from specdec_kernels.cpu.rows.highest import highest_place
 from specdec_kernels.cpu.rows.noise import race
 
 
@@ -21,14 +21,12 @@ def _draw(
     weights: npt.NDArray[np.floating],
 ) -> int:
     """Return the id drawn from `logits [V]`; -1 if they contain NaN or are all -inf. `weights [V]` is scratch."""
-    highest = highest_of(logits)
-    if highest != highest or highest == -np.inf:
+    best = highest_place(logits)
+    if best < 0 or logits[best] == -np.inf:
         return -1
     if is_greedy:
-        best = 0
-        while logits[best] != highest:
-            best += 1
         return best
+    highest = logits[best]
     for j in range(logits.shape[0]):
         weights[j] = exp(logits[j] - highest)
     return race(weights, seed, position, sample, 0)
