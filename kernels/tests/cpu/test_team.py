@@ -22,14 +22,11 @@ FAILS, DIES = -1, -2
 
 @njit(nogil=True)
 def _add(out, numbers, amount, part, num_parts):
-    """Add an amount to a part of the numbers, after some work; counts in `out` how often each part ran."""
+    """Add an amount to a part of the numbers; counts in `out` how often each part ran."""
     if amount == FAILS and part == num_parts - 1:
         raise MemoryError
-    total = 0.0
-    for i in range(200 * (part + 1)):
-        total += i % 7
     for i in range(part * numbers.size // num_parts, (part + 1) * numbers.size // num_parts):
-        numbers[i] += amount if total >= 0 else 0
+        numbers[i] += amount
     out[part] += 1
 
 

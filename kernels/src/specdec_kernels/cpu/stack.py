@@ -138,7 +138,6 @@ class CompiledStack:
             (Part.ARE_NORMS_CENTRED, any(norm.is_centred for norm in _norms(layers, ends))),
             (Part.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
             (Part.IS_HALF_EMBEDDING, ends.embedding.dtype == np.uint16),
-            (Part.NUM_THREADS, numba.get_num_threads()),
             (Part.TEAM, self._team.ctypes.data),
             (Part.WEIGH_LAYERS, weigher(np.empty(0, np.float32) if is_mixed else inner[0])),
             (Part.WEIGH_HEAD, weigher(ends.head)),

@@ -16,28 +16,28 @@ _RUN = ir.FunctionType(ir.IntType(32), [_PLACE, _WORD, _WORD])
 """Runs a part of the job at an address: which part, of how many; returns 0, or what it failed with."""
 
 
-def _typed_job(context: Any, function: Any, arguments: Any) -> Any:
-    """Return the address of a job: a call of a function with these arguments, and after them the part and how many there are.
+def _made(num_more: int) -> Any:
+    """Return an intrinsic that makes a job of a function and its arguments but the last `num_more` integers."""
 
-    It lasts until the caller returns. What the arguments refer to is neither copied nor kept alive.
-    """
-    if not isinstance(function, types.Dispatcher) or not isinstance(arguments, _TUPLE):
-        return None
-    given = (*arguments.types, types.int64, types.int64)
-    signature: Any = function.get_call_type(context, given, {})
+    def typed(context: Any, function: Any, arguments: Any) -> Any:
+        if not isinstance(function, types.Dispatcher) or not isinstance(arguments, _TUPLE):
+            return None
+        given = (*arguments.types, *[types.int64] * num_more)
+        signature: Any = function.get_call_type(context, given, {})
 
-    def codegen(target: Any, builder: Any, _: Any, values: Any) -> Any:
-        made = function.dispatcher.overloads[signature.args]
-        target.active_code_library.add_linking_library(made.library)
-        packed = values[1]
-        job = _alloca(builder, ir.LiteralStructType([_RUN.as_pointer(), packed.type]))
-        builder.store(
-            _runner(target, builder.module, made, arguments, signature, packed.type), _field(builder, job, 0)
-        )
-        builder.store(packed, _field(builder, job, 1))
-        return builder.ptrtoint(job, _WORD)
+        def codegen(target: Any, builder: Any, _: Any, values: Any) -> Any:
+            made = function.dispatcher.overloads[signature.args]
+            target.active_code_library.add_linking_library(made.library)
+            packed = values[1]
+            job = _alloca(builder, ir.LiteralStructType([_RUN.as_pointer(), packed.type]))
+            run = _runner(target, builder.module, made, arguments, signature, packed.type)
+            builder.store(run, _field(builder, job, 0))
+            builder.store(packed, _field(builder, job, 1))
+            return builder.ptrtoint(job, _WORD)
 
-    return types.int64(function, arguments), codegen
+        return types.int64(function, arguments), codegen
+
+    return intrinsic(typed)
 
 
 def _runner(target: Any, module: Any, made: Any, arguments: Any, signature: Any, packed: Any) -> Any:
@@ -49,7 +49,7 @@ def _runner(target: Any, module: Any, made: Any, arguments: Any, signature: Any,
     runner = ir.Function(module, _RUN, name)
     runner.linkage = "internal"
     builder = ir.IRBuilder(runner.append_basic_block("entry"))
-    job, part, num_parts = runner.args
+    job, *which = runner.args
     place = builder.bitcast(job, ir.LiteralStructType([_RUN.as_pointer(), packed]).as_pointer())
     own = builder.load(_field(builder, place, 1))
     values = [
@@ -58,7 +58,11 @@ def _runner(target: Any, module: Any, made: Any, arguments: Any, signature: Any,
     ]
     called = target.declare_function(module, made.fndesc)
     status, _ = target.call_conv.call_function(
-        builder, called, signature.return_type, signature.args, [*values, part, num_parts]
+        builder,
+        called,
+        signature.return_type,
+        signature.args,
+        [*values, *which[: len(signature.args) - len(values)]],
     )
     builder.ret(builder.select(status.is_error, status.code, ir.Constant(ir.IntType(32), 0)))
     return runner
@@ -81,5 +85,11 @@ def _typed_run(context: Any, job: Any, part: Any, num_parts: Any) -> Any:
     return types.int64(types.int64, types.int64, types.int64), codegen
 
 
-job_of: Any = intrinsic(_typed_job)
+call_of: Any = _made(0)
+"""Return the address of a job that calls a function with a tuple of arguments, whichever its part; see `job_of`."""
+job_of: Any = _made(2)
+"""The same of a function that is given, after these arguments, the part to run and how many there are.
+
+A job lasts until its maker returns. What the arguments refer to is neither copied nor kept alive.
+"""
 run_part: Any = intrinsic(_typed_run)

@@ -44,7 +44,7 @@ def run_with_team(team: int, job: int) -> None:
     """
     if not swap(team + _BUSY, 0, 1):
         raise RuntimeError("a compiled model runs one pass at a time; call it from one thread")
-    num_threads = read(team + _SIZE)
+    num_threads = size_of(team)
     for place in range(team + _LINE, team + (num_threads + 1) * _LINE, _LINE):
         write(place + _BEGUN, 0)
         write(place + _ENDED, 0)
@@ -67,7 +67,7 @@ def run_with_team(team: int, job: int) -> None:
 @njit(nogil=True, error_model="numpy")
 def share(team: int, job: int) -> None:
     """Have a team run a job, a part for each thread; returns once all parts are done."""
-    num_threads, number = read(team + _SIZE), read(team + _NUMBER) + 1
+    num_threads, number = size_of(team), read(team + _NUMBER) + 1
     write(team + _JOB, job)
     write(team + _NUMBER, number)
     if run_part(job, 0, num_threads) != 0:
@@ -78,6 +78,19 @@ def share(team: int, job: int) -> None:
         rounds = 0
         while read(team + (thread + 1) * _LINE + _ENDED) != number:
             rounds = _wait(rounds)
+
+
+@plain(inline="always")
+def part_of(count: int, part: int, num_parts: int) -> range:
+    """Return which of `count` things, in order, are a part's."""
+    return range(part * count // num_parts, (part + 1) * count // num_parts)
+
+
+@njit(nogil=True, error_model="numpy")
+def size_of(team: int) -> int:
+    """Return the number of threads of a team."""
+    size: int = read(team + _SIZE)
+    return size
 
 
 @njit(nogil=True, error_model="numpy")
@@ -91,7 +104,7 @@ def _lead(team: int, job: int) -> None:
 @njit(nogil=True, error_model="numpy")
 def _serve(team: int, thread: int) -> None:
     """Run a thread's parts of all jobs until there are no more."""
-    num_threads, seen, rounds = read(team + _SIZE), 0, 0
+    num_threads, seen, rounds = size_of(team), 0, 0
     while seen >= 0:
         number = read(team + _NUMBER)
         if number == seen:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_kernels.cpu.compiled.jobs import job_of
-from specdec_kernels.cpu.compiled.team import make_team, run_with_team, share
+from specdec_kernels.cpu.compiled.jobs import call_of, job_of
+from specdec_kernels.cpu.compiled.team import make_team, part_of, run_with_team, share
 from specdec_kernels.cpu.loops.heads import blend_head, head_functions, keys_of, score_head
 from specdec_kernels.cpu.loops.memory import floats, keep
 from specdec_kernels.cpu.loops.pointer import array_at
@@ -144,7 +144,7 @@ def _attend_heads(work: Work, is_by_heads: bool, part: int, num_parts: int) -> N
     """Attend with a part of the heads of all segments."""
     segments = array_at(work.segments, (5, work.num_segments), np.int64)
     num_units = work.num_segments * work.num_kv_heads
-    for unit in range(part * num_units // num_parts, (part + 1) * num_units // num_parts):
+    for unit in part_of(num_units, part, num_parts):
         if is_by_heads:
             segment, head = unit % work.num_segments, unit // work.num_segments
         else:
@@ -175,7 +175,7 @@ def _score_parts(
     """
     segments = array_at(work.segments, (5, work.num_segments), np.int64)
     num_units = work.num_segments * work.num_kv_heads * split
-    for unit in range(part * num_units // num_parts, (part + 1) * num_units // num_parts):
+    for unit in part_of(num_units, part, num_parts):
         piece, rest = unit % split, unit // split
         head, segment = rest % work.num_kv_heads, rest // work.num_kv_heads
         length = keys_of(segments, segment, work.window, work.num_first)[2]
@@ -193,7 +193,7 @@ def _blend_parts(
     """Write a part of the output of all heads, each head's queries in `split` pieces; see `_score_parts`."""
     segments = array_at(work.segments, (5, work.num_segments), np.int64)
     num_units = work.num_segments * work.num_kv_heads * split
-    for unit in range(part * num_units // num_parts, (part + 1) * num_units // num_parts):
+    for unit in part_of(num_units, part, num_parts):
         piece, rest = unit % split, unit // split
         head, segment = rest % work.num_kv_heads, rest // work.num_kv_heads
         num_queries = segments[1, segment] * (work.num_heads // work.num_kv_heads)
@@ -256,22 +256,10 @@ def attend_alone(
     scratch: Floats, out: Floats,
 ) -> None:  # fmt: skip
     """As `attend`, by threads that are gathered for it; the arrays are the caller's."""
-    run_with_team(team, job_of(_attend_alone, (
+    run_with_team(team, call_of(attend, (
         team, query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
         softcap, scratch, out,
     )))  # fmt: skip
-
-
-@njit(nogil=True, error_model="numpy")
-def _attend_alone(
-    team: int, query: Floats, keys: int, values: int, num_slots: int, num_kv_heads: int, score: int, blend: int,
-    segments: Ints, visible: npt.NDArray[np.bool_], window: int, num_first: int, scaling: np.float32, softcap: np.float32,
-    scratch: Floats, out: Floats, part: int, num_parts: int,
-) -> None:  # fmt: skip
-    attend(
-        team, query, keys, values, num_slots, num_kv_heads, score, blend, segments, visible, window, num_first, scaling,
-        softcap, scratch, out,
-    )  # fmt: skip
 
 
 def compiled_attention(

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import job_of
-from specdec_kernels.cpu.compiled.team import share
+from specdec_kernels.cpu.compiled.team import part_of, share
 from specdec_kernels.cpu.loops.lanes import (
     FEATURES,
     FLOATS,
@@ -25,6 +25,7 @@ from specdec_kernels.cpu.loops.lanes import (
     lanes,
     load_floats,
     multiply_add,
+    splat,
 )
 from specdec_kernels.cpu.loops.loops import by_count, loop, next_count
 from specdec_kernels.cpu.loops.memory import keep
@@ -81,7 +82,7 @@ def _part(
     num_units, row_bytes = (depth + UNIT - 1) // UNIT, depth // 2
     scales = weight + (num_out * row_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
     scales_step, num_blocks = 4 * (depth // group), (num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS
-    for block in range(part * num_blocks // num_parts, (part + 1) * num_blocks // num_parts):
+    for block in part_of(num_blocks, part, num_parts):
         n = min(
             block * TILE_WEIGHTS, num_out - TILE_WEIGHTS
         )  # the last tile may repeat what the one before writes
@@ -123,7 +124,7 @@ def _emit(
     whole = builder.and_(depth, ir.Constant(INDEX, -UNIT))
     shift = builder.cttz(group, ir.Constant(ir.IntType(1), 1))  # groups are a power of two
     starts = ir.Constant(_WORDS, [lane * UNIT // LANES // BLOCK * BLOCK for lane in range(LANES)])
-    places = builder.lshr(starts, _splat(builder, builder.trunc(shift, WORD)))
+    places = builder.lshr(starts, splat(builder, builder.trunc(shift, WORD)))
     ends = []
     for j in range(TILE_WEIGHTS):
         row = _at(builder, columns, j, columns_step, zero)
@@ -136,7 +137,7 @@ def _emit(
             word = builder.add(words, builder.shl(builder.lshr(k, shift), ir.Constant(INDEX, 2)))
             both = _spread(builder, word, places)
             if is_end:  # behind the row is whatever comes next
-                left = _splat(builder, builder.trunc(builder.sub(depth, k), WORD))
+                left = splat(builder, builder.trunc(builder.sub(depth, k), WORD))
                 both = builder.select(builder.icmp_signed("<", starts, left), both, _words(0))
             scale = builder.bitcast(builder.and_(both, _words(0xFFFF0000)), FLOATS)
             least = builder.bitcast(builder.shl(both, _words(16)), FLOATS)
@@ -183,12 +184,6 @@ def _load(builder: Any, address: Any, is_ahead: bool = False) -> Any:
 def _at(builder: Any, base: Any, row: int, step: Any, offset: Any) -> Any:
     """Return the address of a byte of a row."""
     return builder.add(builder.add(base, builder.mul(ir.Constant(INDEX, row), step)), offset)
-
-
-def _splat(builder: Any, word: Any) -> Any:
-    """Return a register with a word in every lane."""
-    one = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), word, ir.Constant(WORD, 0))
-    return builder.shuffle_vector(one, one, lanes([0] * LANES))
 
 
 def _words(word: int) -> Any:

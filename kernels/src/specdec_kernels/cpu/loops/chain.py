@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_kernels.cpu.compiled.jobs import job_of
+from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import fast_exp
 from specdec_kernels.cpu.compiled.team import run_with_team
 from specdec_kernels.cpu.loops.forward import run_in_team
@@ -31,30 +31,18 @@ def run_chain(
 
     Raises:
         MemoryError: if there is not enough for intermediate results.
+
+    Returns:
+        the number of tokens chosen for each row.
     """
-    count = np.zeros(1, np.int64)
-    run_with_team(tables.frame[Part.TEAM], job_of(_run_alone, (
+    num_chosen = np.zeros(1, np.int64)
+    run_with_team(tables.frame[Part.TEAM], call_of(_run_chain, (
         tokens, features, taken_logits, taken_states, logits, states, num_ids, target_ids, more_ids, more_ends, temperatures,
         cuts, seeds, samples, noise_positions, words, is_coupled, threshold, tables, num_slots, segments, out, confidences,
         draft_probs,
-        count,
+        num_chosen,
     )))  # fmt: skip
-    return int(count[0])
-
-
-@njit(nogil=True, error_model="numpy")
-def _run_alone(
-    tokens: Ints, features: Floats, taken_logits: Floats, taken_states: Floats, logits: Floats, states: Floats, num_ids: int,
-    target_ids: Ints, more_ids: Ints, more_ends: Ints, temperatures: Floats, cuts: Floats, seeds: Ints, samples: Ints,
-    noise_positions: Ints, words: Ints, is_coupled: bool, threshold: np.float32, tables: Tables, num_slots: int,
-    segments: Ints, out: Ints, confidences: Floats, draft_probs: Floats,
-    count: Ints, part: int, num_parts: int,
-) -> None:  # fmt: skip
-    count[0] = _run_chain(
-        tokens, features, taken_logits, taken_states, logits, states, num_ids, target_ids, more_ids, more_ends, temperatures,
-        cuts, seeds, samples, noise_positions, words, is_coupled, threshold, tables, num_slots, segments, out, confidences,
-        draft_probs,
-    )  # fmt: skip
+    return int(num_chosen[0])
 
 
 @njit(nogil=True, error_model="numpy")
@@ -83,7 +71,8 @@ def _run_chain(
     out: Ints,
     confidences: Floats,
     draft_probs: Floats,
-) -> int:
+    num_chosen: Ints,
+) -> None:
     """Run new tokens, if any, and choose up to `out.shape[1]` more for each row; the last chosen token is not run.
 
     Args:
@@ -111,9 +100,7 @@ def _run_chain(
         out: `[B, K]` the target's ids, written.
         confidences: `[B, K]` probability of each token at its temperature (at 1 for greedy rows), written; or empty.
         draft_probs: `[B, K, num_ids]` the distribution each token was drawn from, written; or empty.
-
-    Returns:
-        the number of tokens chosen for each row.
+        num_chosen: `[1]` the number of tokens chosen for each row, written.
     """
     num_rows = logits.shape[0]
     is_over = np.zeros(num_rows, np.bool_)
@@ -160,14 +147,14 @@ def _run_chain(
             if threshold > 0 and chance < threshold:
                 is_over[row] = True
         if step + 1 == out.shape[1] or is_over.all():
-            return step + 1
+            num_chosen[0] = step + 1
+            return
         slots[:] = segments[2] + segments[3]
         run_in_team(
             out[:, step].copy(), states, tables, num_slots, segments[3].copy(), slots, segments, no_tree,
             nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
         segments[3] += 1
-    return 0
 
 
 @njit(inline="always")

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_kernels.cpu.compiled.jobs import job_of
+from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.compiled.team import run_with_team
 from specdec_kernels.cpu.loops.elementwise import finish_logits, norm
@@ -27,20 +27,9 @@ def run_pass(
     Raises:
         MemoryError: if there is not enough for intermediate results.
     """
-    run_with_team(tables.frame[Part.TEAM], job_of(_run_alone, (
+    run_with_team(tables.frame[Part.TEAM], call_of(run_in_team, (
         tokens, features, tables, num_slots, positions, slots, segments, visible, aux_places, aux, logits_rows, states, logits,
     )))  # fmt: skip
-
-
-@njit(nogil=True, error_model="numpy")
-def _run_alone(
-    tokens: Ints, features: Floats, tables: Tables, num_slots: int, positions: Ints, slots: Ints, segments: Ints,
-    visible: npt.NDArray[np.bool_], aux_places: Ints, aux: Floats, logits_rows: Ints, states: Floats, logits: Floats,
-    part: int, num_parts: int,
-) -> None:  # fmt: skip
-    run_in_team(
-        tokens, features, tables, num_slots, positions, slots, segments, visible, aux_places, aux, logits_rows, states, logits,
-    )  # fmt: skip
 
 
 @njit(nogil=True, error_model="numpy")

@@ -54,8 +54,7 @@ class Part(IntEnum):
     """Address of the function for the scores of one head of a request; see `head_functions`."""
     BLEND = 24
     """The same for its output."""
-    NUM_THREADS = 25
-    TEAM = 26
+    TEAM = 25
     """Address of the team whose threads run products and attention; see `make_team`."""
 
 

@@ -13,7 +13,7 @@ from numba import prange
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import job_of
 from specdec_kernels.cpu.compiled.math import narrow, widen
-from specdec_kernels.cpu.compiled.team import share
+from specdec_kernels.cpu.compiled.team import part_of, share
 from specdec_kernels.cpu.loops.lanes import LANES
 from specdec_kernels.cpu.loops.memory import keep
 from specdec_kernels.cpu.loops.pointer import array_at
@@ -57,7 +57,7 @@ def product(x: Rows, weight: Weights, out: Floats) -> None:
         out: `[T, N]` float32, contiguous, written.
     """
     for block in prange((weight.shape[0] + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
-        _multiply_blocks(x, weight, out, block, block + 1)
+        _multiply_blocks(x, weight, out, range(block, block + 1))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -77,13 +77,13 @@ def _part(
     num_blocks = (num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS
     _multiply_blocks(
         array_at(x, (num_rows, depth), kind), array_at(weight, (num_out, depth), weight_kind),
-        array_at(out, (num_rows, num_out), np.float32), part * num_blocks // num_parts, (part + 1) * num_blocks // num_parts,
+        array_at(out, (num_rows, num_out), np.float32), part_of(num_blocks, part, num_parts),
     )  # fmt: skip
 
 
 @njit(fastmath=True, nogil=True, error_model="numpy")
-def _multiply_blocks(x: Rows, weight: Weights, out: Floats, begin: int, end: int) -> None:
-    """Multiply with some blocks of `TILE_WEIGHTS` rows of weights."""
+def _multiply_blocks(x: Rows, weight: Weights, out: Floats, blocks: Any) -> None:
+    """Multiply with a range of blocks of `TILE_WEIGHTS` rows of weights."""
     num_rows, depth = x.shape
     num_out = weight.shape[0]
     rows, rows_step = x.ctypes.data, depth * x.itemsize
@@ -91,7 +91,7 @@ def _multiply_blocks(x: Rows, weight: Weights, out: Floats, begin: int, end: int
     sums, sums_step = out.ctypes.data, num_out * 4
     step = TILE_WEIGHTS * columns_step
     ahead = (_BYTES_AHEAD + step - 1) // step * step
-    for block in range(begin, end):
+    for block in blocks:
         n = block * TILE_WEIGHTS
         if n + TILE_WEIGHTS > num_out:
             for i in range(n, num_out):
@@ -133,7 +133,7 @@ def multiply(x: Floats, weight: Weights, out: Floats, is_rounded: bool) -> None:
         product(x, weight, out)
         return
     rounded = np.empty(x.shape, np.uint16)
-    _round(x, rounded, 0, x.shape[0])
+    _round(x, rounded, range(x.shape[0]))
     product(rounded, weight, out)
 
 
@@ -145,7 +145,7 @@ def multiply_in_team(team: int, x: Floats, weight: Weights, out: Floats, is_roun
         return
     rounded = np.empty(x.shape, np.uint16)
     if x.shape[0] < _MANY_ROWS:
-        _round(x, rounded, 0, x.shape[0])
+        _round(x, rounded, range(x.shape[0]))
     else:
         share(team, job_of(_round_part, (x.ctypes.data, rounded.ctypes.data, x.shape[0], x.shape[1])))
     product_in_team(team, rounded, weight, out)
@@ -156,15 +156,14 @@ def multiply_in_team(team: int, x: Floats, weight: Weights, out: Floats, is_roun
 def _round_part(x: int, rounded: int, num_rows: int, depth: int, part: int, num_parts: int) -> None:
     shape = num_rows, depth
     _round(
-        array_at(x, shape, np.float32), array_at(rounded, shape, np.uint16), part * num_rows // num_parts,
-        (part + 1) * num_rows // num_parts,
+        array_at(x, shape, np.float32), array_at(rounded, shape, np.uint16), part_of(num_rows, part, num_parts),
     )  # fmt: skip
 
 
 @njit(nogil=True, error_model="numpy")
-def _round(x: Floats, rounded: npt.NDArray[np.uint16], begin: int, end: int) -> None:
-    """Round some rows to bfloat16."""
-    for t in range(begin, end):
+def _round(x: Floats, rounded: npt.NDArray[np.uint16], rows: Any) -> None:
+    """Round a range of rows to bfloat16."""
+    for t in rows:
         for k in range(x.shape[1]):
             rounded[t, k] = narrow(x[t, k], rounded[t, k])
 

@@ -15,7 +15,7 @@ from numba.extending import intrinsic, overload
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import job_of
 from specdec_kernels.cpu.compiled.math import widen
-from specdec_kernels.cpu.compiled.team import share
+from specdec_kernels.cpu.compiled.team import part_of, share
 from specdec_kernels.cpu.loops.lanes import (
     FLOAT,
     FLOATS,
@@ -74,8 +74,8 @@ def _part(
     x, weight = array_at(rows, (num_rows, depth), np.float32), array_at(columns, (num_out, row_bytes), kind)
     out = array_at(results, (num_rows, num_out), np.float32)
     scales = columns + (num_out * row_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-    scales_step, num_blocks = scale_bytes(weight, depth, group), (num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS
-    for block in range(part * num_blocks // num_parts, (part + 1) * num_blocks // num_parts):
+    scales_step, num_blocks = _scale_bytes(weight, depth, group), (num_out + TILE_WEIGHTS - 1) // TILE_WEIGHTS
+    for block in part_of(num_blocks, part, num_parts):
         n = block * TILE_WEIGHTS
         count = min(TILE_WEIGHTS, num_out - n)
         done = 0
@@ -95,7 +95,7 @@ def _part(
                     out[t, i] = rest + (out[t, i] if done else np.float32(0.0))
 
 
-def scale_bytes(weight: Any, depth: int, group: int) -> int:
+def _scale_bytes(weight: Any, depth: int, group: int) -> int:
     """Return the bytes of a row's scales."""
     raise NotImplementedError("compiled code only")
 
@@ -105,7 +105,7 @@ def _dot(x: Any, weight: Any, start: int, scales: int, group: int) -> Any:
     raise NotImplementedError("compiled code only")
 
 
-@overload(scale_bytes, strict=False)
+@overload(_scale_bytes, strict=False)
 def _overload_scale_bytes(weight: Any, depth: Any, group: Any) -> Callable[..., int]:
     if weight.dtype == types.int8:
         return lambda weight, depth, group: 4

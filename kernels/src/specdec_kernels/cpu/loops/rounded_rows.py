@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_kernels.cpu.loops.lanes import FLOAT, FLOATS, LANES, declared, lanes, splat
+from specdec_kernels.cpu.loops.lanes import FLOAT, FLOATS, INDEX, LANES, declared, lanes, load_floats, splat
 from specdec_kernels.quantized_linear import QuantizedLinear
 
 Floats = npt.NDArray[np.float32]
@@ -57,7 +57,8 @@ def _typed(context: Any, row: Any, numbers: Any, scale: Any, sums: Any) -> Any:
 
     def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         row, numbers, scale, sums = arguments
-        halves = [_load(builder, row, half * _HALF * 4) for half in range(2)]
+        zero, step = ir.Constant(INDEX, 0), ir.Constant(INDEX, 4 * _HALF)
+        halves = [load_floats(builder, row, half, step, zero, is_half=False) for half in range(2)]
         sizes = [
             builder.call(declared(builder, f"llvm.fabs.v{LANES}f32", FLOATS, [FLOATS]), [half])
             for half in halves
@@ -73,7 +74,7 @@ def _typed(context: Any, row: Any, numbers: Any, scale: Any, sums: Any) -> Any:
         )
         none = ir.Constant(FLOAT, 0.0)
         factor = splat(builder, builder.select(has_any, builder.fdiv(_MOST, most), none))
-        step = builder.select(has_any, builder.fdiv(most, _MOST), none)
+        own_scale = builder.select(has_any, builder.fdiv(most, _MOST), none)
         for half, values in enumerate(halves):
             nearest = builder.call(
                 declared(builder, f"llvm.rint.v{LANES}f32", FLOATS, [FLOATS]), [builder.fmul(values, factor)]
@@ -84,7 +85,7 @@ def _typed(context: Any, row: Any, numbers: Any, scale: Any, sums: Any) -> Any:
             _store(
                 builder, builder.trunc(whole, ir.VectorType(ir.IntType(8), LANES)), numbers, half * REGISTER
             )
-        _store(builder, _first(builder, splat(builder, step), 0), scale, 0)
+        _store(builder, _first(builder, splat(builder, own_scale), 0), scale, 0)
         both = builder.fadd(*halves)
         total = _first(builder, both, 0)
         for start in range(_BLOCK_LANES, LANES, _BLOCK_LANES):
@@ -101,11 +102,6 @@ _round_block: Any = intrinsic(_typed)
 def _first(builder: Any, register: Any, start: int) -> Any:
     """Return a block's number of lanes, from one on."""
     return builder.shuffle_vector(register, register, lanes(range(start, start + _BLOCK_LANES)))
-
-
-def _load(builder: Any, address: Any, offset: int) -> Any:
-    place = builder.add(address, ir.Constant(address.type, offset))
-    return builder.load(builder.inttoptr(place, FLOATS.as_pointer()), align=4)
 
 
 def _store(builder: Any, register: Any, address: Any, offset: int) -> None:

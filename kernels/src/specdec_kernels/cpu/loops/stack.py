@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.team import size_of
 from specdec_kernels.cpu.loops.attention import scratch_size
 from specdec_kernels.cpu.loops.cached import store_and_attend
 from specdec_kernels.cpu.loops.elementwise import activate, add_norm, norm, norm_heads, scale
@@ -56,9 +57,7 @@ def run_layers(
     team = frame[Part.TEAM]
     epsilon, head_epsilon = tables.numbers[Number.EPSILON], tables.numbers[Number.HEAD_EPSILON]
     is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
-    most_joined, most_attended, most_activated, most_scores = _largest(
-        table, segments, hidden, frame[Part.NUM_THREADS]
-    )
+    most_joined, most_attended, most_activated, most_scores = _largest(table, segments, hidden, size_of(team))
     all_queries = np.empty(num_rows * most_attended, np.float32)
     all_attended = np.empty(num_rows * most_attended, np.float32)
     all_activated = np.empty(num_rows * most_activated, np.float32)
