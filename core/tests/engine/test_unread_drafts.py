@@ -200,5 +200,5 @@ def test_ids_outside_the_vocabulary_cost_only_themselves(subject) -> None:
     tokens_of(llm, subject.prompts[:2], beside)
     assert engine_of(llm).metrics.proposer_nodes_cut > before
     strict = drafting(make_llm(subject.model, scripted(k=3, texts=texts), strict_drafts=True), spoil)
-    with pytest.raises(DraftError, match="an id outside the vocabulary"):
+    with pytest.raises(DraftError, match="an id or a parent that is impossible"):
         strict.generate(subject.prompts, params)

@@ -27,7 +27,7 @@ def draft_of(
     """
     unread = [None if d is None else d.unread for d in drafts]
     if any(unread):
-        return _unread_draft(unread)
+        return _unread_draft(unread, vocab_map)
     rows = [[] if d is None else d.token_ids for d in drafts]
     if not any(rows):
         return Draft.empty(len(rows))
@@ -44,13 +44,13 @@ def draft_of(
         parents=draft.parents,
         sampling=DraftSampling.WITHOUT_REPLACEMENT if config.is_tree else DraftSampling.IID,
         node_probs=_node_probs(draft, drafts, device),
-        has_probs=torch.tensor(has_probs, device=device),
+        has_probs=torch.tensor(has_probs),
         vocab_map=vocab_map,
         confidence=draft.confidence,
     )
 
 
-def _unread_draft(drafts: Sequence[UnreadNodes | None]) -> Draft:
+def _unread_draft(drafts: Sequence[UnreadNodes | None], vocab_map: torch.Tensor | None) -> Draft:
     """Return the draft of nodes that the host has not read, all made by one call."""
     made = next(draft.made for draft in drafts if draft is not None)
     is_in_order = all(draft is None or draft.place == row for row, draft in enumerate(drafts))
@@ -62,9 +62,15 @@ def _unread_draft(drafts: Sequence[UnreadNodes | None]) -> Draft:
         return torch.stack([rows[0 if draft is None else draft.place] for draft in drafts])
 
     is_tree = made.parents is not None
+    has_probs = [draft is not None and draft.is_drawn for draft in drafts]
+    is_drawn = any(has_probs)
     return Draft(
         ordered(made.token_ids),
         None if made.parents is None else ordered(made.parents),
+        sampling=DraftSampling.IID if is_drawn else DraftSampling.DETERMINISTIC,
+        node_probs=ordered(made.draft_probs) if is_drawn else None,
+        has_probs=torch.tensor(has_probs) if is_drawn else None,
+        vocab_map=vocab_map if is_drawn else None,
         confidence=ordered(made.confidences) if is_tree else None,
         num_nodes=tuple(0 if draft is None else draft.num_nodes for draft in drafts),
     )

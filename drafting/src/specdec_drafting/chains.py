@@ -42,11 +42,14 @@ class ChainLoop:
         num_ids, target_ids = (0, None) if ids is None else ids
         self.rules = ChainRules(num_ids, target_ids, is_drawn=method == "probabilistic", threshold=threshold)
 
-    def can_draft(self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int) -> bool:
-        """Return whether the loop can draft these rows together: no grammar, and no top-k, top-p or min-p where q is kept."""
+    def can_draft(
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int, *, is_recorded: bool = False
+    ) -> bool:
+        """Return whether the loop can draft these rows together: no grammar, and where q is kept top-k, top-p and min-p only if
+        it is a recorded one."""
         if not self._is_possible or batch.allowed_after is not None or not 0 < len(drafts) <= max_rows:
             return False
-        if self._method != "probabilistic":
+        if self._method != "probabilistic" or is_recorded:
             return True
         return not any(_has_cuts(batch.sampling_params[draft.row]) for draft in drafts)
 
@@ -71,9 +74,10 @@ class ChainLoop:
         until = ends_of(batch, rows)
         work = ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, least, until, more_ids)
         chains = call(work)
-        if chains.token_ids.is_cuda and not self.rules.is_drawn and not self.rules.wants_confidences:
+        if chains.token_ids.is_cuda and not self.rules.wants_confidences:
+            has_q = chains.draft_probs.numel() > 0
             for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
-                draft.unread = UnreadNodes(chains, place, depth)
+                draft.unread = UnreadNodes(chains, place, depth, has_q and not params[place].is_greedy)
             return [[None] * (depth - 1) for depth in depths], chains
         tokens = chains.token_ids[: len(drafts)].tolist()
         confidences = chains.confidences.tolist() if self.rules.wants_confidences else ()

@@ -226,7 +226,8 @@ class Drafter:
         """Return whether the runner's draft loop makes these drafts."""
         if self._tree_loop is not None:
             return self._tree_loop.can_draft(batch, drafts, self._runner.max_tree_nodes)
-        return self._is_chain and self._loop.can_draft(batch, drafts, self._runner.max_chain_rows)
+        most, is_recorded = self._runner.max_chain_rows, self._runner.device.type != "cpu"
+        return self._is_chain and self._loop.can_draft(batch, drafts, most, is_recorded=is_recorded)
 
     def _loop_over(
         self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: Places

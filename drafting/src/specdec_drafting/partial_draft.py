@@ -18,6 +18,8 @@ class UnreadNodes(NamedTuple):
     place: int
     """Its row there."""
     num_nodes: int
+    is_drawn: bool = False
+    """Whether they were drawn from the distributions that come with them."""
 
 
 @dataclass(slots=True)

@@ -180,9 +180,9 @@ class Verifier(nn.Module):
             return plain
         chosen = select_rows(draft, [places.get(name, 0) for name, _ in owners])
         assert chosen.drawn is not None
-        has_probs = torch.tensor(is_known, device=chosen.drawn.token_ids.device)
+        has_probs = torch.tensor(is_known)
         if chosen.drawn.has_probs is not None:
-            has_probs &= chosen.drawn.has_probs
+            has_probs &= chosen.drawn.has_probs.cpu()
         return replace(plain, drawn=replace(chosen.drawn, has_probs=has_probs))
 
     def _output(

@@ -36,8 +36,8 @@ def with_expected(draft: CheckedDraft, scheduled: SchedulerOutput) -> CheckedDra
         if parents is not None:
             parents[row] = tuple(range(-1, len(rows[row]) - 1))
     if drawn is not None:
-        others = ~is_expected.to(drawn.node_probs.device)
-        drawn = replace(drawn, has_probs=others if drawn.has_probs is None else drawn.has_probs & others)
+        own = drawn.has_probs
+        drawn = replace(drawn, has_probs=~is_expected if own is None else own & ~is_expected.to(own.device))
     return CheckedDraft(tuple(rows), None if parents is None else tuple(parents), drawn, tuple(names))
 
 

@@ -62,8 +62,7 @@ class ChainWork:
     rules: ChainRules
     """How tokens are chosen."""
     cuts: Sequence[tuple[int, float, float]] = ()
-    """`[B]` top-k (0 for all), top-p and min-p, if tokens are chosen by the noise of `strict` and a row has any. A loop may
-    leave out more or fewer ids: they are guesses."""
+    """`[B]` top-k (0 for all), top-p and min-p, if a row has any. A loop may leave out more or fewer ids: they are guesses."""
     depths: Sequence[int] = ()
     """`[B]` how deep each draft may be, at most `num_steps`; what is deeper means nothing. Empty if all are as deep."""
     ends: Sequence[int] = ()
@@ -95,8 +94,8 @@ class Chains:
     confidences: torch.Tensor
     """`[B, K]` the draft's own probability of each token, or empty; where `token_ids` are."""
     draft_probs: torch.Tensor
-    """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty. Rows at temperature 0 are
-    not read."""
+    """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty; with `depths` there may
+    be a row more, as in `Draft.node_probs`. Rows at temperature 0 are not read."""
     logits: torch.Tensor = _NONE
     """`[B, V]` of each request's last new token; empty if there were no new tokens, or if they are not kept."""
     states: torch.Tensor = _NONE

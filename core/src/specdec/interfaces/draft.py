@@ -51,7 +51,7 @@ class Draft:
     top-k, top-p and min-p, and before siblings are removed. `sampling` must then say how siblings were drawn:
     `IID` (for chains too) or `WITHOUT_REPLACEMENT`."""
     has_probs: torch.Tensor | None = None
-    """`[B]` bool: rows that carry q. None means all rows do if `node_probs` is given, else none."""
+    """`[B]` bool, best on the host: rows that carry q. None means all rows do if `node_probs` is given, else none."""
     vocab_map: torch.Tensor | None = None
     """`[V']` int64: target id of each id of a reduced draft vocabulary, all different and all in the target's
     vocabulary. None if the ids are the same. Pass the same tensor in every step: core copies and checks it only
@@ -62,8 +62,9 @@ class Draft:
     """For each row, the name of the proposer that drafted it, if one proposer calls others; None means the
     proposer itself. For display only."""
     num_nodes: tuple[int, ...] | None = None
-    """`[B]` number of nodes of each row, for point masses: core then does not wait for `token_ids` and `parents` that are on
-    a device, but reads them with the verdict, and confidence not at all. What follows a row's nodes may be anything."""
+    """`[B]` number of nodes of each row, for point masses, and chains with q: core then does not wait for `token_ids` and
+    `parents` that are on a device, but reads them with the verdict, and confidence not at all. What follows a row's nodes may
+    be anything. A node whose row of q does not sum to 1 within 1e-5 is rejected, also in rows that carry no q."""
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
@@ -114,11 +115,12 @@ class DrawnNodes:
     token_ids: torch.Tensor
     """`[B, N]` int64 ids as they were drawn, padded with -1: those outside the vocabulary are still there."""
     node_probs: torch.Tensor
-    """`[B, N + 1, V']`; see `Draft.node_probs`. Every row that a node of the draft was drawn from is a distribution."""
+    """`[B, N + 1, V']`; see `Draft.node_probs`. Every row that a node of the draft was drawn from is a distribution, or 0: then
+    the node is rejected and the next token follows p."""
     sampling: DraftSampling
     """`IID` or `WITHOUT_REPLACEMENT`."""
     has_probs: torch.Tensor | None = None
-    """`[B]` bool: rows that carry q; None means all."""
+    """`[B]` bool, on any device: rows that carry q; None means all."""
     vocab_map: torch.Tensor | None = None
     """`[V']`; see `Draft.vocab_map`."""
 

@@ -92,10 +92,15 @@ class UnreadIds:
 
     def of_rows(self, indices: Sequence[int]) -> UnreadIds:
         """Return the nodes of some rows."""
-        nodes = self.nodes
-        is_first = list(indices) == list(range(len(indices)))
-        nodes = nodes[:, : len(indices)] if is_first else torch.stack([nodes[:, row] for row in indices], 1)
-        return UnreadIds(nodes, [self.num_nodes[row] for row in indices], self.vocab_size)
+        num_nodes = [self.num_nodes[row] for row in indices]
+        return UnreadIds(rows_of(self.nodes, indices, 1), num_nodes, self.vocab_size)
+
+
+def rows_of(tensor: torch.Tensor, indices: Sequence[int], dim: int = 0) -> torch.Tensor:
+    """Return some rows of a tensor, the first ones as a view; the host does not wait for a device."""
+    if list(indices) == list(range(len(indices))):
+        return tensor.narrow(dim, 0, len(indices))
+    return torch.stack([tensor.select(dim, row) for row in indices], dim)
 
 
 class UnreadRow(Sequence[int]):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PADDING_ID, Along, CheckedDraft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import PADDING_ID, Along, CheckedDraft, DrawnNodes, Scores, Verdict, VerifyBatch
 from specdec.logits import read_listings
 from specdec.runner import in_inference_mode
 from specdec_kernels.begun import Begun
@@ -124,6 +124,8 @@ class _Given(NamedTuple):
     keys: NoiseKeys
     listed: torch.Tensor
     """Rows that list log probabilities."""
+    is_drawn: torch.Tensor
+    """`[B]` bool: requests whose nodes were drawn from q, as far as the host knows."""
     token_ids: torch.Tensor
     parents: torch.Tensor | None
 
@@ -192,14 +194,18 @@ class JudgeOnDevice:
 
     def __init__(self, operation: str) -> None:
         self._operation = operation
+        self._greedy = WalkOnDevice()
 
     def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
         """See `ReadsAhead.arrays`."""
-        return _arrays(draft, batch, _row_starts(batch)) if _is_for_kernels(draft, batch) else []
+        is_taken = batch.is_all_greedy or _is_for_kernels(draft, batch)
+        return _arrays(draft, batch, _row_starts(batch)) if is_taken else []
 
     @in_inference_mode
     def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
+        if batch.is_all_greedy:  # the longest path of best ids, as `strict` finds it
+            return self._greedy(scores, draft, batch)
         if not _is_for_kernels(draft, batch):
             return None
         device, drawn = scores.logits.device, draft.drawn
@@ -209,13 +215,11 @@ class JudgeOnDevice:
         judge = getattr(import_module(f"specdec_kernels.triton.{self._operation}"), self._operation)
         ids, probs, is_drawn = given.token_ids, None, None
         if drawn is not None and drawn.node_probs.shape[2] > 0:
-            kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
-            probs = normalised(drawn.node_probs, torch.empty(0, dtype=kind, device=device))
-            probs = probs if probs.stride(-1) == 1 else probs.contiguous()
-            is_drawn = given.temperatures > 0
-            if drawn.has_probs is not None:
-                is_drawn &= drawn.has_probs.to(device)
-            ids = torch.where(is_drawn[:, None], drawn.token_ids.to(device), ids)
+            probs, is_drawn = _wide(drawn, width, scores.logits), given.is_drawn
+            if drawn.has_probs is not None and drawn.has_probs.device.type != "cpu":
+                is_drawn = is_drawn & drawn.has_probs.to(device)
+            if draft.unread is None:
+                ids = torch.where(is_drawn[:, None], drawn.token_ids.to(device), ids)
         read = ids, given.row_starts, given.num_nodes, given.temperatures, given.keys
         with kernels_on(device):
             out = ChainVerdict(results.parts[0], results.parts[1])
@@ -241,8 +245,19 @@ def _free_room(draft: CheckedDraft, device: torch.device) -> torch.Tensor | None
 
 def _is_for_kernels(draft: CheckedDraft, batch: VerifyBatch) -> bool:
     """Return whether the kernels that compare p and q take a batch."""
-    is_reduced = draft.drawn is not None and draft.drawn.vocab_map is not None
-    return bool(batch.num_nodes) and not (batch.is_all_greedy or draft.parents is not None or is_reduced)
+    return bool(batch.num_nodes) and not (batch.is_all_greedy or draft.parents is not None)
+
+
+def _wide(drawn: DrawnNodes, width: int, logits: torch.Tensor) -> torch.Tensor:
+    """Return q `[B, M, V']` of at least `width` nodes where the logits are; of a reduced vocabulary over the target's ids."""
+    kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
+    like = torch.empty(0, dtype=kind, device=logits.device)
+    if drawn.vocab_map is None:
+        probs = normalised(drawn.node_probs, like)
+        return probs if probs.stride(-1) == 1 else probs.contiguous()
+    probs = normalised(drawn.node_probs[:, : max(width, 1)], like)
+    wide = probs.new_zeros(*probs.shape[:2], logits.shape[1])
+    return wide.index_copy_(2, drawn.vocab_map.to(logits.device), probs)
 
 
 def _width(draft: CheckedDraft, batch: VerifyBatch) -> int:
@@ -267,15 +282,16 @@ def _arrays(draft: CheckedDraft, batch: VerifyBatch, row_starts: Sequence[int]) 
     if not batch.num_nodes:
         return []
     numbers = [row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
-    temperatures = [0.0 if params.is_greedy else 1.0 for params in batch.sampling_params]
-    width = _width(draft, batch)
+    is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
+    width, flags = _width(draft, batch), None if draft.drawn is None else draft.drawn.has_probs
     rows = [] if draft.unread is not None and width else [draft.rows]
     if draft.parents is not None and draft.unread is None and width:
         rows.append(draft.parents)
     return [
         *np.array(numbers, np.int64),
-        np.array(temperatures, np.float32),
+        is_sampled.astype(np.float32),
         _listed(batch),
+        is_sampled & flags.numpy() if flags is not None and flags.device.type == "cpu" else is_sampled,
         *(_padded(each, width) for each in rows),
     ]
 
@@ -284,7 +300,7 @@ def _given(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> _Given:
     """Return what the kernels read of a batch: sent with the pass, or sent now."""
     device, along = scores.logits.device, draft.along
     known = [] if along is None or [*scores.row_starts] != _row_starts(batch) else along.on(device)
-    starts, counts, seeds, positions, samples, heat, listed, *rows = known or Along(
+    starts, counts, seeds, positions, samples, heat, listed, is_drawn, *rows = known or Along(
         _arrays(draft, batch, scores.row_starts)
     ).on(device)
     width = _width(draft, batch)
@@ -292,9 +308,8 @@ def _given(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> _Given:
         rows = [*draft.unread.nodes.to(device)]
     ids, *parents = rows
     keys = NoiseKeys(seeds, positions, samples)
-    return _Given(
-        starts, counts, heat, keys, listed, ids, None if draft.parents is None or not width else parents[0]
-    )
+    above = None if draft.parents is None or not width else parents[0]
+    return _Given(starts, counts, heat, keys, listed, is_drawn, ids, above)
 
 
 def _places(sizes: Sequence[int]) -> list[slice]:

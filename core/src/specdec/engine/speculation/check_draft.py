@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from specdec.engine.speculation.received import DraftError, receive
+from specdec.engine.speculation.received import DraftError, copied, receive
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DrawnNodes
-from specdec.interfaces.unread import UnreadIds
+from specdec.interfaces.unread import UnreadIds, rows_of
 
 __all__ = ["DraftError", "check_draft", "check_vocab_map", "select_rows"]
 
@@ -21,14 +21,9 @@ _STAND_IN = 0
 
 
 def check_draft(
-    offered: object,
-    max_nodes: Sequence[int],
-    vocab_size: int,
-    *,
-    takes_trees: bool = True,
-    reads: bool = False,
+    offered: object, max_nodes: Sequence[int], vocab_size: int, *, takes_trees: bool = True, reads: bool = False,
     name: str | None = None,
-) -> tuple[CheckedDraft, int, str | None]:
+) -> tuple[CheckedDraft, int, str | None]:  # fmt: skip
     """Return the usable part of a draft, as an own copy, the number of nodes cut, and what is wrong with the first of them.
 
     Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
@@ -43,8 +38,8 @@ def check_draft(
     distribution (not finite, negative, not summing to 1), the draft's row is cut before the first node drawn
     from it. This cut depends only on nodes before it, and so does a cut by parents.
 
-    Nodes of a draft with `num_nodes` are read now only with `reads`: what is wrong shows later in `UnreadIds.num_outside`.
-    Drafts that name no proposers are those of `name`.
+    Nodes of a draft with `num_nodes` are read now only with `reads`, or if they are a tree that is made a chain or has q: what
+    is wrong shows later in `UnreadIds.num_outside`. Drafts that name no proposers are those of `name`.
 
     Raises:
         DraftError: if it does not belong to this batch at all.
@@ -52,25 +47,24 @@ def check_draft(
     most = max(max_nodes, default=0)
     received = receive(offered, len(max_nodes), most, vocab_size)
     names = received.proposers or (None if name is None else (name,) * len(max_nodes))
-    if received.num_nodes is not None and not reads and (received.parents is None or takes_trees):
-        return _unread(received, received.num_nodes, max_nodes, vocab_size, names)
+    ids, probs = received.token_ids, received.node_probs
+    if received.num_nodes is not None:
+        if not reads and (received.parents is None or (takes_trees and probs is None)):
+            return _unread(received, received.num_nodes, max_nodes, vocab_size, names)
+        ids, probs = ids[:, :most].clone(), None if probs is None else copied(probs[:, : most + 1])
     has_probs = received.has_probs
     is_drawn = [True] * len(max_nodes) if has_probs is None else has_probs.tolist()
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
-    is_normal = None if received.node_probs is None else _normalise(received.node_probs)
+    is_normal = None if probs is None else _normalise(probs)
     kept: list[tuple[int, ...]] = []
     num_cut, first_flaw = 0, None
-    for index, row in enumerate(received.token_ids.tolist()):
-        if received.num_nodes is not None:
-            del row[received.num_nodes[index] :]
-        while received.num_nodes is None and row and row[-1] == PADDING_ID:
-            row.pop()
+    for index, row in enumerate(received.rows):
         links = None if parents is None else parents[index]
         normal = None if is_normal is None or not is_drawn[index] else is_normal[index]
         valid, flaw = _usable(row, links, normal, max_nodes[index], vocab_size, takes_trees=takes_trees)
         num_cut += len(row) - valid
         if normal is None:
-            kept.append(tuple(row[:valid]))
+            kept.append(row[:valid])
         else:
             scored = [token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid]]
             replaced = [node for node in range(valid) if scored[node] != row[node]]
@@ -81,14 +75,8 @@ def check_draft(
         if flaw is not None and first_flaw is None:
             first_flaw = f"row {index}: {flaw}"
     drawn = None
-    if received.node_probs is not None:
-        drawn = DrawnNodes(
-            received.token_ids[:, :most],
-            received.node_probs,
-            received.sampling,
-            has_probs,
-            received.vocab_map,
-        )
+    if probs is not None:
+        drawn = DrawnNodes(ids[:, :most], probs, received.sampling, has_probs, received.vocab_map)
     trees = None
     if parents is not None and takes_trees:
         trees = tuple(tuple(row[: len(ids)]) for row, ids in zip(parents, kept, strict=True))
@@ -105,22 +93,21 @@ def _unread(
     """Return a draft whose ids are not read, cut at its caps; see `check_draft`."""
     kept = [min(pair) for pair in zip(num_nodes, max_nodes, strict=True)]
     num_cut = sum(num_nodes) - sum(kept)
-    nodes = [received.token_ids] if received.parents is None else [received.token_ids, received.parents]
+    ids, drawn = received.token_ids, None
+    if received.node_probs is not None:
+        ids, probs = _distributions(ids, received.node_probs)
+        drawn = DrawnNodes(ids, probs, received.sampling, received.has_probs, received.vocab_map)
+    nodes = [ids] if received.parents is None else [ids, received.parents]
     # The host would see what the proposer writes later; on a device the pass takes them next, in order.
     unread = UnreadIds(torch.stack(nodes) if nodes[0].device.type == "cpu" else nodes, kept, vocab_size)
     flaw = "more nodes than max_nodes" if num_cut else None
-    return CheckedDraft(unread.rows, unread.parents, None, names, None, unread), num_cut, flaw
+    return CheckedDraft(unread.rows, unread.parents, drawn, names, None, unread), num_cut, flaw
 
 
 def _usable(
-    row: Sequence[int],
-    parents: Sequence[int] | None,
-    is_normal: Sequence[bool] | None,
-    cap: int,
-    vocab_size: int,
-    *,
+    row: Sequence[int], parents: Sequence[int] | None, is_normal: Sequence[bool] | None, cap: int, vocab_size: int, *,
     takes_trees: bool,
-) -> tuple[int, str | None]:
+) -> tuple[int, str | None]:  # fmt: skip
     """Return how many nodes of a row can be used, and what is wrong with the next one.
 
     Args:
@@ -182,6 +169,18 @@ def _normalise(probs: torch.Tensor) -> list[list[bool]]:
     return flags
 
 
+def _distributions(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return own copies of ids and q of chains, on a device without a wait.
+
+    A row of q that is no distribution becomes 0, and its node padding: it is rejected and leaves p, as if the chain ended there.
+    """
+    own = probs.clamp_min(0.0)  # NaN stays
+    is_normal = own.sum(-1).sub_(1.0).abs_() <= _EXACT_SUM_TOLERANCE
+    # Of the host: numbers would be sent by launches of their own.
+    padding, nothing = torch.tensor(PADDING_ID), torch.zeros((), dtype=own.dtype)
+    return torch.where(is_normal[:, :-1], ids, padding), torch.where(is_normal[..., None], own, nothing)
+
+
 def check_vocab_map(vocab_map: torch.Tensor, vocab_size: int) -> None:
     """Raise unless a vocabulary map contains only target ids, all different.
 
@@ -207,20 +206,14 @@ def select_rows(draft: CheckedDraft, indices: Sequence[int]) -> CheckedDraft:
     """Return some rows of a checked draft, in the order of `indices`."""
     if list(indices) == list(range(len(draft.rows))):
         return draft
-    index = torch.tensor(indices, dtype=torch.int64)  # on the host: the tensors may be on different devices
     drawn = draft.drawn
     if drawn is not None:
-        has_probs = None if drawn.has_probs is None else drawn.has_probs[index]
-        drawn = replace(
-            drawn, token_ids=drawn.token_ids[index], node_probs=drawn.node_probs[index], has_probs=has_probs
-        )
+        flags = None if drawn.has_probs is None else rows_of(drawn.has_probs, indices)
+        ids, probs = rows_of(drawn.token_ids, indices), rows_of(drawn.node_probs, indices)
+        drawn = replace(drawn, token_ids=ids, node_probs=probs, has_probs=flags)
     proposers = None if draft.proposers is None else tuple(draft.proposers[i] for i in indices)
     if draft.unread is not None:
         unread = draft.unread.of_rows(indices)
-        return CheckedDraft(unread.rows, unread.parents, proposers=proposers, unread=unread)
-    return CheckedDraft(
-        rows=tuple(draft.rows[i] for i in indices),
-        parents=None if draft.parents is None else tuple(draft.parents[i] for i in indices),
-        drawn=drawn,
-        proposers=proposers,
-    )
+        return CheckedDraft(unread.rows, unread.parents, drawn, proposers, unread=unread)
+    parents = None if draft.parents is None else tuple(draft.parents[i] for i in indices)
+    return CheckedDraft(tuple(draft.rows[i] for i in indices), parents, drawn, proposers)

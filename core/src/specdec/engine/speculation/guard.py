@@ -134,7 +134,7 @@ class ProposerGuard:
         """Count what was wrong with ids that were first read with the verdict on them."""
         if ids.num_outside:
             self._note_flaw(
-                ids.num_outside, "an id outside the vocabulary, or a parent that does not precede its child"
+                ids.num_outside, "an id or a parent that is impossible, or a row of q that is no distribution"
             )
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:

@@ -24,7 +24,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
     """Return an own copy of a draft for `size` rows of at most `most` nodes, not checked yet. Each field is read once.
 
     Its tensors have at most `most` columns, but for `token_ids`, whose others are counted. Still the plugin's are
-    `vocab_map`, copied once for many drafts, token ids without q, read at once, and nodes with `num_nodes`, copied together.
+    `vocab_map`, copied once for many drafts, token ids without q, read at once, and nodes and q with `num_nodes`, as given.
 
     Raises:
         DraftError: if it does not belong to the batch; whatever else the plugin's objects raise.
@@ -55,12 +55,10 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
         sampling = _sampling_of(offered.sampling, probs, vocab_size)
         if width_of_map is not None and width_of_map != probs.shape[2]:
             raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
-        probs = copied(probs[:, : most + 1])
+        probs = copied(probs[:, : most + 1]) if num_nodes is None else probs
     if num_nodes is None:
         ids, parents = copied(ids) if has_q else ids, None if parents is None else copied(parents[:, :most])
         confidence = None if confidence is None else copied(confidence)
-    elif has_q:
-        raise DraftError("Draft.num_nodes is given for a draft that is not of point masses")
     return Draft(
         token_ids=ids,
         parents=parents,

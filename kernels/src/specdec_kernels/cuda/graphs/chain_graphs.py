@@ -99,7 +99,7 @@ class ChainGraphs(Graphs[StaticLoop]):
         self._verdicts = take_newest(self._device)
         verdicts = None if self._verdicts is None else (self._verdicts.numbers, self._most_new)
         kind = StaticChain if work.rules.width == 1 else StaticTree
-        ways = [(True, False), (False, False), *([] if work.rules.is_drawn else [(False, True)])]
+        ways = [(True, False), (False, False), (False, True)]
         for size, bound in shapes:
             for is_greedy, has_cuts in ways:
                 last = padded(size, size, page_size, bound)

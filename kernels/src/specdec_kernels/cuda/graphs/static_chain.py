@@ -25,7 +25,10 @@ class StaticChain(StaticLoop):
         super().__init__(shape, shape.last, *place)
 
     def run(self, run_pass: RunStep) -> Tensors:
-        """See `StaticLoop.run`: ids `[T, K]`, confidences `[T, K]` and q `[T, K, num_ids]`, where rows are not all greedy."""
+        """See `StaticLoop.run`: ids `[T, K]`, confidences `[T, K]` and q `[T, K + 1, num_ids]`, where rows are not all greedy.
+
+        The last row of q, from which nothing was drawn, is there because drafts have one.
+        """
         rules, num_steps = self.shape.rules, self.shape.num_steps
         num_rows = self.shape.last.num_rows
         self._take_verdict()
@@ -49,7 +52,7 @@ class StaticChain(StaticLoop):
         return (
             torch.stack(ids, 1),
             torch.stack(confidences, 1) if confidences else none,
-            torch.stack(draft_probs, 1) if draft_probs else none[:, None],
+            torch.stack([*draft_probs, draft_probs[-1]], 1) if draft_probs else none[:, None],
             first.clone(),
         )
 
@@ -59,7 +62,8 @@ class StaticChain(StaticLoop):
         rules = self.shape.rules
         if self.shape.is_greedy:
             return best, scores.softmax(-1) if rules.wants_confidences else scores
-        law = self._law(scores, self._heat)
+        is_exact = rules.is_drawn and self.shape.has_cuts
+        law = self._exact_law(scores) if is_exact else self._law(scores, self._heat)
         count = len(scores)
         word = node_word(Stream.DRAFT, step) if rules.is_drawn else node_word(Stream.TARGET)
         positions = self._positions[:count] + (0 if rules.is_drawn else step)

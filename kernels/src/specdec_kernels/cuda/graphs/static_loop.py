@@ -17,6 +17,7 @@ from specdec_kernels.cuda.graphs.static_start import Combine, GivenStart, NewRow
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
 from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
+from specdec_kernels.triton.process_logits import Cuts, process_logits
 
 _NUM_COLUMNS = 7
 """Numbers of a row: cached rows, first slot, three keys of the noise, how deep its draft is, which is 0 of padding, and the
@@ -144,9 +145,9 @@ class StaticLoop(ABC):
             # A positive temperature that float32 rounds to 0 is still not greedy.
             heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
         if self.shape.has_cuts:
-            heat[1:, :count] = np.array(
-                [(k or _MOST_KEPT, p, floor) for k, p, floor in work.cuts], np.float32
-            ).T
+            rules = self.shape.rules
+            most = rules.num_ids if rules.is_drawn else _MOST_KEPT
+            heat[1:, :count] = np.array([(k or most, p, floor) for k, p, floor in work.cuts], np.float32).T
         return np.concatenate((table.reshape(-1), heat.reshape(-1).view(np.int64)))
 
     @abstractmethod
@@ -189,6 +190,13 @@ class StaticLoop(ABC):
             (scores - scores.amax(-1, keepdim=True)) / torch.where(temperatures > 0, temperatures, 1.0)
         ).softmax(-1)
         return self._cut(law, heat) if self.shape.has_cuts else law
+
+    def _exact_law(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return the distributions `[T, num_ids]` as the target's are made, with all that the cuts keep, summing to 1."""
+        temperatures, top_k, top_p, min_p = self._heat
+        cuts = Cuts(temperatures, min_p, top_k.long(), top_p)
+        with torch.cuda.device(scores.device) if scores.is_cuda else nullcontext():
+            return process_logits(scores, cuts=cuts).softmax(-1)
 
     def _cut(self, law: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
         """Return distributions without what the cuts leave out, and of any row only the best ids."""
