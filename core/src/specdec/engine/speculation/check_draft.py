@@ -172,7 +172,7 @@ def _normalise(probs: torch.Tensor) -> list[list[bool]]:
 def _distributions(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return own copies of ids and q of chains, on a device without a wait.
 
-    A row of q that is no distribution becomes 0, and its node padding: it is rejected and leaves p, as if the chain ended there.
+    A row of q that is no distribution becomes 0, and its node padding: it is rejected and leaves p, as where a chain ends.
     """
     own = probs.clamp_min(0.0)  # NaN stays
     is_normal = own.sum(-1).sub_(1.0).abs_() <= _EXACT_SUM_TOLERANCE
