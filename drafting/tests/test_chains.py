@@ -10,7 +10,7 @@ import torch
 from drafting_check import GREEDY, WARM, batch_of
 
 from specdec import SamplingParams
-from specdec.interfaces import Chains, ChainWork
+from specdec.interfaces import Chains, ChainWork, DraftSampling
 from specdec_drafting import DraftingConfig, PartialDraft, equal_vocabulary, reduced_vocabulary
 from specdec_drafting.assemble import draft_of
 from specdec_drafting.chains import ChainCall, ChainLoop
@@ -108,6 +108,30 @@ def test_chains_that_were_not_read_are_one_draft() -> None:
     assert draft_of([None, made[1], made[0], None], config, CPU, None).rows == ((), (1, 0), (4, 5, 6), ())
 
 
+def test_drawn_chains_that_were_not_read_keep_their_q() -> None:
+    chains, none = torch.tensor([[4, 5, 6], [1, 0, 2], [3, 3, 3]]), torch.empty(3, 0)
+    probs = torch.softmax(torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0)), -1)
+    config, vocab_map = DraftingConfig(num_speculative_tokens=3), torch.arange(8)
+    given = Chains(chains, none, probs)
+    made = drafts((3, 3), (3, 3), (3, 3))
+    for place, (count, is_drawn) in enumerate([(3, True), (2, False), (0, True)]):
+        made[place].unread = UnreadNodes(given, place, count, is_drawn)
+    draft = draft_of(made, config, CPU, vocab_map)
+    assert draft.node_probs is not None
+    assert draft.node_probs.data_ptr() == probs.data_ptr(), "core copies it"
+    assert (draft.sampling, draft.num_nodes) == (DraftSampling.IID, (3, 2, 0))
+    assert draft.has_probs is not None
+    assert (draft.has_probs.tolist(), draft.has_probs.device) == ([True, False, True], CPU)
+    assert draft.vocab_map is vocab_map
+    other = draft_of([None, made[1], made[0], None], config, CPU, vocab_map)
+    assert other.has_probs is not None
+    assert other.node_probs is not None
+    assert other.has_probs.tolist() == [False, False, True, False]
+    assert torch.equal(other.node_probs[1:3], probs[[1, 0]])
+    plain = draft_of([made[1]], config, CPU, vocab_map)
+    assert (plain.node_probs, plain.vocab_map, plain.sampling) == (None, None, DraftSampling.DETERMINISTIC)
+
+
 def test_what_the_loop_is_for() -> None:
     plain, two = batch_of(WARM, GREEDY), drafts((2, 2), (2, 2))
     cut = batch_of(WARM, SamplingParams(temperature=1.0, top_p=0.5))
@@ -118,6 +142,7 @@ def test_what_the_loop_is_for() -> None:
         assert not loop(method).can_draft(plain, [], 2)
         assert not loop(method).can_draft(batch_of(WARM, WARM, rule=lambda row, path: None), two, 2)
         assert loop(method).can_draft(cut, two, 2) == (method != "probabilistic")
+        assert loop(method).can_draft(cut, two, 2, is_recorded=True)
         assert loop(method).can_draft(cold_cut, two, 2)
     falling = reduced_vocabulary(np.array([5, 2]), 8, CPU)
     assert not ChainLoop("greedy", falling, 2, 0.0, ()).can_draft(plain, two, 2)

@@ -1,6 +1,6 @@
 """Samplers that compare p and q, on a pretend device: tokens are those of the same sampler on the CPU, and steps are counted.
 
-Drafts and verification draw with the same noise there, so a q that is not the one that a token was drawn from shows in the texts.
+Drafts and verification draw with the same noise there, so a q that is not the one a token was drawn from shows in the texts.
 """
 
 from __future__ import annotations

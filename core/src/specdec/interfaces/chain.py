@@ -94,8 +94,8 @@ class Chains:
     confidences: torch.Tensor
     """`[B, K]` the draft's own probability of each token, or empty; where `token_ids` are."""
     draft_probs: torch.Tensor
-    """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty; with `depths` there may
-    be a row more, as in `Draft.node_probs`. Rows at temperature 0 are not read."""
+    """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, where the next call may overwrite
+    it, or empty; with `depths` there may be a row more, as in `Draft.node_probs`. Rows at temperature 0 are not read."""
     logits: torch.Tensor = _NONE
     """`[B, V]` of each request's last new token; empty if there were no new tokens, or if they are not kept."""
     states: torch.Tensor = _NONE

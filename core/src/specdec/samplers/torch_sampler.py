@@ -53,7 +53,9 @@ class TorchSampler(Sampler):
         if scores.is_sound is None and not getattr(fast, "takes_any_rows", False):
             scores = sound_rows(scores)
         verdict = None if fast is None else fast(scores, draft, batch)
-        verdict = self.verify_with_torch(scores, draft, batch) if verdict is None else verdict
+        if verdict is None:
+            scores = sound_rows(scores) if scores.is_sound is None else scores
+            verdict = self.verify_with_torch(scores, draft, batch)
         if verdict.is_sound is None and scores.is_sound is not None:
             verdict = replace(verdict, is_sound=scores.is_sound.tolist())
         return verdict

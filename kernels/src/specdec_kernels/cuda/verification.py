@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
@@ -14,6 +15,7 @@ import torch
 
 from specdec.interfaces import PADDING_ID, Along, CheckedDraft, DrawnNodes, Scores, Verdict, VerifyBatch
 from specdec.logits import read_listings
+from specdec.noise import row_operations
 from specdec.runner import in_inference_mode
 from specdec_kernels.begun import Begun
 from specdec_kernels.cuda.arriving import Arriving
@@ -190,7 +192,7 @@ class JudgeOnDevice:
         operation: `rejection_verify` or `block_verify`.
     """
 
-    takes_any_rows = False
+    takes_any_rows = True
 
     def __init__(self, operation: str) -> None:
         self._operation = operation
@@ -208,6 +210,9 @@ class JudgeOnDevice:
             return self._greedy(scores, draft, batch)
         if not _is_for_kernels(draft, batch):
             return None
+        given_sound = scores.is_sound
+        if given_sound is None:
+            scores = _sound(scores)
         device, drawn = scores.logits.device, draft.drawn
         width = _width(draft, batch)
         results = _Results(scores, draft, (0, width + 1), batch, width + 1)
@@ -228,12 +233,11 @@ class JudgeOnDevice:
             results.list_logprobs(given.listed, given.row_starts, None, out.token_ids)
         results.send()
         (counts, tokens), is_sound, logprobs = results.read(1)
-        return Verdict(
-            [list(range(count)) for count in counts],
-            [row[: count + 1] for row, count in zip(tokens, counts, strict=True)],
-            is_sound,
-            logprobs,
-        )
+        if given_sound is None and is_sound is not None and all(is_sound):
+            is_sound = None
+        accepted = [list(range(count)) for count in counts]
+        emitted = [row[: count + 1] for row, count in zip(tokens, counts, strict=True)]
+        return Verdict(accepted, emitted, is_sound, logprobs)
 
 
 def _free_room(draft: CheckedDraft, device: torch.device) -> torch.Tensor | None:
@@ -246,6 +250,15 @@ def _free_room(draft: CheckedDraft, device: torch.device) -> torch.Tensor | None
 def _is_for_kernels(draft: CheckedDraft, batch: VerifyBatch) -> bool:
     """Return whether the kernels that compare p and q take a batch."""
     return bool(batch.num_nodes) and not (batch.is_all_greedy or draft.parents is not None)
+
+
+def _sound(scores: Scores) -> Scores:
+    """Return scores whose p-logits are numbers, with `Scores.is_sound`; other rows are uniform, and their tokens dropped."""
+    is_sound = row_operations(scores.logits.device).sound_rows(scores.logits)
+    if is_sound is None:
+        return scores
+    nothing = torch.zeros((), dtype=scores.logits.dtype)  # on the host, which costs no launch
+    return replace(scores, logits=torch.where(is_sound[:, None], scores.logits, nothing), is_sound=is_sound)
 
 
 def _wide(drawn: DrawnNodes, width: int, logits: torch.Tensor) -> torch.Tensor:

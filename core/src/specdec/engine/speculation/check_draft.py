@@ -17,6 +17,7 @@ __all__ = ["DraftError", "check_draft", "check_vocab_map", "select_rows"]
 _SUM_TOLERANCE = 1e-3
 _EXACT_SUM_TOLERANCE = 1e-5  # beyond it q is normalised: a token drawn by weights follows their shares
 _HALF_SUM_TOLERANCE = 4e-3  # the error of rounding to bfloat16 alone
+_HALVES = (torch.float16, torch.bfloat16)
 _STAND_IN = 0
 
 
@@ -38,8 +39,8 @@ def check_draft(
     distribution (not finite, negative, not summing to 1), the draft's row is cut before the first node drawn
     from it. This cut depends only on nodes before it, and so does a cut by parents.
 
-    Nodes of a draft with `num_nodes` are read now only with `reads`, or if they are a tree that is made a chain or has q: what
-    is wrong shows later in `UnreadIds.num_outside`. Drafts that name no proposers are those of `name`.
+    Nodes of a draft with `num_nodes` are read now only with `reads`, of trees that are made chains or have q, and with a q in
+    half precision: what is wrong shows later in `UnreadIds.num_outside`. Drafts that name no proposers are those of `name`.
 
     Raises:
         DraftError: if it does not belong to this batch at all.
@@ -49,11 +50,11 @@ def check_draft(
     names = received.proposers or (None if name is None else (name,) * len(max_nodes))
     ids, probs = received.token_ids, received.node_probs
     if received.num_nodes is not None:
-        if not reads and (received.parents is None or (takes_trees and probs is None)):
+        is_chain = received.parents is None and (probs is None or probs.dtype not in _HALVES)
+        if not reads and (is_chain or (takes_trees and probs is None)):
             return _unread(received, received.num_nodes, max_nodes, vocab_size, names)
         ids, probs = ids[:, :most].clone(), None if probs is None else copied(probs[:, : most + 1])
-    has_probs = received.has_probs
-    is_drawn = [True] * len(max_nodes) if has_probs is None else has_probs.tolist()
+    is_drawn = [True] * len(max_nodes) if received.has_probs is None else received.has_probs.tolist()
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
     is_normal = None if probs is None else _normalise(probs)
     kept: list[tuple[int, ...]] = []
@@ -76,7 +77,7 @@ def check_draft(
             first_flaw = f"row {index}: {flaw}"
     drawn = None
     if probs is not None:
-        drawn = DrawnNodes(ids[:, :most], probs, received.sampling, has_probs, received.vocab_map)
+        drawn = DrawnNodes(ids[:, :most], probs, received.sampling, received.has_probs, received.vocab_map)
     trees = None
     if parents is not None and takes_trees:
         trees = tuple(tuple(row[: len(ids)]) for row, ids in zip(parents, kept, strict=True))
@@ -156,7 +157,7 @@ def _normalise(probs: torch.Tensor) -> list[list[bool]]:
     """
     if probs.shape[2] == 0:
         return [[False] * probs.shape[1]] * probs.shape[0]
-    is_half = probs.dtype in (torch.float16, torch.bfloat16)
+    is_half = probs.dtype in _HALVES
     sums = probs.sum(-1, dtype=torch.float32 if is_half else probs.dtype)
     # These are comparisons of a few numbers: they are cheapest on the host.
     totals, lows = torch.stack((sums, probs.amin(-1).to(sums))).cpu().numpy()

@@ -99,7 +99,7 @@ class ChainGraphs(Graphs[StaticLoop]):
         self._verdicts = take_newest(self._device)
         verdicts = None if self._verdicts is None else (self._verdicts.numbers, self._most_new)
         kind = StaticChain if work.rules.width == 1 else StaticTree
-        ways = [(True, False), (False, False), (False, True)]
+        ways = [(True, False), *([] if work.rules.is_drawn else [(False, False)]), (False, True)]
         for size, bound in shapes:
             for is_greedy, has_cuts in ways:
                 last = padded(size, size, page_size, bound)
@@ -183,7 +183,7 @@ class ChainGraphs(Graphs[StaticLoop]):
     def _shapes(self, work: ChainWork, numbers: PassNumbers, first: _Pass | None) -> Iterator[ChainShape]:
         """Yield the shapes of which a recording drafts these chains, those with little padding first."""
         is_greedy = not any(t > 0 for t in work.temperatures)
-        how = is_greedy, work.rules, bool(work.cuts) and not is_greedy
+        how = is_greedy, work.rules, (bool(work.cuts) or work.rules.is_drawn) and not is_greedy
         most = MAX_CHAIN_REQUESTS if work.rules.width == 1 else self.max_tree_nodes // work.rules.width
         for last in larger_shapes(len(work.first_slots), numbers, max(most, len(work.first_slots))):
             for num_steps in range(work.num_steps, self._most_steps + 1):
@@ -271,9 +271,9 @@ def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
 
 
 def _drafted(outputs: Tensors, num_rows: int, work: ChainWork) -> Chains:
-    """Return the drafts, ids with those of padding, which cost nothing; q as a copy that the next replay cannot write."""
+    """Return the drafts, ids with those of padding, which cost nothing."""
     ids, confidences, others, _ = (output[:num_rows] for output in outputs)
     if work.rules.width > 1:
         return Chains(ids, confidences, confidences[:, :0, None], parents=others)
     steps = slice(None if work.depths else work.num_steps)
-    return Chains(ids[:, steps], confidences[:, steps], others[:, steps].clone())
+    return Chains(ids[:, steps], confidences[:, steps], others[:, steps])

@@ -62,8 +62,7 @@ class StaticChain(StaticLoop):
         rules = self.shape.rules
         if self.shape.is_greedy:
             return best, scores.softmax(-1) if rules.wants_confidences else scores
-        is_exact = rules.is_drawn and self.shape.has_cuts
-        law = self._exact_law(scores) if is_exact else self._law(scores, self._heat)
+        law = self._exact_law(scores) if rules.is_drawn else self._law(scores, self._heat)
         count = len(scores)
         word = node_word(Stream.DRAFT, step) if rules.is_drawn else node_word(Stream.TARGET)
         positions = self._positions[:count] + (0 if rules.is_drawn else step)

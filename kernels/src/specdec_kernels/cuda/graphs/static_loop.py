@@ -43,7 +43,7 @@ class ChainShape:
     """Whether all rows choose greedily and no noise is needed."""
     rules: ChainRules
     has_cuts: bool = False
-    """Whether a row is cut by top-k, top-p or min-p."""
+    """Whether a row may be cut by top-k, top-p or min-p: where q is kept always, but for greedy rows."""
     first: PassShape | None = None
     """Shape of the pass over new tokens that it begins with; None if it begins with logits."""
 
@@ -147,7 +147,8 @@ class StaticLoop(ABC):
         if self.shape.has_cuts:
             rules = self.shape.rules
             most = rules.num_ids if rules.is_drawn else _MOST_KEPT
-            heat[1:, :count] = np.array([(k or most, p, floor) for k, p, floor in work.cuts], np.float32).T
+            cuts = work.cuts or [(0, 1.0, 0.0)] * count
+            heat[1:, :count] = np.array([(k or most, p, floor) for k, p, floor in cuts], np.float32).T
         return np.concatenate((table.reshape(-1), heat.reshape(-1).view(np.int64)))
 
     @abstractmethod
