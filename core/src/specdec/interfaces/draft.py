@@ -115,8 +115,7 @@ class DrawnNodes:
     token_ids: torch.Tensor
     """`[B, N]` int64 ids as they were drawn, padded with -1: those outside the vocabulary are still there."""
     node_probs: torch.Tensor
-    """`[B, N + 1, V']`; see `Draft.node_probs`. Every row that a node of the draft was drawn from is a distribution, or 0: then
-    the node is rejected and the next token follows p."""
+    """`[B, N + 1, V']`; see `Draft.node_probs`. Rows that nodes were drawn from are distributions, or 0: p follows, no node."""
     sampling: DraftSampling
     """`IID` or `WITHOUT_REPLACEMENT`."""
     has_probs: torch.Tensor | None = None

@@ -59,13 +59,17 @@ def check_draft(
     is_normal = None if probs is None else _normalise(probs)
     kept: list[tuple[int, ...]] = []
     num_cut, first_flaw = 0, None
-    for index, row in enumerate(received.rows):
+    for index, row in enumerate(received.token_ids.tolist()):
+        if received.num_nodes is not None:
+            del row[received.num_nodes[index] :]
+        while received.num_nodes is None and row and row[-1] == PADDING_ID:
+            row.pop()
         links = None if parents is None else parents[index]
         normal = None if is_normal is None or not is_drawn[index] else is_normal[index]
         valid, flaw = _usable(row, links, normal, max_nodes[index], vocab_size, takes_trees=takes_trees)
         num_cut += len(row) - valid
         if normal is None:
-            kept.append(row[:valid])
+            kept.append(tuple(row[:valid]))
         else:
             scored = [token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid]]
             replaced = [node for node in range(valid) if scored[node] != row[node]]
@@ -171,10 +175,7 @@ def _normalise(probs: torch.Tensor) -> list[list[bool]]:
 
 
 def _distributions(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return own copies of ids and q of chains, on a device without a wait.
-
-    A row of q that is no distribution becomes 0, and its node padding: it is rejected and leaves p, as where a chain ends.
-    """
+    """Return own copies of ids and q of chains; a row that is no distribution is 0 and its node padding, as at a chain's end."""
     own = probs.clamp_min(0.0)  # NaN stays
     is_normal = own.sum(-1).sub_(1.0).abs_() <= _EXACT_SUM_TOLERANCE
     # Of the host: numbers would be sent by launches of their own.
