@@ -109,27 +109,18 @@ def test_chains_that_were_not_read_are_one_draft() -> None:
 
 
 def test_drawn_chains_that_were_not_read_keep_their_q() -> None:
-    chains, none = torch.tensor([[4, 5, 6], [1, 0, 2], [3, 3, 3]]), torch.empty(3, 0)
-    probs = torch.softmax(torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0)), -1)
-    config, vocab_map = DraftingConfig(num_speculative_tokens=3), torch.arange(8)
-    given = Chains(chains, none, probs)
-    made = drafts((3, 3), (3, 3), (3, 3))
-    for place, (count, is_drawn) in enumerate([(3, True), (2, False), (0, True)]):
-        made[place].unread = UnreadNodes(given, place, count, is_drawn)
-    draft = draft_of(made, config, CPU, vocab_map)
-    assert draft.node_probs is not None
+    ids, probs, vocab_map = torch.arange(9).view(3, 3), torch.rand(3, 4, 8), torch.arange(8)
+    config, given = DraftingConfig(num_speculative_tokens=3), Chains(ids, torch.empty(3, 0), probs)
+    first, greedy, empty = drafts((3, 3), (3, 3), (3, 3))
+    first.unread, greedy.unread = UnreadNodes(given, 0, 3, True), UnreadNodes(given, 1, 2)
+    draft = draft_of([first, greedy, empty], config, CPU, vocab_map)
     assert draft.node_probs.data_ptr() == probs.data_ptr(), "core copies it"
     assert (draft.sampling, draft.num_nodes) == (DraftSampling.IID, (3, 2, 0))
-    assert draft.has_probs is not None
-    assert (draft.has_probs.tolist(), draft.has_probs.device) == ([True, False, True], CPU)
+    assert draft.has_probs.tolist() == [True, False, False]
     assert draft.vocab_map is vocab_map
-    other = draft_of([None, made[1], made[0], None], config, CPU, vocab_map)
-    assert other.has_probs is not None
-    assert other.node_probs is not None
-    assert other.has_probs.tolist() == [False, False, True, False]
-    assert torch.equal(other.node_probs[1:3], probs[[1, 0]])
-    plain = draft_of([made[1]], config, CPU, vocab_map)
-    assert (plain.node_probs, plain.vocab_map, plain.sampling) == (None, None, DraftSampling.DETERMINISTIC)
+    moved = draft_of([None, greedy, first], config, CPU, vocab_map)
+    assert torch.equal(moved.node_probs[1:], probs[[1, 0]])
+    assert draft_of([greedy], config, CPU, vocab_map).node_probs is None
 
 
 def test_what_the_loop_is_for() -> None:

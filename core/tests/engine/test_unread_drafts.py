@@ -123,76 +123,48 @@ def test_nothing_is_the_plugins_afterwards() -> None:
     assert list(draft.rows[0]) == [1, 2, 3]
 
 
-def drawn(num_nodes: tuple[int, ...] = (3, 1, 2)) -> Draft:
-    """The same with q, of which the last row of the batch is a point mass."""
+def drawn() -> Draft:
+    """The same with q, but for the last row."""
     probs = torch.softmax(torch.randn(3, 4, VOCAB, generator=torch.Generator().manual_seed(0)), -1)
-    flags = torch.tensor([True, True, False])
-    return replace(unread(num_nodes), node_probs=probs, sampling=DraftSampling.IID, has_probs=flags)
+    has_probs = torch.tensor([True, True, False])
+    return replace(unread(), node_probs=probs, sampling=DraftSampling.IID, has_probs=has_probs)
 
 
-def test_q_stays_with_drawn_nodes_that_are_not_read(monkeypatch) -> None:
+@pytest.mark.parametrize("flaw", [None, torch.nan, torch.inf, -0.4, 0.5])
+def test_drawn_nodes_keep_their_q(flaw, monkeypatch) -> None:
+    """A row of q that is no distribution becomes 0, and its node padding."""
     reads, offered = count_reads(monkeypatch), drawn()
-    given = offered.node_probs
-    assert given is not None
-    expected = given.clone()
-    draft, num_cut, flaw = check_draft(offered, [3, 3, 3], VOCAB)
-    assert (draft.num_nodes, num_cut, flaw) == ([3, 1, 2], 0, None)
-    given.zero_()
-    offered.token_ids.zero_()
-    for indices in ([0, 1, 2], [0, 1], [2, 0, 0], []):
-        chosen = select_rows(draft, indices)
-        assert chosen.drawn is not None
-        assert torch.equal(chosen.drawn.node_probs, expected[indices])
-        assert torch.equal(chosen.drawn.token_ids, IDS[indices])
-        assert chosen.drawn.has_probs is not None
-        assert chosen.drawn.has_probs.tolist() == [index != 2 for index in indices]
-        assert chosen.num_nodes == [draft.num_nodes[index] for index in indices]
-    assert not reads
-    assert [list(row) for row in draft.rows] == [[1, 2, 3], [4], [8, 0]]
-    assert draft.unread is not None
-    assert draft.unread.num_outside == 2, (
-        "ids outside the vocabulary, which are as they were drawn in `drawn`"
-    )
-
-
-@pytest.mark.parametrize("flaw", [torch.nan, torch.inf, -0.4, 0.5])
-def test_a_row_of_q_that_is_no_distribution_rejects_its_node(flaw) -> None:
-    offered = drawn((3, 3, 2))
-    assert offered.node_probs is not None
-    offered.node_probs[1, 1, 4] = flaw
-    offered.token_ids[1] = torch.tensor([4, 5, 6])
+    probs, ids = offered.node_probs.clone(), IDS.clone()
+    if flaw is not None:
+        offered.node_probs[0, 1, 4] = flaw
+        probs[0, 1], ids[0, 1] = 0.0, -1
     draft, _, _ = check_draft(offered, [3, 3, 3], VOCAB)
-    assert draft.drawn is not None
-    expected = offered.node_probs.clone()
-    expected[1, 1] = 0.0
-    assert torch.equal(draft.drawn.node_probs, expected)
-    assert draft.drawn.token_ids[1].tolist() == [4, -1, 6]
-    assert [list(row) for row in draft.rows][1] == [4, 0, 6]
-    assert draft.unread is not None
-    assert draft.unread.num_outside == 3, "the node is counted with those of row 2"
-
-
-def test_drawn_nodes_are_read_where_they_have_to_be() -> None:
-    offered = drawn()
-    known, _, flaw = check_draft(offered, [3, 3, 3], VOCAB, reads=True)
-    assert known.unread is None
-    assert (known.rows, flaw) == (
-        ((1, 2, 3), (4,), ()),
-        f"row 2: node 0 has id {VOCAB}, and the vocabulary has {VOCAB}",
-    )
-    assert known.drawn is not None
-    assert offered.node_probs is not None
-    expected = offered.node_probs.clone()
     offered.node_probs.zero_()
     offered.token_ids.zero_()
-    assert torch.equal(known.drawn.node_probs, expected)
-    assert torch.equal(known.drawn.token_ids, IDS)
-    half = replace(offered, token_ids=IDS, node_probs=expected.bfloat16())
-    assert check_draft(half, [3, 3, 3], VOCAB)[0].unread is None, "its sums are not exact"
-    trees = replace(drawn(), parents=torch.tensor([[-1, 0, 1]] * 3))
-    tree, _, _ = check_draft(trees, [3, 3, 3], VOCAB)
-    assert tree.unread is None
-    assert tree.parents == ((-1, 0, 1), (-1,), ())
+    for indices in ([0, 1, 2], [2, 0, 0], []):
+        chosen = select_rows(draft, indices).drawn
+        assert torch.equal(chosen.node_probs, probs[indices])
+        assert torch.equal(chosen.token_ids, ids[indices])
+        assert chosen.has_probs.tolist() == [index != 2 for index in indices]
+    assert not reads
+    assert [*draft.rows[0]] == [1, 2 if flaw is None else 0, 3]
+    assert draft.unread.num_outside == 2 + (flaw is not None)
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [True, {"node_probs": drawn().node_probs.bfloat16()}, {"parents": torch.tensor([[-1, 0, 1]] * 3)}],
+)
+def test_drawn_nodes_are_read_where_they_have_to_be(reads) -> None:
+    offered = drawn() if reads is True else replace(drawn(), **reads)
+    draft, _, _ = check_draft(offered, [3, 3, 3], VOCAB, reads=reads is True)
+    kept = draft.drawn.node_probs.clone()
+    offered.node_probs.zero_()
+    offered.token_ids.zero_()
+    assert draft.unread is None
+    assert draft.rows == ((1, 2, 3), (4,), ())
+    assert torch.equal(draft.drawn.node_probs, kept)
+    assert torch.equal(draft.drawn.token_ids, IDS)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def _normalise(probs: torch.Tensor) -> list[list[bool]]:
 
 
 def _distributions(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return own copies of ids and q of chains; a row that is no distribution is 0 and its node padding, as at a chain's end."""
+    """Return own copies of ids and q of chains; a row that is no distribution is 0 and its node padding, which ends a chain."""
     own = probs.clamp_min(0.0)  # NaN stays
     is_normal = own.sum(-1).sub_(1.0).abs_() <= _EXACT_SUM_TOLERANCE
     # Of the host: numbers would be sent by launches of their own.
