@@ -57,7 +57,9 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
 
 @pytest.fixture(scope="module", params=METHODS)
 def served(request, device) -> Iterator[tuple[str, LLM]]:
+    device.forget_compiled()
     llm = made(request.param)
+    device.counted()
     yield request.param, llm
     llm.shutdown()
 
@@ -129,6 +131,8 @@ def check_generation(
                     [p.logprob for p in theirs.values()], abs=1e-3
                 )
     assert sum(step.recordings for step in steps) == 0, "a graph was captured after load"
+    compiled = [step.listed("compilations") for step in steps if step.compilations]
+    assert not compiled, "a kernel was compiled after load"
     assert max(step.synchronisations for step in steps) == 1, "the host waits once in every step"
     if method != "plain":
         assert sum(output.metrics.num_draft_tokens for output in outputs) > 0
