@@ -1,4 +1,4 @@
-"""Kernels are compiled at load: none while requests of any number, length and parameters are served."""
+"""Kernels are compiled and passes recorded at load: none while requests of any number, length and parameters are served."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SERVED = [
 
 
 @pytest.mark.parametrize(("method", "options"), SERVED)
-def test_nothing_is_compiled_while_serving(
+def test_nothing_is_compiled_or_recorded_while_serving(
     method: str, options: dict[str, Any], device: PretendDevice
 ) -> None:
     device.forget_compiled()
@@ -68,6 +68,6 @@ def test_nothing_is_compiled_while_serving(
             for row in range(count)
         ]
         llm.generate(prompts, params, use_tqdm=False)
-        compiled = device.counted()
-        assert compiled.compilations == 0, compiled.listed("compilations")
+        asked = device.counted()
+        assert (asked.compilations, asked.recordings) == (0, 0), asked.listed("compilations", "recordings")
     llm.shutdown()

@@ -130,9 +130,11 @@ class PagedAttention:
         rows: PagedPass,
         query: torch.Tensor,
         pages: tuple[torch.Tensor, torch.Tensor],
+        *,
+        window: int | None,
         **options: Any,
     ) -> torch.Tensor:
-        options["batch_invariant"] = self.is_invariant
+        options |= {"window": window, "batch_invariant": self.is_invariant}
         if self._calls is not None:
             self._calls.add(query, pages, 0 if rows.tree_mask is None else rows.tree_mask.shape[1], options)
         return paged_attention(
@@ -142,7 +144,7 @@ class PagedAttention:
             rows.query_starts,
             rows.context_lens,
             tree_mask=rows.tree_mask,
-            positions=None if options["window"] is None else rows.positions,
+            positions=None if window is None else rows.positions,
             max_context_len=rows.max_context_len,
             out=_place(rows, query, pages[1]),
             **options,

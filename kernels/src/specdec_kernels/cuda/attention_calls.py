@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import torch
@@ -38,19 +39,22 @@ class AttentionCalls:
             num_requests: the most requests of a pass.
             bounds: values of `max_context_len`.
         """
-        sizes = [(count, bound) for count in request_counts(num_requests) for bound in bounds]
+        sizes = [*product(request_counts(num_requests), bounds)]
         for query, pages, num_words, options in self._kinds.values():
-            is_invariant = options["batch_invariant"]
-            masks: list[dict[str, Any]] = [{}]
-            if num_words:
-                mask = torch.full((1, num_words), -1, dtype=torch.int64, device=query.device)
-                places = None if options["window"] is None else mask.new_zeros(1)
-                masks.append({"tree_mask": mask, "positions": places})
+            trees = _tree(query, num_words, has_places=options["window"] is not None)
             for count, bound in sizes:
-                shapes = (count, 1), (count + 1,), (count,)
-                rows = [torch.zeros(shape, dtype=torch.int64, device=query.device) for shape in shapes]
-                for config in configurations(query, *pages, bound, batch_invariant=is_invariant):
-                    for mask in masks:
-                        paged_attention(
-                            query, *pages, *rows, max_context_len=bound, config=config, **options, **mask
-                        )
+                starts = torch.zeros(count + 1, dtype=torch.int64, device=query.device)
+                rows = starts.new_zeros((count, 1)), starts, starts.new_zeros(count)
+                is_invariant = options["batch_invariant"]
+                found = configurations(query, *pages, bound, batch_invariant=is_invariant)
+                for config, tree in product(found, trees):
+                    given = options | tree
+                    paged_attention(query, *pages, *rows, max_context_len=bound, config=config, **given)
+
+
+def _tree(query: torch.Tensor, num_words: int, *, has_places: bool) -> list[dict[str, Any]]:
+    """Return the arguments of passes without a tree mask, and of those with one if there are any."""
+    if not num_words:
+        return [{}]
+    mask = torch.full((1, num_words), -1, dtype=torch.int64, device=query.device)
+    return [{}, {"tree_mask": mask, "positions": mask.new_zeros(1) if has_places else None}]
