@@ -71,9 +71,9 @@ def test_paged_attention(dtype: str, key_dim: int, value_dim: int, is_decode: bo
         "SOFTCAP": 0.0,
         "WINDOW": 0,
         "TREE_WORDS": 0,
-        "NUM_SHARES": config.shares(32768),
+        "IS_SHARED": config.shares(32768) > 1,
         "SPLIT_SIZE": config.split_size or 0,
-        "BLOCK_REQUESTS": 8,
+        "BLOCK_REQUESTS": 16,
         "BLOCK_ROWS": config.block_rows,
         "BLOCK_TOKENS": config.block_tokens,
         "BLOCK_KEY": triton.next_power_of_2(key_dim),
@@ -88,7 +88,7 @@ def test_paged_attention(dtype: str, key_dim: int, value_dim: int, is_decode: bo
         "SOFTCAP": 30.0,
         "WINDOW": 4096,
         "TREE_WORDS": 1,
-        "NUM_SHARES": 1,
+        "IS_SHARED": False,
         "SPLIT_SIZE": 0,
     }
     everything |= {"sums_ptr": None, "maxima_ptr": None, "masses_ptr": None}
@@ -104,7 +104,7 @@ def test_combine(dtype: str, has_sinks: bool) -> None:
 
     pointers = {"sums_ptr": "*fp32", "maxima_ptr": "*fp32", "masses_ptr": "*fp32", "query_starts_ptr": "*i64"}
     pointers |= {"out_ptr": dtype} | ({"sinks_ptr": dtype} if has_sinks else {})
-    constants = {"NUM_HEADS": 28, "VALUE_DIM": 80, "NUM_SHARES": 9, "BLOCK_HEADS": 8, "BLOCK_VALUE": 128}
+    constants = {"NUM_HEADS": 28, "VALUE_DIM": 80, "BLOCK_HEADS": 8, "BLOCK_VALUE": 128}
     check(combine_kernel, pointers, constants | ({} if has_sinks else {"sinks_ptr": None}), num_warps=4)
 
 
@@ -126,7 +126,6 @@ def test_kv_compact(dtype: str) -> None:
     pointers = {"first_slots_ptr": "*i64", "paths_ptr": "*i64"}
     pointers |= {"key_pages_ptr": dtype, "value_pages_ptr": dtype}
     constants = {
-        "PATH_LEN": 9,
         "NUM_HEADS": 8,
         "KEY_DIM": 192,
         "VALUE_DIM": 128,

@@ -144,7 +144,7 @@ MUTANTS = {
     "takes the last for the first": ("    size, columns = tokens", "    keeps_first = False\n    size, columns = tokens"),
     "reads on behind the text": ("source + steps % period", "source + steps"),
     "ignores what may be drafted": ("    if HAS_MAX_NODES:", "    if False:"),
-    "looks at the first tile only": ("mask=tiles < NUM_TILES, other=0), 0)", "mask=tiles < 1, other=0), 0)"),
+    "looks at the first tile only": ("mask=tiles < num_tiles, other=0), 0)", "mask=tiles < 1, other=0), 0)"),
 }  # fmt: skip
 
 

@@ -6,10 +6,13 @@ The pretend device keeps what it copies to the host back until the host waits fo
 from __future__ import annotations
 
 import pytest
+import torch
 from pretend import Counts, PretendDevice
 from pretend.requests import METHODS, TEXT
 
 from specdec import LLM, RequestOutput, SamplingParams
+from specdec.engine.speculation.guard import ProposerGuard
+from specdec.interfaces import ProposeBatch
 from specdec_kernels.ahead.engine import AheadEngine
 
 OPTIONS = {
@@ -154,6 +157,40 @@ def test_requests_end_by_their_length_come_and_are_aborted(end, plain, device, p
     kept = done[names[2]].outputs[0].token_ids
     assert len(kept) in (end - 1, end), "a request may come in the step after the one that is launched"
     assert kept == wanted[2][: len(kept)]
+
+
+@pytest.mark.parametrize("method", ["eagle3", "eagle3-tree"])
+def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
+    method, device, prompts, expected, monkeypatch
+) -> None:
+    """Three requests are too many for it; the two that are left are not, and then it gets the states of all steps."""
+    config, wanted, given = METHODS[method], tokens(expected["greedy"]), params("greedy")
+    assert config is not None
+    propose, calls = ProposerGuard.propose, list[ProposeBatch]()
+    monkeypatch.setattr(
+        ProposerGuard,
+        "propose",
+        lambda self, batch, *most: calls.append(batch) or propose(self, batch, *most),
+    )
+    delivered = []
+    for is_ahead in (False, True):
+        end = 6 - is_ahead  # the step that is launched when it ends is one more that rests
+        given[0] = given[0].model_copy(update={"max_tokens": end})
+        options = OPTIONS | {"async_scheduling": is_ahead}
+        rests = config | {"adaptive": False, "disable_by_batch_size": 2, "on_proposer_error": "raise"}
+        llm = LLM("zoo", device="cuda:0", speculative_config=rests, **options)
+        calls.clear()
+        outputs, steps = counted(llm, device, prompts, given)
+        assert tokens(outputs) == [wanted[0][:end], *wanted[1:]]
+        assert sum(output.metrics.num_accepted_tokens for output in outputs) > 0
+        assert [step.ahead >= step.launches for step in steps[2:5]] == [is_ahead] * 3
+        first = next(batch for batch in calls if any(batch.max_nodes))
+        delivered.append([state.held for state in (first.hidden_states, *first.aux_hidden_states)])
+        assert first.counts[:2] == [len(prompts[1]) + 6, len(prompts[2]) + 6]
+        num_rows = sum(first.counts[:2])
+        llm.shutdown()
+    for ours, theirs in zip(*delivered, strict=True):
+        assert torch.allclose(ours[:num_rows], theirs[:num_rows], atol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["ngram", "eagle3", "eagle3-tree"])

@@ -63,9 +63,12 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
 
 @pytest.fixture(scope="module", params=METHODS | DRAWN)
 def served(request, device, prompts, expected) -> Iterator[tuple[str, LLM, dict[str, list[RequestOutput]]]]:
+    device.forget_compiled()
     llm = made(request.param)
+    device.counted()
     if request.param in DRAWN:
         llm.generate(prompts[:1], params("sampled", 1))  # which checks the map of a reduced vocabulary once
+        assert not device.counted().compilations, "a kernel was compiled after load"
         cpu = made(request.param, device="cpu")
         expected = {name: cpu.generate(prompts[: SIZES[-1]], params(name)) for name in PARAMS}
         cpu.shutdown()
@@ -140,6 +143,8 @@ def check_generation(
                     [p.logprob for p in theirs.values()], abs=1e-3
                 )
     assert sum(step.recordings for step in steps) == 0, "a graph was captured after load"
+    compiled = [step.listed("compilations") for step in steps if step.compilations]
+    assert not compiled, "a kernel was compiled after load: " + compiled[0]
     assert max(step.synchronisations for step in steps) == 1, "the host waits once in every step"
     if method != "plain":
         assert sum(output.metrics.num_draft_tokens for output in outputs) > 0

@@ -51,12 +51,6 @@ def test_the_rows_that_are_asked_for_are_kept(rows, num_rows) -> None:
     assert torch.equal(aux, made[1][rows])
 
 
-def test_a_few_rows_do_not_keep_a_long_pass_alive() -> None:
-    kept = sequence()
-    delivery().keep_hidden(kept, passed(5000), [7, 8])
-    assert all(state.untyped_storage().nbytes() == state.nbytes for state in kept.deliverable_hidden[0])
-
-
 def test_states_that_wait_longer_than_a_step_are_copied() -> None:
     kept, made, states = sequence(), delivery(), passed(6)
     made.keep_hidden(kept, states, [1, 2, 4])

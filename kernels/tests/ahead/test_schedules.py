@@ -28,6 +28,7 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "tree": scripted("Recorder", 6, shape="tree", wrong=0.2),
     "resting": scripted("Recorder", 3, wrong=0.2, disable_by_batch_size=2),
     "states": scripted("HiddenRecorder", 3, wrong=0.2),
+    "resting states": scripted("HiddenRecorder", 3, wrong=0.2, disable_by_batch_size=2),
     "adaptive": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1},
 }
 

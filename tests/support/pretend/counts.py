@@ -15,6 +15,8 @@ class Counts:
     """Kernels outside graphs, and replays of graphs."""
     replays: int = 0
     recordings: int = 0
+    compilations: int = 0
+    """Kernels compiled for sizes or dtypes that were new."""
     copies_in: int = 0
     copies_out: int = 0
     synchronisations: int = 0

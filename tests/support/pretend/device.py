@@ -43,6 +43,10 @@ class PretendDevice:
         self._dispatcher.forget_pinned()
         return counts
 
+    def forget_compiled(self) -> None:
+        """Have every kernel compiled anew, as a new process on a new machine has."""
+        self._dispatcher.compiled.clear()
+
     def __enter__(self) -> PretendDevice:
         allow_cuda_tensors()
         with ExitStack() as opening:

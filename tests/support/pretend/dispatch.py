@@ -39,6 +39,8 @@ class Dispatcher(TorchDispatchMode):
         self.tape: Tape | None = None
         """The graph that is being captured; None if none is."""
         self.num_launched = 0
+        self.compiled: set[tuple[object, ...]] = set()
+        """Kernels by what they are compiled for."""
         self.arriving: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Places on the host that copies write to, and what they will hold, until the host waits."""
         self.pinned: set[int] = set()
@@ -69,6 +71,12 @@ class Dispatcher(TorchDispatchMode):
             for place, numbers in self.arriving[:count]:
                 place.copy_(numbers)
         del self.arriving[:count]
+
+    def compile(self, variant: tuple[object, ...]) -> None:
+        """Count the compilation of a kernel, unless it has been compiled."""
+        if variant not in self.compiled:
+            self.compiled.add(variant)
+            self.counts.add("compilations", str(variant))
 
     def launch(self, what: str) -> None:
         """Count a launch, unless it is captured."""

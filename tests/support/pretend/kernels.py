@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,6 +86,27 @@ def _reference(name: str) -> Callable[..., Any]:
     return function
 
 
+def variant_of(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what Triton compiles a kernel for: dtypes, alignment, which integers are 1 or multiples of 16, and constants."""
+    named = {param.name: value for param, value in zip(kernel.params, args, strict=False)} | kwargs
+    parts: list[object] = [kernel.__name__]
+    for param in kernel.params:
+        value = named.pop(param.name)
+        if isinstance(value, torch.Tensor):
+            is_free = param.do_not_specialize or param.do_not_specialize_on_alignment
+            parts.append((value.dtype, is_free or value.data_ptr() % 16 == 0))
+        elif param.is_constexpr or value is None or isinstance(value, bool):
+            parts.append((param.name, value))
+        elif isinstance(value, int):
+            kind = "i32" if -(2**31) <= value < 2**31 else "i64"
+            is_free = param.do_not_specialize
+            parts.append(kind if is_free else (kind, value == 1, value % 16 == 0))
+        else:
+            parts.append(type(value).__name__)
+    del named["grid"], named["warmup"]
+    return (*parts, *sorted(named.items()))
+
+
 @contextmanager
 def kernels(device: Dispatcher) -> Iterator[None]:
     """Replace every launcher, and let a launch of a kernel count itself and do nothing."""
@@ -97,6 +118,7 @@ def kernels(device: Dispatcher) -> Iterator[None]:
 
     def run(kernel: Any, *args: Any, **kwargs: Any) -> None:
         device.counts.kernels[kernel.__name__] += 1
+        device.compile(variant_of(kernel, args, kwargs))
         device.launch(kernel.__name__)
 
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, product
 
 import torch
 
@@ -20,7 +20,7 @@ _WIDTH = 2
 
 
 def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | None) -> None:
-    """Verify one dummy draft of every possible kind, not greedily; the results are discarded.
+    """Verify one dummy draft of every possible kind, greedily too, with log probabilities; the results are discarded.
 
     Args:
         sampler: the sampler; it keeps no state between calls.
@@ -30,16 +30,18 @@ def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | 
     Raises:
         PluginError: if the sampler raises, as it would in every step.
     """
+    dtypes = {torch.float32} if info.device.type == "cpu" else {torch.float32, info.dtype}
     for draft in _drafts(info, (drafts or frozenset()) & sampler.capabilities, has_nodes=drafts is not None):
         try:
-            sampler.verify(*_problem(draft, info))
+            for dtype, heat in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
+                sampler.verify(*_problem(draft, info, dtype, heat))
         except BaseException as error:
             if is_interrupt(error):
                 raise
             raise PluginError(
                 f"sampler {sampler.name!r} cannot verify a draft of {max(draft.num_nodes)} nodes: {described(error)}"
             ) from error
-    row_operations(info.device)  # whose choice runs each of them
+    row_operations(info.device).prepare(info.vocab_size)
 
 
 def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -> Iterator[CheckedDraft]:
@@ -55,17 +57,20 @@ def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -
             yield CheckedDraft(((0,) * _WIDTH,), parents, DrawnNodes(ids, probs, DraftSampling.IID))
 
 
-def _problem(draft: CheckedDraft, info: TargetInfo) -> tuple[Scores, CheckedDraft, VerifyBatch]:
+def _problem(
+    draft: CheckedDraft, info: TargetInfo, dtype: torch.dtype, heat: float
+) -> tuple[Scores, CheckedDraft, VerifyBatch]:
     """Return the arguments of `verify` for a draft, with uniform target probabilities."""
     counts = draft.num_nodes
     starts = [0, *accumulate(count + 1 for count in counts)]
-    logits = torch.zeros(starts[-1], info.vocab_size, device=info.device)
+    raw = torch.zeros(starts[-1], info.vocab_size, dtype=info.dtype, device=info.device)
     batch = VerifyBatch(
         num_nodes=counts,
         num_tokens=[1] * len(counts),
         seeds=[0] * len(counts),
         sample_indices=[0] * len(counts),
-        sampling_params=[SamplingParams(temperature=1.0)] * len(counts),
-        is_all_greedy=False,
+        sampling_params=[SamplingParams(temperature=heat)] * len(counts),
+        is_all_greedy=not heat,
+        num_logprobs=[1] * len(counts),
     )
-    return Scores(logits, starts[:-1], logits, starts[:-1]), draft, batch
+    return Scores(raw.to(dtype), starts[:-1], raw, starts[:-1]), draft, batch

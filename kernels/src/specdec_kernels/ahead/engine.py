@@ -12,7 +12,7 @@ from specdec import RequestOutput
 from specdec.engine import Engine, Launched, SchedulerOutput, Sequence, problem_of
 from specdec.interfaces import ONCE
 from specdec.samplers import TorchSampler
-from specdec_kernels.ahead.following import FollowingStep
+from specdec_kernels.ahead.following import FollowingStep, with_own_states
 from specdec_kernels.ahead.leaving import PromptRows, leave
 from specdec_kernels.begun import Begins, Begun
 
@@ -89,6 +89,8 @@ class AheadEngine(Engine):
             rows = zip(scheduled.sequences, scheduled.chunks, strict=True)
             self._prompt_rows = [len(sequence.missing_prompt_rows(chunk)) for sequence, chunk in rows]
         step = step._replace(read=self._begun(step))
+        if FollowingStep.of(step) is not None:
+            step = with_own_states(step)
         step.spans[-1] += perf_counter() - ONCE.seconds - started
         return step
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol, Self
+
+import torch
 
 from specdec.engine import Launched, SchedulerOutput, Sequence
 from specdec_kernels.begun import Begun, EmittedIds
@@ -48,15 +51,17 @@ class FollowingStep:
     @contextmanager
     def as_if_committed(self) -> Iterator[None]:
         """Count the tokens as committed: all of them that the next pass needs are their number and their places."""
-        before = [(sequence, sequence.num_computed, sequence.num_tokens) for sequence in self._sequences]
+        before = [(s, s.num_computed, s.num_tokens, s.delivered) for s in self._sequences]
         for sequence in self._sequences:
             sequence.num_computed = sequence.num_tokens
             sequence.num_tokens += 1
+            sequence.delivered += 1  # or it would lack the states that come with the token
         try:
             yield
         finally:
-            for sequence, num_computed, num_tokens in before:
+            for sequence, num_computed, num_tokens, delivered in before:
                 sequence.num_computed, sequence.num_tokens = num_computed, num_tokens
+                sequence.delivered = delivered
 
     def may_run(self, scheduler: Schedules) -> bool:
         """Return whether it is the next step whatever the tokens are, and reserve its rows."""
@@ -78,6 +83,16 @@ class FollowingStep:
             preempted=[],
             unread=(self._tokens, [self._rows[place] for place in going]),
         )
+
+
+def with_own_states(step: Launched) -> Launched:
+    """Return a step whose hidden states, if it has any, are copies, which the next pass does not write to."""
+    scores = step.scores
+    if scores.hidden_states is None:
+        return step
+    states = scores.hidden_states, *scores.aux_hidden_states
+    final, *aux = torch.cat(states).chunk(len(states))
+    return step._replace(scores=replace(scores, hidden_states=final, aux_hidden_states=tuple(aux)))
 
 
 def _has_room(sequence: Sequence) -> bool:

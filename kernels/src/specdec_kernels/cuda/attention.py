@@ -10,6 +10,7 @@ import torch
 
 from specdec.interfaces import KVCache, PackedBatch
 from specdec.runner import SdpaAttention
+from specdec_kernels.cuda.attention_calls import AttentionCalls
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, pass_numbers
 from specdec_kernels.cuda.shared_slots import SharedSlots
 from specdec_kernels.triton import Backend, use_backend
@@ -40,6 +41,7 @@ class PagedAttention:
         self._torch = SdpaAttention(cache, max_context)
         cache.compacts = partial(compact, self.dtypes)
         self._prepared: tuple[PackedBatch, PagedPass] | None = None
+        self._calls: AttentionCalls | None = AttentionCalls()
 
     @property
     def slot_pool(self) -> type[SharedSlots] | None:
@@ -132,20 +134,28 @@ class PagedAttention:
         window: int | None,
         **options: Any,
     ) -> torch.Tensor:
+        options |= {"window": window, "batch_invariant": self.is_invariant}
+        if self._calls is not None:
+            self._calls.add(query, pages, 0 if rows.tree_mask is None else rows.tree_mask.shape[1], options)
         return paged_attention(
             query,
             *pages,
             rows.block_tables,
             rows.query_starts,
             rows.context_lens,
-            window=window,
             tree_mask=rows.tree_mask,
             positions=None if window is None else rows.positions,
             max_context_len=rows.max_context_len,
-            batch_invariant=self.is_invariant,
             out=_place(rows, query, pages[1]),
             **options,
         )
+
+    def compile(self, num_requests: int, bounds: list[int]) -> None:
+        """Compile what the passes until now need for other numbers of rows, requests and tokens; see `AttentionCalls`."""
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            with kernels_on(self.cache.device):
+                calls.compile(num_requests, bounds)
 
     def prepare(self, batch: PackedBatch) -> PagedPass:
         """Return a pass in the form that the kernels read; made once for all layers."""

@@ -7,7 +7,7 @@ import torch
 from specdec.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Recorder
-from specdec_kernels.cuda.graphs.pass_shape import loops_for, shapes_for
+from specdec_kernels.cuda.graphs.pass_shape import bounds_for, loops_for, shapes_for
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.paged_pass import page_size_of
 from specdec_kernels.triton.paged_attention.tree import WORD
@@ -85,6 +85,11 @@ class GraphForm(Form):
                 most = self._chain.max_tree_nodes // runner.expected[1].rules.width
             loops = loops_for(min(num_requests, most), runner.max_context)
             self._chain.prepare(loops, page_size, *runner.expected)
+        if isinstance(runner.attention, PagedAttention):
+            runner.attention.compile(num_requests, bounds_for(runner.max_context))
+        if runner.num_tree_nodes:
+            no_paths = torch.full((1, runner.num_tree_nodes), -1, device=runner.device)
+            runner.cache.gather(no_paths[:, 0] + 1, no_paths)
 
     def counts(self) -> dict[str, int]:
         """See `Form.counts`."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Along, RowOperations
+from specdec.interfaces import Along, Occurrences, RowOperations
 from specdec.runner import sent_together
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.penalties import Counted, Text
@@ -42,6 +42,15 @@ class DeviceRows(RowOperations):
         self._cuts: OrderedDict[tuple[int, bytes], Cuts] = OrderedDict()
         self._sent_cuts: tuple[Settings | None, Along] = None, Along()
         self._sent_text: tuple[Sequence[Text] | None, Counted | None] = None, None
+
+    def prepare(self, vocab_size: int) -> None:
+        """See `RowOperations.prepare`."""
+        logits = torch.zeros(1, vocab_size, device=self._device)
+        self.truncated(logits, np.array([[1.0], [0.0], [vocab_size], [0.5]]))
+        self.truncated(logits, np.array([[1.0], [0.5], [vocab_size], [1.0]]))  # without a cut
+        for parents in (None, [-1]):
+            text = Occurrences(np.zeros(1, np.int64), np.zeros(1, np.float32), (1.0, 0.0, 0.0), [0], parents)
+            self.penalise(logits, [(0, np.zeros(1, np.int64), text)])
 
     def announce(
         self, along: Along, settings: Settings | None = None, text: Sequence[Text] | None = None

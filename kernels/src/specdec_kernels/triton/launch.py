@@ -11,6 +11,14 @@ def power_of_two(size: int, least: int = 1, most: int | None = None) -> int:
     return found if most is None else min(most, found)
 
 
+def roomy(size: int, least: int, factor: int = 4) -> int:
+    """Return the first of `least`, `factor * least`, ... that is at least `size`: so few kernels are compiled."""
+    found = least
+    while found < size:
+        found *= factor
+    return found
+
+
 def check_power_of_two(name: str, size: int, least: int = 1) -> None:
     """Reject a size that is not a power of two or is below `least`.
 

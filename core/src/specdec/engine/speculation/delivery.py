@@ -28,8 +28,6 @@ a paused one loses the longest requests, because no memory is reserved for more.
 _MAX_PIECES = 16
 """Number of steps whose states of one sequence are kept apart before they are concatenated."""
 _NONE = np.empty(0, np.int32)
-_MAX_SHARED_ROWS = 1024
-"""Maximum number of rows of a pass of which a small slice is kept as a view."""
 
 
 class Delivery:
@@ -65,6 +63,7 @@ class Delivery:
         self._device = device
         self._metrics = metrics or EngineMetrics()
         self._reasons: set[str] = set()
+        self._last = 0  # memory of the last pass's states
 
     def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
         """Return this step's batch, and mark its tokens and the last draft's result as delivered."""
@@ -124,17 +123,20 @@ class Delivery:
             )
             return
         is_first = sequence.num_computed == sequence.delivered == 0
+        self._last = passed[0].untyped_storage().data_ptr()
         gaps = [place for place in range(1, len(rows)) if rows[place] > rows[place - 1] + 1]
         for start, end in pairwise((0, *gaps, len(rows))):
             _keep(sequence, passed, rows[start:end], is_first=is_first and not start)
 
     def own_states(self, sequences: Ids[Sequence]) -> None:
-        """Copy the states of the last pass, whose memory the next one writes to."""
-        for kept in (sequence.deliverable_hidden for sequence in sequences):
-            for place in reversed(range(len(kept))):
-                if kept[place][0].untyped_storage().nbytes() == kept[place][0].nbytes:
-                    break  # those of earlier passes are copies
-                kept[place] = tuple(state.clone() for state in kept[place])
+        """Copy the states of the last pass, whose memory the next one writes to, by one launch."""
+        kept = [(s.deliverable_hidden, n) for s in sequences for n in range(len(s.deliverable_hidden))]
+        last = [(rows, at) for rows, at in kept if rows[at][0].untyped_storage().data_ptr() == self._last]
+        if last:
+            sizes = [len(rows[at][0]) for rows, at in last]
+            copies = [kind.split(sizes) for kind in _joined([rows[at] for rows, at in last])]
+            for (rows, at), *states in zip(last, *copies, strict=True):
+                rows[at] = tuple(states)
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
         """Return whether a suspended proposer must be called, because too many states wait for it.
@@ -225,9 +227,7 @@ class Delivery:
         kept = [states for sequence in sequences for states in sequence.deliverable_hidden] or [
             self._no_states
         ]
-        # Copies even of a single piece, whose memory may belong to the pass; all kinds by one launch.
-        joined = torch.cat([state for kind in zip(*kept, strict=True) for state in kind])
-        hidden, *aux = joined.chunk(len(kept[0]))
+        hidden, *aux = _joined(kept)  # copies even of a single piece, whose memory may belong to the pass
         row, first_rows = 0, list[int]()
         for sequence, start in zip(sequences, starts, strict=True):
             if start == 0 and sequence.deliverable_hidden:
@@ -273,15 +273,18 @@ class Delivery:
         )
 
 
+def _joined(pieces: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
+    """Return the states of pieces one after the other, of every kind; all of them by one launch."""
+    return torch.cat([state for kind in zip(*pieces, strict=True) for state in kind]).chunk(len(pieces[0]))
+
+
 def _keep(sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: Ids[int], *, is_first: bool) -> None:
     """Keep the states of a sequence's rows, which follow each other in a pass; no state predicted the first token."""
-    pieces, num_shared = sequence.deliverable_hidden, passed[0].shape[0]
+    pieces = sequence.deliverable_hidden
     first, end = (rows[0], rows[-1] + 1) if rows else (0, 0)
     states = tuple([state[first:end] for state in passed])
     if is_first:
         states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
-    elif 2 * len(rows) < num_shared and num_shared > _MAX_SHARED_ROWS:
-        states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
     pieces.append(states)
     if len(pieces) > _MAX_PIECES:
         pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]

@@ -119,8 +119,6 @@ class Speculation:
 
     def rests(self, running: Several[Sequence]) -> bool:
         """Begin a step; return whether nothing is drafted in it, nor the proposer called, whatever the last tokens are."""
-        if self.delivery.needs_hidden:
-            return False
         self.begin(running, len(running))
         may_draft = any(self.limit(sequence) for sequence in running)
         return not may_draft and (

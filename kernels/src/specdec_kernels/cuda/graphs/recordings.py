@@ -11,7 +11,7 @@ from specdec_kernels.cuda.graphs.recorder import Recording
 
 logger = logging.getLogger("specdec")
 
-MAX_RECORDINGS = 96
+MAX_RECORDINGS = 256
 """Maximum number of recordings of one kind."""
 MAX_BYTES = 2**29
 """Device memory that they may hold."""

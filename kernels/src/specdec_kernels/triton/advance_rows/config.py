@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from specdec_kernels.triton.launch import check_power_of_two, power_of_two
 
+_LEAST_ROWS = 32
+
 
 @dataclass(frozen=True)
 class LaunchConfig:
@@ -23,11 +25,12 @@ class LaunchConfig:
 
 def heuristic(num_rows: int) -> LaunchConfig:
     """Return a configuration in which a thread writes few rows at once."""
-    return LaunchConfig(power_of_two(num_rows, most=128))
+    return LaunchConfig(power_of_two(num_rows, _LEAST_ROWS, 128))
 
 
 def candidates(num_rows: int) -> list[LaunchConfig]:
     """Return the configurations worth measuring for a number of rows."""
     return [
-        LaunchConfig(block) for block in sorted({power_of_two(num_rows, most=most) for most in (32, 128)})
+        LaunchConfig(block)
+        for block in sorted({power_of_two(num_rows, _LEAST_ROWS, most) for most in (32, 128)})
     ]

@@ -9,13 +9,18 @@ import triton
 import triton.language as tl
 
 from specdec_kernels.triton.advance_rows.config import LaunchConfig
-from specdec_kernels.triton.launch import power_of_two
+from specdec_kernels.triton.launch import roomy
 
 if TYPE_CHECKING:
     from specdec_kernels.triton.advance_rows import LoopRows
 
+_LEAST_REQUESTS = 16
 
-@triton.jit
+
+@triton.jit(
+    do_not_specialize=["num_rows", "num_requests", "size", "most_new"],
+    do_not_specialize_on_alignment=["first_slots_ptr", "depths_ptr", "verdict_ptr"],
+)
 def advance_rows_kernel(
     token_ids_ptr: tl.tensor,
     positions_ptr: tl.tensor,
@@ -87,7 +92,7 @@ def advance_rows_triton(rows: LoopRows, memory: torch.Tensor, most_new: int, con
         num_requests,
         len(rows.cached),
         most_new,
-        BLOCK_REQUESTS=power_of_two(num_requests),
+        BLOCK_REQUESTS=roomy(num_requests, _LEAST_REQUESTS),
         BLOCK_ROWS=config.block_rows,
         num_warps=1,
     )

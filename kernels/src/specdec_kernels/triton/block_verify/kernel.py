@@ -22,7 +22,7 @@ from specdec_kernels.triton.rejection_verify.device_functions import (
 from specdec_kernels.triton.rejection_verify.launcher import Launcher
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
 def chain_weights_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -41,13 +41,13 @@ def chain_weights_kernel(
     mass_ptr: tl.tensor,
     id_ptr: tl.tensor,
     weights_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     HAS_Q: tl.constexpr,
     HAS_FLAGS: tl.constexpr,
     NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
 ) -> None:
-    """Write 1, then P = min(1, P of its parent * p / q) of every node of one request, to `[B, WIDTH + 1]`."""
+    """Write 1, then P = min(1, P of its parent * p / q) of every node of one request, to `[B, width + 1]`."""
     request = tl.program_id(0).to(tl.int64)
     dtype = best_ptr.dtype.element_ty
     row_start = tl.load(row_starts_ptr + request).to(tl.int64)
@@ -57,7 +57,7 @@ def chain_weights_kernel(
     if HAS_FLAGS:
         is_drawn = is_drawn & (tl.load(has_probs_ptr + request) != 0)
     weight = tl.full((), 1.0, dtype)
-    first = request * (WIDTH + 1)
+    first = request * (width + 1)
     tl.store(weights_ptr + first, weight)
     for node in range(tl.load(num_nodes_ptr + request)):
         best, mass, best_id = row_norm(
@@ -80,7 +80,7 @@ def chain_weights_kernel(
         tl.store(weights_ptr + first + node + 1, weight)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
 def rest_mass_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -100,18 +100,18 @@ def rest_mass_kernel(
     id_ptr: tl.tensor,
     weights_ptr: tl.tensor,
     rest_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     HAS_Q: tl.constexpr,
     HAS_FLAGS: tl.constexpr,
     NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write the sum of `max(P * p - q, 0)` over one tile, after one node that has a child, to `[B, WIDTH + 1, NUM_TILES]`."""
+    """Write the sum of `max(P * p - q, 0)` over one tile, after one node that has a child, to `[B, width + 1, NUM_TILES]`."""
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
-    request = program // (WIDTH + 1)
-    place = program % (WIDTH + 1)
+    request = program // (width + 1)
+    place = program % (width + 1)
     is_sampled = tl.load(temperatures_ptr + request) > 0.0
     if is_sampled & (place > 0) & (place < tl.load(num_nodes_ptr + request)):
         dtype = best_ptr.dtype.element_ty
@@ -135,7 +135,7 @@ def rest_mass_kernel(
         tl.store(rest_ptr + program * NUM_TILES + tile, tl.sum(rest, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width"])
 def deepest_kernel(
     num_nodes_ptr: tl.tensor,
     temperatures_ptr: tl.tensor,
@@ -145,7 +145,7 @@ def deepest_kernel(
     weights_ptr: tl.tensor,
     rest_ptr: tl.tensor,
     num_accepted_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -165,7 +165,7 @@ def deepest_kernel(
     )
     num_accepted = tl.full((), 0, tl.int64)
     for node in range(num_nodes):
-        place = request * (WIDTH + 1) + node + 1
+        place = request * (width + 1) + node + 1
         weight = tl.load(weights_ptr + place)
         # The last node has no child, and greedy weights are 1 or 0.
         chance = weight

@@ -66,7 +66,7 @@ def tile_winner(
     return tl.sum(tl.where(tiles == first, ids, 0), 0).to(tl.int64)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["score_ptr"])
 def sample_tile_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -111,7 +111,7 @@ def sample_tile_kernel(
     tl.store(id_ptr + row * NUM_TILES + tile, winner)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["score_ptr"])
 def row_winner_kernel(
     temperatures_ptr: tl.tensor,
     best_ptr: tl.tensor,

@@ -7,6 +7,9 @@ import triton
 import triton.language as tl
 
 from specdec_kernels.triton.kv_compact.config import LaunchConfig
+from specdec_kernels.triton.launch import roomy
+
+_LEAST_PATH = 8
 
 
 @triton.jit
@@ -24,13 +27,14 @@ def _places(
     return rows[:, None] + (numbers // DIM * head_stride + numbers % DIM)[None, :]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["path_stride", "path_len"])
 def kv_compact_kernel(
     key_pages_ptr: tl.tensor,
     value_pages_ptr: tl.tensor,
     first_slots_ptr: tl.tensor,
     paths_ptr: tl.tensor,
     path_stride: tl.tensor,
+    path_len: tl.tensor,
     key_layer_stride: tl.tensor,
     key_page_stride: tl.tensor,
     key_slot_stride: tl.tensor,
@@ -39,7 +43,6 @@ def kv_compact_kernel(
     value_page_stride: tl.tensor,
     value_slot_stride: tl.tensor,
     value_head_stride: tl.tensor,
-    PATH_LEN: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -51,7 +54,7 @@ def kv_compact_kernel(
     request = tl.program_id(0)
     layer = tl.program_id(1).to(tl.int64)
     entries = tl.arange(0, BLOCK_PATH)
-    nodes = tl.load(paths_ptr + request * path_stride + entries, mask=entries < PATH_LEN, other=-1)
+    nodes = tl.load(paths_ptr + request * path_stride + entries, mask=entries < path_len, other=-1)
     is_move = nodes >= 0
     first = tl.load(first_slots_ptr + request)
     sources = first + tl.maximum(nodes, 0)
@@ -96,14 +99,14 @@ def kv_compact_triton(
         first_slots,
         paths,
         paths.stride(0),
+        path_len,
         *key_pages.stride()[:4],
         *value_pages.stride()[:4],
-        PATH_LEN=path_len,
         NUM_HEADS=num_heads,
         KEY_DIM=key_dim,
         VALUE_DIM=value_dim,
         PAGE_SIZE=page_size,
-        BLOCK_PATH=triton.next_power_of_2(path_len),
+        BLOCK_PATH=roomy(path_len, _LEAST_PATH),
         BLOCK_NUMBERS=config.block_numbers,
         num_warps=config.num_warps,
     )

@@ -9,7 +9,7 @@ import triton.language as tl
 from specdec_kernels.triton.list_logprobs.config import LaunchConfig
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["nodes_stride", "token_ids_stride", "count"])
 def list_logprobs_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,

@@ -6,13 +6,15 @@ import torch
 import triton
 import triton.language as tl
 
+from specdec_kernels.triton.launch import roomy
 from specdec_kernels.triton.ngram_match.config import LaunchConfig
 
+_LEAST_BLOCK = 16
 LENGTH_UNIT = tl.constexpr(4294967296)
 FARTHEST = tl.constexpr(2147483648)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens_stride", "shortest", "longest", "num_tiles"])
 def match_tile_kernel(
     tokens_ptr: tl.tensor,
     tokens_stride: tl.tensor,
@@ -20,11 +22,11 @@ def match_tile_kernel(
     score_ptr: tl.tensor,
     shortest: tl.tensor,
     longest: tl.tensor,
+    num_tiles: tl.tensor,
     KEEPS_FIRST: tl.constexpr,
-    NUM_TILES: tl.constexpr,
     BLOCK_L: tl.constexpr,
 ) -> None:
-    """Write the best match of one tile as a score `[B, NUM_TILES]` int64: by length, then by position; 0 for none."""
+    """Write the best match of one tile as a score `[B, num_tiles]` int64: by length, then by position; 0 for none."""
     request = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     tokens_ptr += request * tokens_stride
@@ -43,10 +45,10 @@ def match_tile_kernel(
     sources = ends.to(tl.int64) + 1
     places = FARTHEST - sources if KEEPS_FIRST else sources
     scores = tl.where(lengths >= shortest, lengths * LENGTH_UNIT + places, 0)
-    tl.store(score_ptr + request * NUM_TILES + tile, tl.max(scores, 0))
+    tl.store(score_ptr + request * num_tiles + tile, tl.max(scores, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens_stride", "width", "num_tiles"])
 def copy_match_kernel(
     tokens_ptr: tl.tensor,
     tokens_stride: tl.tensor,
@@ -55,23 +57,23 @@ def copy_match_kernel(
     score_ptr: tl.tensor,
     token_ids_ptr: tl.tensor,
     num_nodes_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
+    num_tiles: tl.tensor,
     HAS_MAX_NODES: tl.constexpr,
     KEEPS_FIRST: tl.constexpr,
-    NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
     """Write the continuation of the best match of one request."""
     request = tl.program_id(0).to(tl.int64)
     tiles = tl.arange(0, BLOCK_TILES)
-    score = tl.max(tl.load(score_ptr + request * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=0), 0)
+    score = tl.max(tl.load(score_ptr + request * num_tiles + tiles, mask=tiles < num_tiles, other=0), 0)
     place = score % LENGTH_UNIT
     source = FARTHEST - place if KEEPS_FIRST else place
     num_tokens = tl.load(num_tokens_ptr + request).to(tl.int64)
     # A draft that reaches the end of the text continues with its own first token.
     period = tl.maximum(num_tokens - source, 1)
-    count = tl.full((), WIDTH, tl.int64)
+    count = tl.full((), 0, tl.int64) + width
     if HAS_MAX_NODES:
         count = tl.minimum(count, tl.maximum(tl.load(max_nodes_ptr + request).to(tl.int64), 0))
     if KEEPS_FIRST:
@@ -80,7 +82,7 @@ def copy_match_kernel(
     steps = tl.arange(0, BLOCK_N)
     read = source + steps % period
     drafted = tl.load(tokens_ptr + request * tokens_stride + read, mask=steps < count, other=-1)
-    tl.store(token_ids_ptr + request * WIDTH + steps, drafted.to(tl.int64), mask=steps < WIDTH)
+    tl.store(token_ids_ptr + request * width + steps, drafted.to(tl.int64), mask=steps < width)
     tl.store(num_nodes_ptr + request, count)
 
 
@@ -107,8 +109,8 @@ def ngram_match_triton(
         scores,
         shortest,
         longest,
+        num_tiles,
         KEEPS_FIRST=keeps_first,
-        NUM_TILES=num_tiles,
         BLOCK_L=config.block_l,
         num_warps=config.num_warps,
     )
@@ -120,11 +122,11 @@ def ngram_match_triton(
         scores,
         token_ids,
         num_nodes,
-        WIDTH=width,
+        width,
+        num_tiles,
         HAS_MAX_NODES=max_nodes is not None,
         KEEPS_FIRST=keeps_first,
-        NUM_TILES=num_tiles,
-        BLOCK_TILES=triton.next_power_of_2(num_tiles),
-        BLOCK_N=triton.next_power_of_2(width),
+        BLOCK_TILES=roomy(num_tiles, _LEAST_BLOCK),
+        BLOCK_N=roomy(width, _LEAST_BLOCK),
         num_warps=1,
     )

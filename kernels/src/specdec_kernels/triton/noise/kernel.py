@@ -54,7 +54,7 @@ def exponentials_of(words: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
         return tl.where(lost > 0.0, -tl.log(rest) * factor, uniforms)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["positions_ptr", "samples_ptr", "words_ptr"])
 def noise_kernel(
     seeds_ptr: tl.tensor,
     positions_ptr: tl.tensor,

@@ -12,14 +12,23 @@ from specdec_kernels.triton.paged_attention.config import (
     Problem,
     candidates,
     heuristic,
+    heuristics,
     invariant,
+    request_counts,
 )
 from specdec_kernels.triton.paged_attention.reference import paged_attention_reference
 from specdec_kernels.triton.paged_attention.tree import pack_tree_mask
 from specdec_kernels.triton.paged_attention.workspace import Workspace, allocate, check_workspace
 from specdec_kernels.triton.tuned import launch_config
 
-__all__ = ["Workspace", "make_workspace", "pack_tree_mask", "paged_attention"]
+__all__ = [
+    "Workspace",
+    "configurations",
+    "make_workspace",
+    "pack_tree_mask",
+    "paged_attention",
+    "request_counts",
+]
 
 
 def paged_attention(
@@ -149,6 +158,19 @@ def make_workspace(
     problem = _problem(query, key_pages, value_pages, num_requests, max_context_len)
     num_shares = _chosen(problem, batch_invariant, config, query.device).shares(max_context_len)
     return allocate(num_shares, query, value_pages.shape[3])
+
+
+def configurations(
+    query: torch.Tensor,
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    max_context_len: int,
+    *,
+    batch_invariant: bool = False,
+) -> list[LaunchConfig]:
+    """Return one configuration for each kernel that calls like this one need, whatever their rows are."""
+    problem = _problem(query, key_pages, value_pages, 1, max_context_len)
+    return [invariant(problem)] if batch_invariant else heuristics(problem)
 
 
 def _problem(

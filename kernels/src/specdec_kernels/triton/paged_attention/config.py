@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specdec_kernels.triton.launch import check_power_of_two, power_of_two
+from specdec_kernels.triton.launch import check_power_of_two, power_of_two, roomy
 
 _PROGRAMS_WANTED = 264  # two per multiprocessor of the largest supported GPU
 _MOST_SPLITS = 32
 _FEWEST_TOKENS_PER_SPLIT = 256
 _INVARIANT_ROWS = 64
+_BLOCKS = (16, 32, 64)
+"""Rows of the query tiles that the heuristic chooses from."""
+_LEAST_REQUESTS, _MORE_REQUESTS = 16, 8
 _INVARIANT_SPLIT = 1024
 
 
@@ -81,13 +84,33 @@ class LaunchConfig:
 def heuristic(problem: Problem) -> LaunchConfig:
     """Return a configuration with a tile sized for the rows per request and enough splits to fill the GPU."""
     rows_per_request = -(-problem.num_rows // max(1, problem.num_requests)) * problem.group
-    block_rows = power_of_two(max(rows_per_request, problem.group), 16, 64)
+    block_rows = power_of_two(max(rows_per_request, problem.group), _BLOCKS[0], _BLOCKS[-1])
     return _with_splits(_with_rows(problem, block_rows), problem)
+
+
+def heuristics(problem: Problem) -> list[LaunchConfig]:
+    """Return a configuration for each kernel that `heuristic` chooses for passes of any number of rows and contexts."""
+    counts = (1, 2) if problem.max_context_len >= 2 * _FEWEST_TOKENS_PER_SPLIT else (1,)
+    tiles = dict.fromkeys(_with_rows(problem, rows) for rows in _BLOCKS)
+    return [replace(config, num_splits=count) for config in tiles for count in counts]
 
 
 def invariant(problem: Problem) -> LaunchConfig:
     """Return a configuration that depends only on the model, for batch-invariant results."""
     return replace(_with_rows(problem, _INVARIANT_ROWS), split_size=_INVARIANT_SPLIT)
+
+
+def requests_block(num_requests: int) -> int:
+    """Return how many requests a program looks through at once for its own."""
+    return roomy(num_requests, _LEAST_REQUESTS, _MORE_REQUESTS)
+
+
+def request_counts(num_requests: int) -> list[int]:
+    """Return one number of requests for each kernel that passes of up to so many need."""
+    counts = [1]
+    while requests_block(counts[-1]) < num_requests:
+        counts.append(requests_block(counts[-1]) + 1)
+    return counts
 
 
 def candidates(problem: Problem) -> list[LaunchConfig]:

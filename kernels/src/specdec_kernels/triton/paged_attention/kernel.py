@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.paged_attention.config import LaunchConfig
+from specdec_kernels.triton.paged_attention.config import LaunchConfig, requests_block
 from specdec_kernels.triton.paged_attention.workspace import Workspace
 
 _LOG2_E = tl.constexpr(math.log2(math.e))
@@ -45,7 +45,7 @@ def finished(
     return sums / tl.where(masses == 0.0, 1.0, masses)[:, None]
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_requests"])
+@triton.jit(do_not_specialize=["block_tables_stride", "num_rows", "num_requests", "num_shares"])
 def paged_attention_kernel(
     query_ptr: tl.tensor,
     key_pages_ptr: tl.tensor,
@@ -73,6 +73,7 @@ def paged_attention_kernel(
     out_head_stride: tl.tensor,
     num_rows: tl.tensor,
     num_requests: tl.tensor,
+    num_shares: tl.tensor,
     GROUP: tl.constexpr,
     KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -81,7 +82,7 @@ def paged_attention_kernel(
     SOFTCAP: tl.constexpr,
     WINDOW: tl.constexpr,
     TREE_WORDS: tl.constexpr,
-    NUM_SHARES: tl.constexpr,
+    IS_SHARED: tl.constexpr,
     SPLIT_SIZE: tl.constexpr,
     BLOCK_REQUESTS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
@@ -139,9 +140,9 @@ def paged_attention_kernel(
     if SPLIT_SIZE > 0:
         begin = tl.maximum(begin, share * SPLIT_SIZE)
         end = tl.minimum(end, (share + 1) * SPLIT_SIZE)
-    elif NUM_SHARES > 1:
+    elif IS_SHARED:
         num_tiles = tl.cdiv(end - begin, BLOCK_TOKENS)
-        size = tl.cdiv(num_tiles, NUM_SHARES) * BLOCK_TOKENS
+        size = tl.cdiv(num_tiles, num_shares) * BLOCK_TOKENS
         begin += share * size
         end = tl.minimum(end, begin + size)
 
@@ -199,7 +200,7 @@ def paged_attention_kernel(
         sums = tl.dot(weights.to(value.dtype), value, sums * factors[:, None], input_precision="ieee")
 
     is_out = is_row[:, None] & (value_dims < VALUE_DIM)[None, :]
-    if NUM_SHARES == 1:
+    if not IS_SHARED:
         result = finished(sums, maxima, masses, heads, sinks_ptr)
         place = rows[:, None] * out_row_stride + heads[:, None] * out_head_stride + value_dims[None, :]
         tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), mask=is_out)
@@ -212,7 +213,7 @@ def paged_attention_kernel(
         tl.store(sums_ptr + place[:, None] * VALUE_DIM + value_dims[None, :], sums, mask=is_out)
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_requests"])
+@triton.jit(do_not_specialize=["num_rows", "num_requests", "num_shares"])
 def combine_kernel(
     sums_ptr: tl.tensor,
     maxima_ptr: tl.tensor,
@@ -224,9 +225,9 @@ def combine_kernel(
     out_head_stride: tl.tensor,
     num_rows: tl.tensor,
     num_requests: tl.tensor,
+    num_shares: tl.tensor,
     NUM_HEADS: tl.constexpr,
     VALUE_DIM: tl.constexpr,
-    NUM_SHARES: tl.constexpr,
     BLOCK_HEADS: tl.constexpr,
     BLOCK_VALUE: tl.constexpr,
 ) -> None:
@@ -239,13 +240,13 @@ def combine_kernel(
     heads = tl.minimum(heads, NUM_HEADS - 1)
     dims = tl.arange(0, BLOCK_VALUE)
     maxima = tl.full((BLOCK_HEADS,), -float("inf"), tl.float32)
-    for share in range(NUM_SHARES):
+    for share in range(num_shares):
         place = (share * num_rows + row) * NUM_HEADS + heads
         maxima = tl.maximum(maxima, tl.load(maxima_ptr + place))
     finite = tl.where(maxima == -float("inf"), 0.0, maxima)
     masses = tl.zeros((BLOCK_HEADS,), tl.float32)
     sums = tl.zeros((BLOCK_HEADS, BLOCK_VALUE), tl.float32)
-    for share in range(NUM_SHARES):
+    for share in range(num_shares):
         place = (share * num_rows + row) * NUM_HEADS + heads
         mass = tl.load(masses_ptr + place)
         factors = tl.exp2(tl.load(maxima_ptr + place) - finite)
@@ -310,6 +311,7 @@ def paged_attention_triton(
         out.stride(1),
         num_rows,
         num_requests,
+        num_shares,
         GROUP=group,
         KEY_DIM=key_dim,
         VALUE_DIM=value_dim,
@@ -318,9 +320,9 @@ def paged_attention_triton(
         SOFTCAP=softcap or 0.0,
         WINDOW=window or 0,
         TREE_WORDS=0 if tree_mask is None else tree_mask.shape[1],
-        NUM_SHARES=num_shares,
+        IS_SHARED=num_shares > 1,
         SPLIT_SIZE=config.split_size or 0,
-        BLOCK_REQUESTS=triton.next_power_of_2(num_requests),
+        BLOCK_REQUESTS=requests_block(num_requests),
         BLOCK_ROWS=config.block_rows,
         BLOCK_TOKENS=config.block_tokens,
         BLOCK_KEY=max(16, triton.next_power_of_2(key_dim)),
@@ -340,9 +342,9 @@ def paged_attention_triton(
         out.stride(1),
         num_rows,
         num_requests,
+        num_shares,
         NUM_HEADS=num_heads,
         VALUE_DIM=value_dim,
-        NUM_SHARES=num_shares,
         BLOCK_HEADS=block_heads,
         BLOCK_VALUE=block_value,
         num_warps=4,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec_kernels.triton.launch import check_power_of_two, power_of_two
+from specdec_kernels.triton.launch import check_power_of_two, roomy
 
 _PAIRS = 4096
+_LEAST_PATH = 16
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,14 @@ class LaunchConfig:
         check_power_of_two("block_ids", self.block_ids)
 
 
+def path_block(path_len: int) -> int:
+    """Return how many tokens of a path are compared at once."""
+    return roomy(path_len, _LEAST_PATH)
+
+
 def heuristic(path_len: int) -> LaunchConfig:
     """Return a configuration in which a program compares about 4096 pairs at once."""
-    return LaunchConfig(min(1024, max(32, _PAIRS // power_of_two(max(1, path_len)))), num_warps=4)
+    return LaunchConfig(max(32, _PAIRS // path_block(path_len)), num_warps=4)
 
 
 def candidates(path_len: int) -> list[LaunchConfig]:

@@ -8,8 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.launch import power_of_two
-from specdec_kernels.triton.penalise.config import LaunchConfig
+from specdec_kernels.triton.penalise.config import LaunchConfig, path_block
 from specdec_kernels.triton.strict_verify.kernel import parent_of
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def place_of(rows_ptr: tl.tensor, row: tl.tensor, num_places: tl.tensor, BLOCK: 
     return place
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_requests", "num_places"])
 def penalise_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -146,7 +145,7 @@ def penalise_triton(
         vocab_size,
         IS_IN_PLACE=out.data_ptr() == logits.data_ptr(),
         HAS_PARENTS=paths.parents is not None,
-        BLOCK_PATH=power_of_two(max(1, paths.path_len)),
+        BLOCK_PATH=path_block(paths.path_len),
         BLOCK_IDS=config.block_ids,
         BLOCK_ROW=_BLOCK_ROW,
         NUM_BLOCKS=_NUM_BLOCKS,

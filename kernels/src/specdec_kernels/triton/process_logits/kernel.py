@@ -16,6 +16,7 @@ from specdec_kernels.triton.process_logits.parameters import Bias, Cuts, Penalti
 
 WEIGHT_ONE = tl.constexpr(1099511627776.0)
 PADDING_KEY = tl.constexpr(4294967295)
+_FLAGS = ("has_min_p", "has_top_k", "has_top_p")
 
 
 @triton.jit
@@ -76,21 +77,21 @@ def heated(
     temperatures_ptr: tl.tensor,
     min_p_ptr: tl.tensor,
     row: tl.tensor,
-    HAS_MIN_P: tl.constexpr,
+    has_min_p: tl.tensor,
 ) -> tl.tensor:
     """Return logits of one row less its best one, divided by the temperature, after min-p."""
     logits = tl.load(row_ptr + ids, mask=ids < vocab_size, other=-float("inf"))
     divisor = tl.zeros_like(logits) + load_divisor(temperatures_ptr, row, tl.float32)
     found = tl.where(logits == best, 0.0, tl.div_rn(logits - best, divisor))
     found = tl.where(logits == -float("inf"), -float("inf"), found)
-    if HAS_MIN_P:
+    if has_min_p != 0:
         min_p = tl.load(min_p_ptr + row)
         floor = tl.where(min_p > 0.0, tl.log(tl.where(min_p > 0.0, min_p, 1.0)), -float("inf"))
         found = tl.where(found < floor, -float("inf"), found)
     return found
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_biased", "counts_stride", "prompt_stride", "bitmask_stride"])
 def adjust_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -137,7 +138,7 @@ def best_of_row(
     return best_of(tl.load(best_ptr + row * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=-float("inf")))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["has_min_p"])
 def heat_kernel(
     out_ptr: tl.tensor,
     out_stride: tl.tensor,
@@ -145,7 +146,7 @@ def heat_kernel(
     best_ptr: tl.tensor,
     temperatures_ptr: tl.tensor,
     min_p_ptr: tl.tensor,
-    HAS_MIN_P: tl.constexpr,
+    has_min_p: tl.tensor,
     NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
@@ -156,7 +157,7 @@ def heat_kernel(
         best = best_of_row(best_ptr, row, NUM_TILES, BLOCK_TILES)
         ids = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
         row_ptr = out_ptr + row * out_stride
-        found = heated(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, HAS_MIN_P)
+        found = heated(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, has_min_p)
         tl.store(row_ptr + ids, found, mask=ids < vocab_size)
 
 
@@ -221,7 +222,7 @@ def find_key(
     return found
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_biased", "counts_stride", "prompt_stride", "bitmask_stride", *_FLAGS])
 def cut_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -244,11 +245,11 @@ def cut_kernel(
     min_p_ptr: tl.tensor,
     top_k_ptr: tl.tensor,
     top_p_ptr: tl.tensor,
+    has_min_p: tl.tensor,
+    has_top_k: tl.tensor,
+    has_top_p: tl.tensor,
     HAS_PENALTIES: tl.constexpr,
     HAS_BITMASK: tl.constexpr,
-    HAS_MIN_P: tl.constexpr,
-    HAS_TOP_K: tl.constexpr,
-    HAS_TOP_P: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
     """Do all of it for one row: what comes first, then cut it by top-k, then by top-p. A row that has a NaN is not cut.
@@ -274,25 +275,25 @@ def cut_kernel(
         tl.debug_barrier()
         for start in range(0, vocab_size, BLOCK_V):
             ids = start + tl.arange(0, BLOCK_V)
-            found = heated(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, HAS_MIN_P)
+            found = heated(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, has_min_p)
             tl.store(row_ptr + ids, found, mask=ids < vocab_size)
         tl.debug_barrier()
     is_heated = is_heated & (best == best)
     top_k = tl.full((), 0, tl.int64)
-    if HAS_TOP_K:
+    if has_top_k != 0:
         top_k = tl.load(top_k_ptr + row).to(tl.int64)
-    has_top_k = is_heated & (top_k > 0) & (top_k < vocab_size)
+    is_cut_to_k = is_heated & (top_k > 0) & (top_k < vocab_size)
     top_p = tl.full((), 1.0, tl.float32)
-    if HAS_TOP_P:
+    if has_top_p != 0:
         top_p = tl.load(top_p_ptr + row)
-    has_top_p = is_heated & (top_p < 1.0)
+    is_cut_to_p = is_heated & (top_p < 1.0)
     last = tl.full((), PADDING_KEY, tl.uint32)  # ids with smaller keys are kept
     room = tl.full((), 0, tl.int64)  # and this many ids with exactly this key
-    if has_top_k:
+    if is_cut_to_k:
         last = find_key(row_ptr, vocab_size, top_k, last, True, BLOCK_V)
         room = top_k - amount_before(row_ptr, vocab_size, last, True, BLOCK_V)
-    if has_top_p:
-        weight = weights_of(-last.to(tl.float32, bitcast=True)) if has_top_k else tl.full((), 0, tl.int64)
+    if is_cut_to_p:
+        weight = weights_of(-last.to(tl.float32, bitcast=True)) if is_cut_to_k else tl.full((), 0, tl.int64)
         total = amount_before(row_ptr, vocab_size, last, False, BLOCK_V) + room * weight
         wanted = tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64)
         wanted = tl.maximum(wanted, 1)
@@ -301,7 +302,7 @@ def cut_kernel(
         weight = weights_of(-key.to(tl.float32, bitcast=True))
         room = (missing + weight - 1) // tl.maximum(weight, 1)  # at most what top-k kept, since `wanted` is
         last = key
-    if has_top_k | has_top_p:
+    if is_cut_to_k | is_cut_to_p:
         num_equal = tl.full((), 0, tl.int64)
         for start in range(0, vocab_size, BLOCK_V):
             ids = start + tl.arange(0, BLOCK_V)
@@ -326,7 +327,7 @@ def process_logits_triton(
     num_rows, vocab_size = logits.shape
     num_tiles = config.num_tiles(vocab_size)
     best = torch.empty((num_rows, num_tiles), dtype=torch.float32, device=logits.device)
-    # Missing arguments are not read, so `best` serves as a placeholder.
+    # Missing arguments are not read; what stands for them has their dtype where the kernel is compiled for both.
     ids, values = (best, best) if bias is None else bias
     counts, is_in_prompt, *amounts = (best, best, best, best, best) if penalties is None else penalties
     prompt = is_in_prompt if penalties is None else is_in_prompt.view(torch.uint8)
@@ -353,13 +354,13 @@ def process_logits_triton(
         cut_kernel[(num_rows,)](
             *given,
             cuts.temperatures,
-            best if cuts.min_p is None else cuts.min_p,
-            best if cuts.top_k is None else cuts.top_k,
-            best if cuts.top_p is None else cuts.top_p,
+            cuts.temperatures if cuts.min_p is None else cuts.min_p,
+            torch.empty(1, dtype=torch.int64, device=logits.device) if cuts.top_k is None else cuts.top_k,
+            cuts.temperatures if cuts.top_p is None else cuts.top_p,
+            int(cuts.min_p is not None),
+            int(cuts.top_k is not None),
+            int(cuts.top_p is not None),
             **kinds,
-            HAS_MIN_P=cuts.min_p is not None,
-            HAS_TOP_K=cuts.top_k is not None,
-            HAS_TOP_P=cuts.top_p is not None,
             BLOCK_V=config.cut_block_v,
             num_warps=config.cut_num_warps,
             enable_fp_fusion=False,
@@ -375,8 +376,8 @@ def process_logits_triton(
         vocab_size,
         best,
         cuts.temperatures,
-        best if cuts.min_p is None else cuts.min_p,
-        HAS_MIN_P=cuts.min_p is not None,
+        cuts.temperatures if cuts.min_p is None else cuts.min_p,
+        int(cuts.min_p is not None),
         BLOCK_TILES=triton.next_power_of_2(num_tiles),
         **tiles,
         enable_fp_fusion=False,

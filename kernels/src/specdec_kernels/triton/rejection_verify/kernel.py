@@ -22,7 +22,7 @@ from specdec_kernels.triton.rejection_verify.device_functions import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width"], do_not_specialize_on_alignment=["mass_ptr"])
 def row_sums_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -33,15 +33,15 @@ def row_sums_kernel(
     best_ptr: tl.tensor,
     mass_ptr: tl.tensor,
     id_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write best logit, sum of exponentials relative to it and best id of one tile of a row, `[B, WIDTH + 1, NUM_TILES]`."""
+    """Write best logit, sum of exponentials relative to it and best id of one tile of a row, `[B, width + 1, NUM_TILES]`."""
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
-    request = program // (WIDTH + 1)
-    place = program % (WIDTH + 1)
+    request = program // (width + 1)
+    place = program % (width + 1)
     if place <= tl.load(num_nodes_ptr + request):
         dtype = best_ptr.dtype.element_ty
         row = tl.load(row_starts_ptr + request).to(tl.int64) + place
@@ -55,7 +55,7 @@ def row_sums_kernel(
         tl.store(id_ptr + program * NUM_TILES + tile, tile * BLOCK_V + index)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
 def accept_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -77,7 +77,7 @@ def accept_kernel(
     mass_ptr: tl.tensor,
     id_ptr: tl.tensor,
     num_accepted_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     HAS_Q: tl.constexpr,
     HAS_FLAGS: tl.constexpr,
     NUM_TILES: tl.constexpr,
@@ -104,7 +104,7 @@ def accept_kernel(
     num_accepted = tl.full((), 0, tl.int64)
     goes_on = num_nodes > 0
     while goes_on:
-        place = request * (WIDTH + 1) + num_accepted
+        place = request * (width + 1) + num_accepted
         best, mass, best_id = row_norm(best_ptr, mass_ptr, id_ptr, place, divisor, NUM_TILES, BLOCK_TILES)
         ratio = accept_ratio(
             logits_ptr + (row_start + num_accepted) * row_stride,
@@ -125,7 +125,7 @@ def accept_kernel(
     tl.store(num_accepted_ptr + request, num_accepted)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
 def residual_tile_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -150,7 +150,7 @@ def residual_tile_kernel(
     num_accepted_ptr: tl.tensor,
     score_ptr: tl.tensor,
     winner_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     HAS_Q: tl.constexpr,
     HAS_FLAGS: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
@@ -167,7 +167,7 @@ def residual_tile_kernel(
     if tl.load(temperatures_ptr + request) > 0.0:
         dtype = best_ptr.dtype.element_ty
         accepted = tl.load(num_accepted_ptr + request)
-        place = request * (WIDTH + 1) + accepted
+        place = request * (width + 1) + accepted
         divisor = load_divisor(temperatures_ptr, request, dtype)
         best, mass, _ = row_norm(best_ptr, mass_ptr, id_ptr, place, divisor, NUM_TILES, BLOCK_TILES)
         row = tl.load(row_starts_ptr + request).to(tl.int64) + accepted
@@ -212,7 +212,7 @@ def residual_tile_kernel(
         tl.store(winner_ptr + offset, tile * BLOCK_V + index)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
 def emit_kernel(
     temperatures_ptr: tl.tensor,
     draft_ptr: tl.tensor,
@@ -224,7 +224,7 @@ def emit_kernel(
     winner_ptr: tl.tensor,
     num_accepted_ptr: tl.tensor,
     token_ids_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -246,9 +246,9 @@ def emit_kernel(
         token = tl.sum(tl.where(tiles == first, ids, 0), 0).to(tl.int64)
     else:
         divisor = load_divisor(temperatures_ptr, request, best_ptr.dtype.element_ty)
-        place = request * (WIDTH + 1) + accepted
+        place = request * (width + 1) + accepted
         token = row_norm(best_ptr, mass_ptr, id_ptr, place, divisor, NUM_TILES, BLOCK_TILES)[2]
     places = tl.arange(0, BLOCK_N)
     drafted = tl.load(draft_ptr + request * draft_stride + places, mask=places < accepted, other=-1)
     tokens = tl.where(places == accepted, token, drafted.to(tl.int64))
-    tl.store(token_ids_ptr + request * (WIDTH + 1) + places, tokens, mask=places <= WIDTH)
+    tl.store(token_ids_ptr + request * (width + 1) + places, tokens, mask=places <= width)

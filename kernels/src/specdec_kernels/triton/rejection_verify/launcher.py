@@ -6,6 +6,7 @@ import torch
 import triton
 
 from specdec_kernels.triton.gumbel_sample.kernel import exact_type
+from specdec_kernels.triton.launch import roomy
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.rejection_verify.config import LaunchConfig
 from specdec_kernels.triton.rejection_verify.kernel import (
@@ -14,6 +15,8 @@ from specdec_kernels.triton.rejection_verify.kernel import (
     residual_tile_kernel,
     row_sums_kernel,
 )
+
+_LEAST_PLACES = 32
 
 
 class Launcher:
@@ -53,11 +56,11 @@ class Launcher:
         self.q = (q, q.stride(0), q.stride(1), q.shape[2], num_nodes if has_probs is None else has_probs)
         self.has_q = {"HAS_Q": draft_probs is not None, "HAS_FLAGS": has_probs is not None}
         self.tiles = {
-            "WIDTH": self.width,
+            "width": self.width,
             "NUM_TILES": self.num_tiles,
             "BLOCK_TILES": triton.next_power_of_2(self.num_tiles),
         }
-        self.block_n = triton.next_power_of_2(self.width + 1)
+        self.block_n = roomy(self.width + 1, _LEAST_PLACES)
         shape = (self.size, self.width + 1, self.num_tiles)
         ids = torch.empty(shape, dtype=torch.int32, device=logits.device)
         self.sums = (*torch.empty((2, *shape), dtype=exact_type(logits), device=logits.device), ids)
@@ -67,7 +70,7 @@ class Launcher:
         row_sums_kernel[(self.size * (self.width + 1), self.num_tiles)](
             *self.rows,
             *self.sums,
-            WIDTH=self.width,
+            width=self.width,
             NUM_TILES=self.num_tiles,
             BLOCK_V=self.config.block_v,
             num_warps=self.config.num_warps,

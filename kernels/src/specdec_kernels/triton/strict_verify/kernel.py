@@ -15,10 +15,12 @@ from specdec_kernels.triton.gumbel_sample.kernel import (
     race_tile,
     tile_winner,
 )
+from specdec_kernels.triton.launch import roomy
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.strict_verify.config import LaunchConfig
 
 _LEAST_ZEROS = 256
+_LEAST_PLACES = 32
 
 
 class _Kept(threading.local):
@@ -56,7 +58,7 @@ def walk_tree(
     token_ids_ptr: tl.tensor,
     accepted_nodes_ptr: tl.tensor,
     first_unsound_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     HAS_PARENTS: tl.constexpr,
     NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
@@ -86,7 +88,7 @@ def walk_tree(
             drafted = tl.load(draft_ptr + place - 1).to(tl.int64)
             depth = tl.where((above >= 0) & (drafted == wanted), above + 1, -1)
         if depth >= 0:
-            offsets = (request * (WIDTH + 1) + place) * NUM_TILES + tiles
+            offsets = (request * (width + 1) + place) * NUM_TILES + tiles
             best = tl.load(best_ptr + offsets, mask=in_row, other=-float("inf"))
             score = tl.load(score_ptr + offsets, mask=in_row, other=-float("inf"))
             ids = tl.load(id_ptr + offsets, mask=in_row, other=0)
@@ -111,11 +113,14 @@ def walk_tree(
         step -= 1
     tl.store(num_accepted_ptr + request, deepest)
     tl.store(first_unsound_ptr + request, first_unsound)
-    tl.store(token_ids_ptr + request * (WIDTH + 1) + places, tokens, mask=places <= WIDTH)
-    tl.store(accepted_nodes_ptr + request * WIDTH + places, nodes, mask=places < WIDTH)
+    tl.store(token_ids_ptr + request * (width + 1) + places, tokens, mask=places <= width)
+    tl.store(accepted_nodes_ptr + request * width + places, nodes, mask=places < width)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["parents_stride", "draft_stride", "width"],
+    do_not_specialize_on_alignment=["score_ptr"],
+)
 def draw_and_walk_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -138,23 +143,23 @@ def draw_and_walk_kernel(
     token_ids_ptr: tl.tensor,
     accepted_nodes_ptr: tl.tensor,
     first_unsound_ptr: tl.tensor,
-    WIDTH: tl.constexpr,
+    width: tl.tensor,
     HAS_PARENTS: tl.constexpr,
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
-    """Draw in one tile after one node of one request; write best, score and winner to `[B, WIDTH + 1, NUM_TILES]`.
+    """Draw in one tile after one node of one request; write best, score and winner to `[B, width + 1, NUM_TILES]`.
 
     The winner w of a tile that has a NaN is written as -1 - w. The program that is the last one of a request walks its nodes;
     `num_drawn [B]`, by which it knows, is 0 before and after.
     """
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
-    request = program // (WIDTH + 1)
-    place = program % (WIDTH + 1)
-    num_nodes = tl.minimum(tl.load(num_nodes_ptr + request).to(tl.int64), WIDTH)
+    request = program // (width + 1)
+    place = program % (width + 1)
+    num_nodes = tl.minimum(tl.load(num_nodes_ptr + request).to(tl.int64), width)
     if place <= num_nodes:
         depth = tl.full((), 0, tl.int64)
         if HAS_PARENTS:
@@ -205,7 +210,7 @@ def draw_and_walk_kernel(
                 token_ids_ptr,
                 accepted_nodes_ptr,
                 first_unsound_ptr,
-                WIDTH,
+                width,
                 HAS_PARENTS,
                 NUM_TILES,
                 BLOCK_TILES,
@@ -255,12 +260,12 @@ def strict_verify_triton(
         token_ids,
         accepted_nodes,
         first_unsound,
-        WIDTH=width,
+        width,
         HAS_PARENTS=parents is not None,
         NUM_TILES=num_tiles,
         BLOCK_V=config.block_v,
         BLOCK_TILES=triton.next_power_of_2(num_tiles),
-        BLOCK_N=triton.next_power_of_2(width + 1),
+        BLOCK_N=roomy(width + 1, _LEAST_PLACES),
         num_warps=config.num_warps,
     )
 
