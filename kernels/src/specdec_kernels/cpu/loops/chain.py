@@ -13,7 +13,8 @@ from specdec_kernels.cpu.loops.forward import run_in_team
 from specdec_kernels.cpu.loops.frame import Part, Tables
 from specdec_kernels.cpu.loops.more_ids import logits_of
 from specdec_kernels.cpu.loops.stack import Floats, Ints
-from specdec_kernels.cpu.rows.highest import highest_place
+from specdec_kernels.cpu.rows.draw import can_draw
+from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team
 from specdec_kernels.cpu.rows.noise import race
 
 _COLDEST = np.float32(1e-30)
@@ -135,9 +136,9 @@ def _run_chain(
                 logits_of(states[row], own, tables, all_logits[num_ids:count])
                 chosen = all_logits
             index, chance = _choose(
-                chosen, temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place, samples[row],
-                words[step], all_ids[:count], num_ids, weights[:count], wide, confidences.size > 0 or draft_probs.size > 0,
-                is_coupled,
+                tables.frame[Part.TEAM], chosen, temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place,
+                samples[row], words[step], all_ids[:count], num_ids, weights[:count], wide,
+                confidences.size > 0 or draft_probs.size > 0, is_coupled,
             )  # fmt: skip
             out[row, step] = all_ids[index] if target_ids.shape[0] else index
             if confidences.size:
@@ -193,6 +194,7 @@ def _take_in(
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _choose(
+    team: int,
     logits: Floats,
     temperature: np.float32,
     cuts: Floats,
@@ -212,7 +214,9 @@ def _choose(
     `target_ids` are empty or as many, the first `num_listed` of them ascending. `weights` becomes the distribution if
     `wants_probs`; `wide [V]` is scratch, all zeros before and after.
     """
-    best = max(0, highest_place(logits[: weights.shape[0]]))
+    row = logits[: weights.shape[0]]
+    place = highest_in_team(team, row)
+    best = max(0, place)
     is_greedy = temperature < _COLDEST
     if is_greedy and not wants_probs:
         return best, np.float32(0.0)
@@ -222,6 +226,10 @@ def _choose(
         return best, np.float32(1.0)
     highest = logits[best]
     scale = np.float32(1.0) if is_greedy else np.float32(1.0) / temperature
+    is_mapped = is_coupled and target_ids.shape[0] > 0
+    if not wants_probs and _keeps_all(cuts) and can_draw(row, place, scale):
+        ids = target_ids if is_mapped else target_ids[:0]
+        return draw_in_team(team, row, ids, best, scale, seed, position, sample, word), np.float32(0.0)
     mass = np.float32(0.0)
     for j in range(weights.shape[0]):
         weight = fast_exp((logits[j] - highest) * scale)
@@ -232,7 +240,6 @@ def _choose(
             weights[j] /= mass
     if is_greedy:
         return best, weights[best]
-    is_mapped = is_coupled and target_ids.shape[0] > 0
     if wants_probs:
         mass = np.float32(1.0)
     while True:
@@ -250,10 +257,15 @@ def _choose(
                 weights[j] = np.float32(0.0)
 
 
+@njit(inline="always")
+def _keeps_all(cuts: Floats) -> bool:
+    return bool(cuts[0] == 0.0 and cuts[1] >= 1.0 and cuts[2] == 0.0)
+
+
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _is_kept(weights: Floats, index: int, mass: np.float32, highest: np.float32, cuts: Floats) -> bool:
     """Whether an id is among those that top-k, top-p and min-p keep, by what is more probable than it."""
-    if cuts[0] == 0.0 and cuts[1] >= 1.0 and cuts[2] == 0.0:
+    if _keeps_all(cuts):
         return True
     weight = weights[index]
     above, count = np.float32(0.0), 0
