@@ -95,7 +95,7 @@ def test_many_draws_are_the_races(scale, dtype) -> None:
     assert len(set(drawn)) > 100
 
 
-def test_an_id_of_the_little_noise_wins_from_far_below() -> None:
+def test_an_id_with_little_noise_wins_from_far_below() -> None:
     """An id of little weight wins where its noise is low enough, and only there."""
     word = np.uint32(0)
     for position in range(40_000):
@@ -117,6 +117,35 @@ def test_an_id_of_the_little_noise_wins_from_far_below() -> None:
         wanted = raced(logits, none, one, 1, position, 0, 0)
         assert wanted == (lane if offset > 0 else 0)
         assert draw(logits, none, 0, one, 1, position, 0, 0) == wanted
+
+
+@njit(nogil=True)
+def words_of(size, position):
+    """Return the noise of the first `size` ids."""
+    out, zero = np.empty(size, np.uint32), np.uint32(0)
+    for block in range(size // 4):
+        words = philox_block(np.uint32(block), np.uint32(position), zero, zero, np.uint32(1), zero)
+        out[4 * block], out[4 * block + 1], out[4 * block + 2], out[4 * block + 3] = words
+    return out
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_of_ids_with_equal_noise_the_lowest_wins(num_threads) -> None:
+    team, out = make_team(num_threads), np.empty(2, np.int64)
+    for position in range(100):
+        words = words_of(2**16, position)
+        order = np.argsort(words, kind="stable")
+        equal = np.flatnonzero(np.diff(words[order]) == 0)
+        if len(equal):
+            break
+    low, high = order[equal[0]], order[equal[0] + 1]
+    others = np.setdiff1d(np.arange(200), [low, high])[:130]
+    logits = np.full(132, -INF, np.float32)
+    logits[[0, -1]] = 2.0
+    for first, last in ((low, high), (high, low)):
+        ids = np.concatenate(([first], others, [last]))
+        choose(team.ctypes.data, logits, ids, np.float32(1), 1, position, 0, 0, out)
+        assert ids[out[1]] == low == raced(logits, ids, np.float32(1), 1, position, 0, 0)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])

@@ -109,7 +109,7 @@ def _fill(
 ) -> None:  # fmt: skip
     """Write the noise of `own` ids, or if there are none, of those from `start` on."""
     for j in range(own.shape[0]):
-        word0, word1, word2, word3 = philox_block(np.uint32(own[j] // 4), c1, c2, c3, k0, k1)
+        word0, word1, word2, word3 = philox_block(np.uint32(own[j] >> 2), c1, c2, c3, k0, k1)
         low = word1 if own[j] & 1 else word0
         high = word3 if own[j] & 1 else word2
         words[j] = high if own[j] & 2 else low
