@@ -43,21 +43,18 @@ def test_heat_of_a_row_with_a_nan_is_nan() -> None:
     assert np.isnan(out).all(1).tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1e-45, 0.3, 1.0, 1e300])
+@pytest.mark.parametrize("temperature", [0.0, 1e-45, 0.3, 1e300])
 @pytest.mark.parametrize("size", [1, 65, 4096])
-def test_temperatures_at_once_are_what_single_operations_give(size, temperature) -> None:
-    """Bit for bit, with rows that are greedy, have NaN, or nothing to choose; with anything cut it leaves all to the others."""
-    rng = np.random.default_rng(size)
-    logits = torch.from_numpy(rng.standard_normal((5, size)).astype(np.float32)) * 9
+def test_temperatures_at_once_are_bit_for_bit_those_of_single_operations(size, temperature) -> None:
+    logits = torch.from_numpy(np.random.default_rng(size).standard_normal((5, size)).astype(np.float32)) * 9
     logits[1, -1], logits[2], logits[3, 0], operations = NAN, -INF, INF, CpuRows()
     settings = np.array([[temperature, 0.8, 0.8, 0.0, temperature], [0.0] * 5, [size] * 5, [1.0] * 5])
-    limits = torch.finfo(torch.float32)
-    temperatures = torch.from_numpy(settings[0, :, None])
+    limits, temperatures = torch.finfo(torch.float32), torch.from_numpy(settings[0, :, None])
     wanted = operations.scaled_rows(logits, temperatures.clamp(limits.tiny, limits.max))
     wanted = torch.where(temperatures > 0, wanted, logits)
     got = operations.truncated(logits, settings)
     assert got is not None
-    np.testing.assert_array_equal(got.numpy(), wanted.numpy())
+    assert np.array_equal(got.numpy(), wanted.numpy(), equal_nan=True)
     for place, cut in ((1, 0.1), (2, size - 1), (3, 0.9)):
         changed = settings.copy()
         changed[place, 3] = cut

@@ -57,8 +57,8 @@ def draw_part(
 ) -> None:
     """Find in a part of a row, and the best id, the lowest `score = e / exp((logit - highest) * scale)`, `e` exponential.
 
-    An exponential is at least its uniform u, so an id can win only if `log2 u <= log2 exp(...) + log2 lowest`. For `log2 u`
-    stand the bits of u as a float32, which exceed it nowhere.
+    An exponential is at least its uniform u, so an id can win only if `log2 u <= log2 exp(...) + log2 lowest`. In place of
+    `log2 u` stand the bits of u as a float32, which exceed it nowhere.
 
     Args:
         logits: `[V]` numbers or -inf.

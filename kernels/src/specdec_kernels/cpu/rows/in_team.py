@@ -22,7 +22,7 @@ def highest_in_team(team: int, logits: Floats) -> int:
         if place < 0:
             return -1
         if logits[place] > logits[best]:
-            best = place
+            best = int(place)
     return best
 
 

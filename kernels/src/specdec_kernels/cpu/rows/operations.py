@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from specdec.interfaces import RowOperations
@@ -39,8 +38,8 @@ class CpuRows(RowOperations):
         compiled.scale(wide.numpy(), temperatures[:, 0].numpy(), out.numpy())
         return out
 
-    def truncated(self, logits: torch.Tensor, settings: npt.NDArray[np.float64]) -> torch.Tensor | None:
-        """See `RowOperations.truncated`; at once where only temperatures are set."""
+    def truncated(self, logits: torch.Tensor, settings: compiled.Floats) -> torch.Tensor | None:
+        """See `RowOperations.truncated`; None unless only temperatures are set."""
         out = torch.empty_like(logits, memory_format=torch.contiguous_format)
         return out if compiled.scale_all(logits.numpy(), settings, out.numpy()) else None
 
