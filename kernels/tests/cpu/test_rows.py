@@ -11,6 +11,7 @@ from numba import njit
 
 from specdec_kernels.cpu.compiled.math import exp
 from specdec_kernels.cpu.rows.logits import are_sound, best_ids, scale
+from specdec_kernels.cpu.rows.operations import CpuRows
 
 NAN, INF = math.nan, math.inf
 
@@ -40,6 +41,24 @@ def test_heat_of_a_row_with_a_nan_is_nan() -> None:
     out = np.zeros_like(logits)
     scale(logits, np.ones(3), out)
     assert np.isnan(out).all(1).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-45, 0.3, 1e300])
+@pytest.mark.parametrize("size", [1, 65, 4096])
+def test_temperatures_at_once_are_bit_for_bit_those_of_single_operations(size, temperature) -> None:
+    logits = torch.from_numpy(np.random.default_rng(size).standard_normal((5, size)).astype(np.float32)) * 9
+    logits[1, -1], logits[2], logits[3, 0], operations = NAN, -INF, INF, CpuRows()
+    settings = np.array([[temperature, 0.8, 0.8, 0.0, temperature], [0.0] * 5, [size] * 5, [1.0] * 5])
+    limits, temperatures = torch.finfo(torch.float32), torch.from_numpy(settings[0, :, None])
+    wanted = operations.scaled_rows(logits, temperatures.clamp(limits.tiny, limits.max))
+    wanted = torch.where(temperatures > 0, wanted, logits)
+    got = operations.truncated(logits, settings)
+    assert got is not None
+    assert np.array_equal(got.numpy(), wanted.numpy(), equal_nan=True)
+    for place, cut in ((1, 0.1), (2, size - 1), (3, 0.9)):
+        changed = settings.copy()
+        changed[place, 3] = cut
+        assert operations.truncated(logits, changed) is None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

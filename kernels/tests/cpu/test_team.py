@@ -137,7 +137,7 @@ def run_with_threads(num_threads: int, *files: str) -> None:
 
 
 def test_the_same_with_threads() -> None:
-    run_with_threads(3, Path(__file__).name)
+    run_with_threads(3, Path(__file__).name, "test_draw.py")
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from specdec_kernels.cpu.loops.forward import run_in_team
 from specdec_kernels.cpu.loops.frame import Part, Tables
 from specdec_kernels.cpu.loops.more_ids import logits_of
 from specdec_kernels.cpu.loops.stack import Floats, Ints
-from specdec_kernels.cpu.rows.highest import highest_place
+from specdec_kernels.cpu.rows.draw import can_draw
+from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team
 from specdec_kernels.cpu.rows.noise import race
 
 _COLDEST = np.float32(1e-30)
@@ -104,10 +105,6 @@ def _run_chain(
     """
     num_rows = logits.shape[0]
     is_over = np.zeros(num_rows, np.bool_)
-    last_id = target_ids[-1] if target_ids.shape[0] else -1
-    for more in more_ids:
-        last_id = max(last_id, more)
-    wide = np.zeros(last_id + 1, np.float32)
     weights = np.empty(num_ids + more_ids.shape[0], np.float32)
     all_logits = np.empty(weights.shape[0], np.float32)
     all_ids = np.concatenate((target_ids, more_ids))
@@ -135,8 +132,8 @@ def _run_chain(
                 logits_of(states[row], own, tables, all_logits[num_ids:count])
                 chosen = all_logits
             index, chance = _choose(
-                chosen, temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place, samples[row],
-                words[step], all_ids[:count], num_ids, weights[:count], wide, confidences.size > 0 or draft_probs.size > 0,
+                tables.frame[Part.TEAM], chosen, temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place,
+                samples[row], words[step], all_ids[:count], weights[:count], confidences.size > 0 or draft_probs.size > 0,
                 is_coupled,
             )  # fmt: skip
             out[row, step] = all_ids[index] if target_ids.shape[0] else index
@@ -193,6 +190,7 @@ def _take_in(
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _choose(
+    team: int,
     logits: Floats,
     temperature: np.float32,
     cuts: Floats,
@@ -201,18 +199,18 @@ def _choose(
     sample: int,
     word: int,
     target_ids: Ints,
-    num_listed: int,
     weights: Floats,
-    wide: Floats,
     wants_probs: bool,
     is_coupled: bool,
 ) -> tuple[int, np.float32]:
     """Choose one of the first `len(weights)` of `logits`; returns its index and, if `wants_probs`, its probability.
 
-    `target_ids` are empty or as many, the first `num_listed` of them ascending. `weights` becomes the distribution if
-    `wants_probs`; `wide [V]` is scratch, all zeros before and after.
+    `target_ids` are empty or as many: those that the noise of coupled draws is of. `weights` becomes the distribution if
+    `wants_probs`.
     """
-    best = max(0, highest_place(logits[: weights.shape[0]]))
+    row = logits[: weights.shape[0]]
+    place = highest_in_team(team, row)
+    best = max(0, place)
     is_greedy = temperature < _COLDEST
     if is_greedy and not wants_probs:
         return best, np.float32(0.0)
@@ -222,6 +220,9 @@ def _choose(
         return best, np.float32(1.0)
     highest = logits[best]
     scale = np.float32(1.0) if is_greedy else np.float32(1.0) / temperature
+    is_sound = can_draw(row, place, scale)
+    if is_coupled and is_sound and _keeps_all(cuts) and not wants_probs:
+        return draw_in_team(team, row, target_ids, best, scale, seed, position, sample, word), np.float32(0.0)
     mass = np.float32(0.0)
     for j in range(weights.shape[0]):
         weight = fast_exp((logits[j] - highest) * scale)
@@ -232,28 +233,33 @@ def _choose(
             weights[j] /= mass
     if is_greedy:
         return best, weights[best]
-    is_mapped = is_coupled and target_ids.shape[0] > 0
     if wants_probs:
         mass = np.float32(1.0)
     while True:
-        if is_mapped:
-            drawn = _race_mapped(weights, seed, position, sample, word, target_ids, num_listed, wide)
-        else:
+        index = best  # nothing is drawn if logits are NaN
+        if not is_coupled:
             drawn = race(weights, seed, position, sample, word)
-        index = drawn if drawn >= 0 else best  # the race has no winner if logits are NaN
+            index = drawn if drawn >= 0 else best
+        elif is_sound:
+            index = draw_in_team(team, row, target_ids, best, scale, seed, position, sample, word)
         if index == best or _is_kept(weights, index, mass, weights[best], cuts):
             return index, weights[index]
         # What is no more probable than an id that is left out is left out too; the race goes on among the others.
-        least = weights[index]
+        least, row = weights[index], row.copy()
         for j in range(weights.shape[0]):
             if weights[j] <= least:
-                weights[j] = np.float32(0.0)
+                weights[j], row[j] = np.float32(0.0), -np.inf
+
+
+@njit(inline="always")
+def _keeps_all(cuts: Floats) -> bool:
+    return bool(cuts[0] == 0.0 and cuts[1] >= 1.0 and cuts[2] == 0.0)
 
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _is_kept(weights: Floats, index: int, mass: np.float32, highest: np.float32, cuts: Floats) -> bool:
     """Whether an id is among those that top-k, top-p and min-p keep, by what is more probable than it."""
-    if cuts[0] == 0.0 and cuts[1] >= 1.0 and cuts[2] == 0.0:
+    if _keeps_all(cuts):
         return True
     weight = weights[index]
     above, count = np.float32(0.0), 0
@@ -263,21 +269,3 @@ def _is_kept(weights: Floats, index: int, mass: np.float32, highest: np.float32,
             count += 1
     is_among = cuts[0] == 0.0 or count < cuts[0]
     return bool(is_among and above < cuts[1] * mass and weight >= cuts[2] * highest)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _race_mapped(
-    weights: Floats, seed: int, position: int, sample: int, word: int, target_ids: Ints, num_listed: int, wide: Floats
-) -> int:  # fmt: skip
-    """Run `race` with the noise of the target's ids; returns an index into `weights`."""
-    for j in range(weights.shape[0]):
-        wide[target_ids[j]] = weights[j]
-    drawn = race(wide, seed, position, sample, word)
-    for j in range(weights.shape[0]):
-        wide[target_ids[j]] = np.float32(0.0)
-    if drawn < 0:
-        return -1
-    for j in range(num_listed, weights.shape[0]):
-        if target_ids[j] == drawn:
-            return j
-    return int(np.searchsorted(target_ids[:num_listed], drawn))

@@ -6,25 +6,39 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.rows.highest import highest_of
 
 Floats = npt.NDArray[np.floating]
+_LOWEST, _HIGHEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+"""Temperatures beyond these are replaced by them."""
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def scale(logits: Floats, temperatures: Floats, out: Floats) -> None:
     """Write `(logits - max) / temperature` to `out [R, V]`, each row's own. NaN spreads over its row."""
     for r in range(logits.shape[0]):
-        row = logits[r]
-        highest = row[0]
-        has_nan = highest != highest
-        for j in range(row.shape[0]):
-            has_nan |= row[j] != row[j]
-            if row[j] > highest:
-                highest = row[j]
-        if has_nan:
-            highest = row.dtype.type(np.nan)
-        for j in range(row.shape[0]):
-            out[r, j] = (row[j] - highest) / temperatures[r]
+        _scale_row(logits[r], temperatures[r], out[r])
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def scale_all(logits: Floats, settings: npt.NDArray[np.float64], out: Floats) -> bool:
+    """Do what `RowOperations.truncated` does if it keeps all ids of all rows; else it returns False and writes nothing."""
+    for r in range(logits.shape[0]):
+        if settings[1, r] != 0.0 or settings[2, r] < logits.shape[1] or settings[3, r] < 1.0:
+            return False
+    for r in range(logits.shape[0]):
+        if settings[0, r] > 0.0:
+            _scale_row(logits[r], min(max(settings[0, r], _LOWEST), _HIGHEST), out[r])
+        else:
+            out[r] = logits[r]
+    return True
+
+
+@njit(nogil=True, error_model="numpy")
+def _scale_row(row: Floats, temperature: float, out: Floats) -> None:
+    highest = highest_of(row)
+    for j in range(row.shape[0]):
+        out[j] = (row[j] - highest) / temperature
 
 
 @njit(nogil=True, cache=True)

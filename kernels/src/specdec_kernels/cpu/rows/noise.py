@@ -66,14 +66,14 @@ def race(weights: npt.NDArray[np.floating], seed: int, position: int, sample: in
             lanes[4 * block + 2], lanes[4 * block + 3] = word2, word3
         has_chance = bool(winner < 0)
         for j in range(start, end):
-            has_chance |= bool(_uniform(lanes[j - start]) < np.float64(weights[j]) * best)
+            has_chance |= bool(uniform_of(lanes[j - start]) < np.float64(weights[j]) * best)
         if not has_chance:
             continue
         for j in range(start, end):
             weight = np.float64(weights[j])
             if weight == 0.0:
                 continue
-            uniform = _uniform(lanes[j - start])
+            uniform = uniform_of(lanes[j - start])
             if winner >= 0 and uniform >= weight * best:
                 continue
             score = -math.log1p(-uniform) / weight
@@ -83,7 +83,8 @@ def race(weights: npt.NDArray[np.floating], seed: int, position: int, sample: in
 
 
 @njit(inline="always")
-def _uniform(lane: np.uint32) -> float:
+def uniform_of(lane: np.uint32) -> float:
+    """Return the uniform of one output word, strictly between 0 and 1."""
     return (np.float64(lane) + 0.5) / 2.0**32
 
 
@@ -132,7 +133,7 @@ def gumbel_rows(
                 np.uint32(block), c1, c2, np.uint32(word), k0, k1
             )
             for lane in range(min(4, vocab_size - 4 * block)):
-                uniform = _uniform(lanes[lane])
+                uniform = uniform_of(lanes[lane])
                 out[i, 4 * block + lane] = -math.log(-math.log1p(-uniform))
     return out
 
@@ -162,5 +163,5 @@ def first_uniforms(
             lane = philox_block(
                 np.uint32(0), np.uint32(positions[i]), np.uint32(samples[i]), np.uint32(words[j]), k0, k1
             )[0]
-            out[i, j] = _uniform(lane)
+            out[i, j] = uniform_of(lane)
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from specdec.interfaces import RowOperations
@@ -10,6 +11,7 @@ from specdec_kernels.cpu.rows import logits as compiled
 from specdec_kernels.cpu.rows.noise import Int64s, first_uniforms, gumbel_rows, race_rows
 from specdec_kernels.cpu.rows.nucleus import keep_nuclei
 
+Doubles = npt.NDArray[np.float64]
 _FLOATS = (torch.float32, torch.float64)
 
 
@@ -37,6 +39,11 @@ class CpuRows(RowOperations):
         out = torch.empty_like(wide, memory_format=torch.contiguous_format)
         compiled.scale(wide.numpy(), temperatures[:, 0].numpy(), out.numpy())
         return out
+
+    def truncated(self, logits: torch.Tensor, settings: Doubles) -> torch.Tensor | None:
+        """See `RowOperations.truncated`; None unless only temperatures are set."""
+        out = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        return out if compiled.scale_all(logits.numpy(), settings, out.numpy()) else None
 
     def keep_top_p(self, logits: torch.Tensor, top_p: float | torch.Tensor, counts: Int64s) -> torch.Tensor:
         """See `RowOperations.keep_top_p`; a row is sorted only where rounding decides."""

@@ -6,30 +6,25 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_kernels.cpu.compiled.math import exp
+from specdec_kernels.cpu.rows.draw import EVERY_ID, can_draw, draw
 from specdec_kernels.cpu.rows.highest import highest_place
-from specdec_kernels.cpu.rows.noise import race
+
+_AS_THEY_ARE = np.float32(1.0)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _draw(
-    logits: npt.NDArray[np.floating],
-    is_greedy: bool,
-    seed: int,
-    position: int,
-    sample: int,
-    weights: npt.NDArray[np.floating],
-) -> int:
-    """Return the id drawn from `logits [V]`; -1 if they contain NaN or are all -inf. `weights [V]` is scratch."""
+    logits: npt.NDArray[np.floating], is_greedy: bool, seed: int, position: int, sample: int
+) -> int:  # fmt: skip
+    """Return the id drawn from `logits [V]`; -1 if they contain NaN, are all -inf, or one to draw from is infinite."""
     best = highest_place(logits)
     if best < 0 or logits[best] == -np.inf:
         return -1
     if is_greedy:
         return best
-    highest = logits[best]
-    for j in range(logits.shape[0]):
-        weights[j] = exp(logits[j] - highest)
-    return race(weights, seed, position, sample, 0)
+    if not can_draw(logits, best, _AS_THEY_ARE):
+        return -1
+    return draw(logits, EVERY_ID, best, _AS_THEY_ARE, seed, position, sample, 0)
 
 
 @njit(cache=True, nogil=True)
@@ -57,11 +52,10 @@ def walk(
     is_chain = parents.shape[1] == 0
     drawn = np.empty(width + 1, np.int64)
     depths = np.zeros(width + 1, np.int64)
-    weights = np.empty(logits.shape[1], logits.dtype)
     for i in range(requests.shape[0]):
         first, num_nodes, seed = requests[i, 0], requests[i, 1], requests[i, 2]
         sample, position, is_greedy = requests[i, 3], requests[i, 4], requests[i, 5] != 0
-        drawn[0] = _draw(logits[first], is_greedy, seed, position, sample, weights)
+        drawn[0] = _draw(logits[first], is_greedy, seed, position, sample)
         last = -1
         for node in range(num_nodes):
             parent = node - 1 if is_chain else parents[i, node]
@@ -71,7 +65,7 @@ def walk(
             depth = depths[parent + 1] + 1
             depths[node + 1] = depth
             row = logits[first + node + 1]
-            drawn[node + 1] = _draw(row, is_greedy, seed, position + depth, sample, weights)
+            drawn[node + 1] = _draw(row, is_greedy, seed, position + depth, sample)
             if depth > depths[last + 1]:
                 last = node
         count = depths[last + 1]
