@@ -193,6 +193,39 @@ def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
         assert torch.allclose(ours[:num_rows], theirs[:num_rows], atol=1e-4)
 
 
+def test_states_stay_whole_if_a_request_that_needs_its_tokens_is_aborted(
+    device, prompts, expected, monkeypatch
+) -> None:
+    """Its penalties keep steps from being ahead until it is gone, while another step is launched already."""
+    propose, calls, found = ProposerGuard.propose, list[ProposeBatch](), []
+    monkeypatch.setattr(
+        ProposerGuard,
+        "propose",
+        lambda self, batch, *most: calls.append(batch) or propose(self, batch, *most),
+    )
+    given = params("greedy", repetition_penalty=1.0)
+    given[2] = given[2].model_copy(update={"repetition_penalty": 1.2})
+    rests = METHODS["eagle3"] | {"adaptive": False, "disable_by_batch_size": 1}
+    for is_ahead in (False, True):
+        llm = LLM(
+            "zoo", device="cuda:0", speculative_config=rests, **OPTIONS | {"async_scheduling": is_ahead}
+        )
+        engine, names = llm._built.engine, ["0", "1", "2"]
+        for name, prompt, own in zip(names, prompts, given, strict=True):
+            engine.add(llm._intake.prepare(name, {"prompt_token_ids": prompt}, own, is_streaming=False))
+        calls.clear()
+        for tick in range(3 * NUM_TOKENS):
+            engine.abort(names[2:] if tick == 4 else [])
+            if tick == 9:
+                engine.abort(names[1:2])
+            if engine.has_work:
+                engine.step()
+        first = next(batch for batch in calls if any(batch.max_nodes))
+        found.append(first.hidden_states.held[: len(prompts[0]) + 8])
+        llm.shutdown()
+    assert torch.allclose(*found, atol=1e-4)
+
+
 @pytest.mark.parametrize("method", ["ngram", "eagle3", "eagle3-tree"])
 def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
     method, device, prompts, expected, monkeypatch

@@ -34,6 +34,7 @@ def expected() -> None:
 
 SERVED = [
     pytest.param("plain", {"dtype": "bfloat16"}, id="plain bfloat16"),
+    pytest.param("plain", {"dtype": "float32", "max_num_seqs": 1}, id="plain alone"),
     pytest.param("ngram", {"dtype": "float32"}, id="ngram"),
     pytest.param(
         "ngram",
@@ -53,7 +54,7 @@ def test_nothing_is_compiled_or_recorded_while_serving(
     device.forget_compiled()
     config = METHODS[method]
     speculative = config and config | {"adaptive": False}
-    llm = LLM("zoo", device="cuda:0", speculative_config=speculative, **OPTIONS, **options)
+    llm = LLM("zoo", device="cuda:0", speculative_config=speculative, **(OPTIONS | options))
     assert device.counted().compilations > 0
     generator = random.Random(0)
     for count, longest in WAVES:

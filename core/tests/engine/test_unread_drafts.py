@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pretend import CUDA, PretendDevice
 from speccheck.engines import engine_of, make_llm, proposer_of, scripted, tokens_of
 
 from specdec import LLM, SamplingParams
@@ -131,29 +132,31 @@ def drawn() -> Draft:
 
 
 @pytest.mark.parametrize("flaw", [None, torch.nan, torch.inf, -0.4, 0.5])
-def test_drawn_nodes_keep_their_q(flaw, monkeypatch) -> None:
+def test_drawn_nodes_keep_their_q_on_a_device(flaw, monkeypatch) -> None:
     """A row of q that is no distribution becomes 0, and its node padding."""
-    reads, offered = count_reads(monkeypatch), drawn()
-    probs, ids = offered.node_probs.clone(), IDS.clone()
+    reads, given = count_reads(monkeypatch), drawn()
+    probs, ids = given.node_probs.clone(), IDS.clone()
     if flaw is not None:
-        offered.node_probs[0, 1, 4] = flaw
+        given.node_probs[0, 1, 4] = flaw
         probs[0, 1], ids[0, 1] = 0.0, -1
-    draft, _, _ = check_draft(offered, [3, 3, 3], VOCAB)
-    offered.node_probs.zero_()
-    offered.token_ids.zero_()
-    for indices in ([0, 1, 2], [2, 0, 0], []):
-        chosen = select_rows(draft, indices).drawn
-        assert torch.equal(chosen.node_probs, probs[indices])
-        assert torch.equal(chosen.token_ids, ids[indices])
-        assert chosen.has_probs.tolist() == [index != 2 for index in indices]
-    assert not reads
-    assert [*draft.rows[0]] == [1, 2 if flaw is None else 0, 3]
+    with PretendDevice():
+        offered = replace(given, token_ids=given.token_ids.to(CUDA), node_probs=given.node_probs.to(CUDA))
+        draft, _, _ = check_draft(offered, [3, 3, 3], VOCAB)
+        offered.node_probs.zero_()
+        offered.token_ids.zero_()
+        for indices in ([0, 1, 2], [2, 0, 0], []):
+            chosen = select_rows(draft, indices).drawn
+            assert torch.equal(chosen.node_probs.cpu(), probs[indices])
+            assert torch.equal(chosen.token_ids.cpu(), ids[indices])
+            assert chosen.has_probs.tolist() == [index != 2 for index in indices]
+        assert not reads
+        assert [*draft.rows[0]] == [1, 2 if flaw is None else 0, 3]
     assert draft.unread.num_outside == 2 + (flaw is not None)
 
 
 @pytest.mark.parametrize(
     "reads",
-    [True, {"node_probs": drawn().node_probs.bfloat16()}, {"parents": torch.tensor([[-1, 0, 1]] * 3)}],
+    [True, {}, {"node_probs": drawn().node_probs.bfloat16()}, {"parents": torch.tensor([[-1, 0, 1]] * 3)}],
 )
 def test_drawn_nodes_are_read_where_they_have_to_be(reads) -> None:
     offered = drawn() if reads is True else replace(drawn(), **reads)

@@ -120,7 +120,10 @@ def assemble(
             scorer.capture_hidden(speculation.guard.aux_layer_ids)
         if Capability.TREE in speculation.guard.capabilities & sampler.capabilities:
             scorer.num_tree_nodes = speculation.num_speculative_tokens
-    warm_up(sampler, handle.info, None if speculation is None else speculation.guard.capabilities)
+    drafts, most = None, 0
+    if speculation is not None:
+        drafts, most = speculation.guard.capabilities, speculation.num_speculative_tokens
+    warm_up(sampler, handle.info, drafts, most)
     scorer.allocate()
     kv = KVManager(
         scorer.cache,

@@ -16,22 +16,26 @@ from specdec.interfaces.target import TargetInfo
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
-_WIDTH = 2
+_FEW = 2
 
 
-def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | None) -> None:
+def warm_up(
+    sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | None, num_nodes: int = 0
+) -> None:
     """Verify one dummy draft of every possible kind, greedily too, with log probabilities; the results are discarded.
 
     Args:
         sampler: the sampler; it keeps no state between calls.
         info: facts about the target.
         drafts: the proposer's capabilities; None without one.
+        num_nodes: the most nodes of its drafts.
 
     Raises:
         PluginError: if the sampler raises, as it would in every step.
     """
     dtypes = {torch.float32} if info.device.type == "cpu" else {torch.float32, info.dtype}
-    for draft in _drafts(info, (drafts or frozenset()) & sampler.capabilities, has_nodes=drafts is not None):
+    widths = set() if drafts is None else {_FEW, max(_FEW, num_nodes)}
+    for draft in _drafts(info, (drafts or frozenset()) & sampler.capabilities, widths):
         try:
             for dtype, heat in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
                 sampler.verify(*_problem(draft, info, dtype, heat))
@@ -41,20 +45,21 @@ def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | 
             raise PluginError(
                 f"sampler {sampler.name!r} cannot verify a draft of {max(draft.num_nodes)} nodes: {described(error)}"
             ) from error
-    row_operations(info.device).prepare(info.vocab_size)
+    row_operations(info.device).prepare(info.vocab_size, num_nodes)
 
 
-def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -> Iterator[CheckedDraft]:
-    """Yield one draft of each kind, for a batch of one."""
+def _drafts(info: TargetInfo, used: frozenset[Capability], widths: set[int]) -> Iterator[CheckedDraft]:
+    """Yield one draft of each kind and width, for a batch of one."""
     yield CheckedDraft.empty(1)
-    if not has_nodes:
-        return
-    for parents in [None, ((-1,) * _WIDTH,)] if Capability.TREE in used else [None]:
-        yield CheckedDraft(((0,) * _WIDTH,), parents)
+    for width, is_tree in product(widths, (False, True)):
+        if is_tree and Capability.TREE not in used:
+            continue
+        parents, row = ((-1,) * width,) if is_tree else None, (0,) * width
+        yield CheckedDraft((row,), parents)
         if Capability.DRAFT_PROBS in used:
-            ids = torch.zeros(1, _WIDTH, dtype=torch.int64, device=info.device)
-            probs = torch.full((1, _WIDTH + 1, info.vocab_size), 1 / info.vocab_size, device=info.device)
-            yield CheckedDraft(((0,) * _WIDTH,), parents, DrawnNodes(ids, probs, DraftSampling.IID))
+            ids = torch.zeros(1, width, dtype=torch.int64, device=info.device)
+            probs = torch.full((1, width + 1, info.vocab_size), 1 / info.vocab_size, device=info.device)
+            yield CheckedDraft((row,), parents, DrawnNodes(ids, probs, DraftSampling.IID))
 
 
 def _problem(

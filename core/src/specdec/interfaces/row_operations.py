@@ -37,8 +37,8 @@ class RowOperations(ABC):
     penalises: ClassVar[bool] = False
     """Whether `penalise` is there; otherwise the host makes a list of changes."""
 
-    def prepare(self, vocab_size: int) -> None:  # noqa: B027  most compile nothing
-        """Compile what is run on logits of so many ids, before the first request."""
+    def prepare(self, vocab_size: int, num_nodes: int) -> None:  # noqa: B027  most compile nothing
+        """Compile what is run on logits of so many ids, along drafts of up to so many nodes, before the first request."""
 
     def penalise(self, logits: torch.Tensor, text: Sequence[tuple[int, Int64s, Occurrences]]) -> torch.Tensor:
         """Return `logits [R, V]`, float32, with penalties; for each request: its first row, and which from there on."""

@@ -49,6 +49,8 @@ class AheadEngine(Engine):
         if step is not None:
             step = leave(step, self._scheduler.running, self._prompt_rows)
         step = step or self._launch(self._scheduler.schedule)
+        if FollowingStep.of(step) is not None:  # the next pass may begin before this one is committed
+            step = with_own_states(step)
         try:
             following = self._launch_after(step)
         except BaseException:
@@ -89,8 +91,6 @@ class AheadEngine(Engine):
             rows = zip(scheduled.sequences, scheduled.chunks, strict=True)
             self._prompt_rows = [len(sequence.missing_prompt_rows(chunk)) for sequence, chunk in rows]
         step = step._replace(read=self._begun(step))
-        if FollowingStep.of(step) is not None:
-            step = with_own_states(step)
         step.spans[-1] += perf_counter() - ONCE.seconds - started
         return step
 

@@ -41,7 +41,7 @@ class PagedAttention:
         self._torch = SdpaAttention(cache, max_context)
         cache.compacts = partial(compact, self.dtypes)
         self._prepared: tuple[PackedBatch, PagedPass] | None = None
-        self._calls: AttentionCalls | None = AttentionCalls()
+        self._calls: AttentionCalls | None = None
 
     @property
     def slot_pool(self) -> type[SharedSlots] | None:
@@ -149,6 +149,10 @@ class PagedAttention:
             out=_place(rows, query, pages[1]),
             **options,
         )
+
+    def keep_calls(self) -> None:
+        """Keep what later passes call, until `compile`."""
+        self._calls = AttentionCalls()
 
     def compile(self, num_requests: int, bounds: list[int]) -> None:
         """Compile what the passes until now need for other numbers of rows, requests and tokens; see `AttentionCalls`."""

@@ -30,7 +30,10 @@ class AttentionCalls:
         shapes = query.stride(), query.shape[1:], *((part.stride(), part.shape[1:]) for part in pages)
         named = {name: value is None if name == "sinks" else value for name, value in options.items()}
         key = query.dtype, shapes, num_words, tuple(named.items())
-        self._kinds.setdefault(key, (query[:1], pages, num_words, options))
+        if key not in self._kinds:
+            shape = 1, *query.shape[1:]
+            row = torch.empty_strided(shape, query.stride(), dtype=query.dtype, device=query.device)
+            self._kinds[key] = row, pages, num_words, options
 
     def compile(self, num_requests: int, bounds: list[int]) -> None:
         """Launch every kernel that passes may need, for requests without rows.

@@ -7,9 +7,10 @@ import torch
 from specdec.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Recorder
-from specdec_kernels.cuda.graphs.pass_shape import bounds_for, loops_for, shapes_for
+from specdec_kernels.cuda.graphs.pass_shape import FEW_REQUESTS, bounds_for, loops_for, shapes_for
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.paged_pass import page_size_of
+from specdec_kernels.triton.kv_compact import path_lengths
 from specdec_kernels.triton.paged_attention.tree import WORD
 
 
@@ -58,6 +59,7 @@ class GraphForm(Form):
             return
         if any(shape.dtype not in attention.dtypes for shape in runner.cache.shapes.values()):
             return
+        attention.keep_calls()
         place = self._run_whole, self._recorder, attention, runner.max_context
         words = (
             -(-(1 + runner.num_tree_nodes) // WORD)
@@ -86,10 +88,12 @@ class GraphForm(Form):
             loops = loops_for(min(num_requests, most), runner.max_context)
             self._chain.prepare(loops, page_size, *runner.expected)
         if isinstance(runner.attention, PagedAttention):
-            runner.attention.compile(num_requests, bounds_for(runner.max_context))
+            most = max(num_requests, FEW_REQUESTS)
+            runner.attention.compile(most, bounds_for(runner.max_context))
         if runner.num_tree_nodes:
-            no_paths = torch.full((1, runner.num_tree_nodes), -1, device=runner.device)
-            runner.cache.gather(no_paths[:, 0] + 1, no_paths)
+            for length in path_lengths(runner.num_tree_nodes):
+                no_paths = torch.full((1, length), -1, device=runner.device)
+                runner.cache.gather(no_paths[:, 0] + 1, no_paths)
 
     def counts(self) -> dict[str, int]:
         """See `Form.counts`."""

@@ -43,14 +43,16 @@ class DeviceRows(RowOperations):
         self._sent_cuts: tuple[Settings | None, Along] = None, Along()
         self._sent_text: tuple[Sequence[Text] | None, Counted | None] = None, None
 
-    def prepare(self, vocab_size: int) -> None:
+    def prepare(self, vocab_size: int, num_nodes: int) -> None:
         """See `RowOperations.prepare`."""
         logits = torch.zeros(1, vocab_size, device=self._device)
         self.truncated(logits, np.array([[1.0], [0.0], [vocab_size], [0.5]]))
         self.truncated(logits, np.array([[1.0], [0.5], [vocab_size], [1.0]]))  # without a cut
-        for parents in (None, [-1]):
-            text = Occurrences(np.zeros(1, np.int64), np.zeros(1, np.float32), (1.0, 0.0, 0.0), [0], parents)
-            self.penalise(logits, [(0, np.zeros(1, np.int64), text)])
+        for count in {1, max(1, num_nodes)}:
+            for parents in (None, [-1] * count):
+                amounts = np.zeros(1, np.float32), (1.0, 0.0, 0.0)
+                text = Occurrences(np.zeros(1, np.int64), *amounts, [0] * count, parents)
+                self.penalise(logits, [(0, np.zeros(1, np.int64), text)])
 
     def announce(
         self, along: Along, settings: Settings | None = None, text: Sequence[Text] | None = None

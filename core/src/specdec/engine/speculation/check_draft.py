@@ -50,8 +50,8 @@ def check_draft(
     names = received.proposers or (None if name is None else (name,) * len(max_nodes))
     ids, probs = received.token_ids, received.node_probs
     if received.num_nodes is not None:
-        is_chain = received.parents is None and (probs is None or probs.dtype not in _HALVES)
-        if not reads and (is_chain or (takes_trees and probs is None)):
+        is_ready = probs is None or (probs.dtype not in _HALVES and probs.device.type != "cpu")
+        if not reads and is_ready and (received.parents is None or (takes_trees and probs is None)):
             return _unread(received, received.num_nodes, max_nodes, vocab_size, names)
         ids, probs = ids[:, :most].clone(), None if probs is None else copied(probs[:, : most + 1])
     is_drawn = [True] * len(max_nodes) if received.has_probs is None else received.has_probs.tolist()
@@ -99,8 +99,8 @@ def _unread(
     kept = [min(pair) for pair in zip(num_nodes, max_nodes, strict=True)]
     num_cut = sum(num_nodes) - sum(kept)
     ids, drawn = received.token_ids, None
-    if received.node_probs is not None:
-        ids, probs = _distributions(ids, received.node_probs)
+    if received.node_probs is not None and any(kept):
+        ids, probs = _distributions(ids.to(received.node_probs.device), received.node_probs)
         drawn = DrawnNodes(ids, probs, received.sampling, received.has_probs, received.vocab_map)
     nodes = [ids] if received.parents is None else [ids, received.parents]
     # The host would see what the proposer writes later; on a device the pass takes them next, in order.

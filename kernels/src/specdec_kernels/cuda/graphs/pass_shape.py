@@ -12,7 +12,8 @@ MAX_WHOLE_ROWS = 64
 """The same if only some rows' logits are needed, because a recorded pass computes those of all rows."""
 MAX_TREE_ROWS = 1024
 """The same where passes verify trees, of which every request has many rows."""
-_FEW_REQUESTS = 64
+FEW_REQUESTS = 64
+"""Requests that a pass is padded to if it has at least as many rows."""
 _CHAIN = 4
 """Rows of a request that shapes are recorded for before any request comes."""
 _LEAST_BRANCHES = 8
@@ -53,11 +54,16 @@ def larger_shapes(num_rows: int, numbers: PassNumbers, most: int) -> list[PassSh
 def shapes_for(
     num_requests: int, max_context: int, page_size: int, rows_each: int = _CHAIN
 ) -> list[PassShape]:
-    """Return the shapes that a number of requests needs, with up to `rows_each` rows of each; those of few rows first."""
+    """Return the shapes that a number of requests needs, with up to `rows_each` rows of each, and short prompts; those of few
+    rows first."""
     limit = MAX_ROWS if rows_each == 1 else MAX_TREE_ROWS
-    most, bounds = min(limit, max(_CHAIN, rows_each) * num_requests), bounds_for(max_context)
+    most = min(limit, max(MAX_WHOLE_ROWS, max(_CHAIN, rows_each) * num_requests))
     sizes = sorted({_bucket(count) for count in range(1, most + 1)})
-    return [padded(size, min(size, num_requests), page_size, bound) for size in sizes for bound in bounds]
+    return [
+        padded(size, min(size, num_requests), page_size, bound)
+        for size in sizes
+        for bound in bounds_for(max_context)
+    ]
 
 
 def loops_for(num_requests: int, max_context: int) -> list[tuple[int, int]]:
@@ -80,7 +86,7 @@ def padded(
     """Return the shape that a pass of these sizes is padded to."""
     num_rows = _bucket(num_rows)
     # A request has at least one row, so that few rows leave no choice.
-    least = _power(min(num_rows, _FEW_REQUESTS))
+    least = _power(min(num_rows, FEW_REQUESTS))
     return PassShape(num_rows, max(least, _power(num_requests)), page_size, bound, words, num_branches)
 
 

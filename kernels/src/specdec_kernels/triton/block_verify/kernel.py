@@ -22,7 +22,9 @@ from specdec_kernels.triton.rejection_verify.device_functions import (
 from specdec_kernels.triton.rejection_verify.launcher import Launcher
 
 
-@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
+@triton.jit(
+    do_not_specialize=["draft_stride", "q_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"]
+)
 def chain_weights_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -80,7 +82,9 @@ def chain_weights_kernel(
         tl.store(weights_ptr + first + node + 1, weight)
 
 
-@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
+@triton.jit(
+    do_not_specialize=["draft_stride", "q_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"]
+)
 def rest_mass_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,

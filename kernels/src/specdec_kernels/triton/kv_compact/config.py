@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec_kernels.triton.launch import check_power_of_two, power_of_two
+from specdec_kernels.triton.launch import check_power_of_two, roomy
 
 _NUMBERS_PER_PROGRAM = 4096
+_LEAST_PATH = 8
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,14 @@ class LaunchConfig:
         check_power_of_two("block_numbers", self.block_numbers)
 
 
+def path_block(path_len: int) -> int:
+    """Return how many rows of a path a program has room for."""
+    return roomy(path_len, _LEAST_PATH)
+
+
 def heuristic(path_len: int) -> LaunchConfig:
     """Return a configuration in which a program holds about 4096 elements of a path's rows."""
-    block_numbers = _NUMBERS_PER_PROGRAM // power_of_two(path_len)
+    block_numbers = _NUMBERS_PER_PROGRAM // path_block(path_len)
     return LaunchConfig(min(512, max(32, block_numbers)), num_warps=4)
 
 

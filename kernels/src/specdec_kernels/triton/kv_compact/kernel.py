@@ -6,10 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.kv_compact.config import LaunchConfig
-from specdec_kernels.triton.launch import roomy
-
-_LEAST_PATH = 8
+from specdec_kernels.triton.kv_compact.config import LaunchConfig, path_block
 
 
 @triton.jit
@@ -106,7 +103,7 @@ def kv_compact_triton(
         KEY_DIM=key_dim,
         VALUE_DIM=value_dim,
         PAGE_SIZE=page_size,
-        BLOCK_PATH=roomy(path_len, _LEAST_PATH),
+        BLOCK_PATH=path_block(path_len),
         BLOCK_NUMBERS=config.block_numbers,
         num_warps=config.num_warps,
     )

@@ -55,7 +55,9 @@ def row_sums_kernel(
         tl.store(id_ptr + program * NUM_TILES + tile, tile * BLOCK_V + index)
 
 
-@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
+@triton.jit(
+    do_not_specialize=["draft_stride", "q_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"]
+)
 def accept_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
@@ -125,7 +127,9 @@ def accept_kernel(
     tl.store(num_accepted_ptr + request, num_accepted)
 
 
-@triton.jit(do_not_specialize=["draft_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"])
+@triton.jit(
+    do_not_specialize=["draft_stride", "q_stride", "width"], do_not_specialize_on_alignment=["mass_ptr"]
+)
 def residual_tile_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
