@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from specdec_kernels.triton.paged_attention import configurations, paged_attention, request_counts
+from specdec_kernels.triton.paged_attention import configurations, paged_attention
+from specdec_kernels.triton.paged_attention.config import request_counts
 
 Pages = tuple[torch.Tensor, torch.Tensor]
 

@@ -10,7 +10,7 @@ from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Reco
 from specdec_kernels.cuda.graphs.pass_shape import FEW_REQUESTS, bounds_for, loops_for, shapes_for
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.paged_pass import page_size_of
-from specdec_kernels.triton.kv_compact import path_lengths
+from specdec_kernels.triton.kv_compact.config import path_lengths
 from specdec_kernels.triton.paged_attention.tree import WORD
 
 

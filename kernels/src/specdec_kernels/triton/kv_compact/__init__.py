@@ -6,19 +6,11 @@ import torch
 
 from specdec_kernels.triton.arguments import check_rows, check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.kv_compact.config import LaunchConfig, candidates, heuristic, path_block
+from specdec_kernels.triton.kv_compact.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.triton.kv_compact.reference import kv_compact_reference
 from specdec_kernels.triton.tuned import launch_config
 
-__all__ = ["kv_compact", "path_lengths"]
-
-
-def path_lengths(most: int) -> list[int]:
-    """Return one length of paths for each kernel that paths of up to `most` nodes need."""
-    lengths = [1]
-    while path_block(lengths[-1]) < most:
-        lengths.append(path_block(lengths[-1]) + 1)
-    return lengths
+__all__ = ["kv_compact"]
 
 
 def kv_compact(

@@ -31,6 +31,14 @@ def path_block(path_len: int) -> int:
     return roomy(path_len, _LEAST_PATH)
 
 
+def path_lengths(most: int) -> list[int]:
+    """Return one length of paths for each kernel that paths of up to `most` nodes need."""
+    lengths = [1]
+    while path_block(lengths[-1]) < most:
+        lengths.append(path_block(lengths[-1]) + 1)
+    return lengths
+
+
 def heuristic(path_len: int) -> LaunchConfig:
     """Return a configuration in which a program holds about 4096 elements of a path's rows."""
     block_numbers = _NUMBERS_PER_PROGRAM // path_block(path_len)

@@ -14,7 +14,6 @@ from specdec_kernels.triton.paged_attention.config import (
     heuristic,
     heuristics,
     invariant,
-    request_counts,
 )
 from specdec_kernels.triton.paged_attention.reference import paged_attention_reference
 from specdec_kernels.triton.paged_attention.tree import pack_tree_mask
@@ -23,11 +22,9 @@ from specdec_kernels.triton.tuned import launch_config
 
 __all__ = [
     "Workspace",
-    "configurations",
     "make_workspace",
     "pack_tree_mask",
     "paged_attention",
-    "request_counts",
 ]
 
 
