@@ -266,7 +266,7 @@ def test_a_library_that_is_missing_or_wrong_is_told(device, monkeypatch) -> None
 
 
 OPTIONS_OF_LLM = {
-    "dtype": "float16", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 64, "num_gpu_blocks_override": 100,
+    "dtype": "float16", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 100,
     "device": "cuda:0",
 }  # fmt: skip
 
