@@ -266,7 +266,7 @@ def test_a_library_that_is_missing_or_wrong_is_told(device, monkeypatch) -> None
 
 
 OPTIONS_OF_LLM = {
-    "dtype": "float16", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 100,
+    "dtype": "float16", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 64, "num_gpu_blocks_override": 100,
     "device": "cuda:0",
 }  # fmt: skip
 
@@ -281,7 +281,7 @@ def test_tokens_are_those_of_the_triton_kernel(is_eager) -> None:
 
     ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(3 * TEXT)["input_ids"][:90]
     prompts = [[*ids, *ids[row : row + 3]] for row in range(4)]
-    options = OPTIONS_OF_LLM | {"enforce_eager": is_eager}
+    options = OPTIONS_OF_LLM | {"enforce_eager": is_eager, "max_num_batched_tokens": 128}
     expected, _, _ = served(prompts, None, options)
     tree = {"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 4, "wrong": 0.3, "seed": 1}
     tree |= {"shape": "tree", "texts": [[*p, *text] for p, text in zip(prompts, expected, strict=True)]}
