@@ -159,19 +159,25 @@ def test_requests_end_by_their_length_come_and_are_aborted(end, plain, device, p
     assert kept == wanted[2][: len(kept)]
 
 
+@pytest.fixture
+def calls(monkeypatch) -> list[ProposeBatch]:
+    """What proposers are given."""
+    propose, batches = ProposerGuard.propose, list[ProposeBatch]()
+    monkeypatch.setattr(
+        ProposerGuard,
+        "propose",
+        lambda self, batch, *most: batches.append(batch) or propose(self, batch, *most),
+    )
+    return batches
+
+
 @pytest.mark.parametrize("method", ["eagle3", "eagle3-tree"])
 def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
-    method, device, prompts, expected, monkeypatch
+    method, device, prompts, expected, calls
 ) -> None:
     """Three requests are too many for it; the two that are left are not, and then it gets the states of all steps."""
     config, wanted, given = METHODS[method], tokens(expected["greedy"]), params("greedy")
     assert config is not None
-    propose, calls = ProposerGuard.propose, list[ProposeBatch]()
-    monkeypatch.setattr(
-        ProposerGuard,
-        "propose",
-        lambda self, batch, *most: calls.append(batch) or propose(self, batch, *most),
-    )
     delivered = []
     for is_ahead in (False, True):
         end = 6 - is_ahead  # the step that is launched when it ends is one more that rests
@@ -194,15 +200,10 @@ def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
 
 
 def test_states_stay_whole_if_a_request_that_needs_its_tokens_is_aborted(
-    device, prompts, expected, monkeypatch
+    device, prompts, expected, calls
 ) -> None:
     """Its penalties keep steps from being ahead until it is gone, while another step is launched already."""
-    propose, calls, found = ProposerGuard.propose, list[ProposeBatch](), []
-    monkeypatch.setattr(
-        ProposerGuard,
-        "propose",
-        lambda self, batch, *most: calls.append(batch) or propose(self, batch, *most),
-    )
+    found = []
     given = params("greedy", repetition_penalty=1.0)
     given[2] = given[2].model_copy(update={"repetition_penalty": 1.2})
     rests = METHODS["eagle3"] | {"adaptive": False, "disable_by_batch_size": 1}

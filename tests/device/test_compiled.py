@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pretend import PretendDevice
-from pretend.requests import METHODS
+from pretend.requests import METHODS as USUAL
 
 from specdec import LLM, SamplingParams
 
@@ -15,6 +15,16 @@ OPTIONS = {
     "max_model_len": 1000, "max_num_seqs": 24, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 900,
     "enable_prefix_caching": True,
 }  # fmt: skip
+METHODS = USUAL | {
+    "wide": {"method": "ngram", "num_speculative_tokens": 40},
+    "wide tree": {
+        "method": "eagle3",
+        "model": "zoo",
+        "num_speculative_tokens": 12,
+        "tree_top_k": 2,
+        "tree_depth": 6,
+    },
+}
 PARAMS = (
     {"temperature": 0.0},
     {"temperature": 0.8, "top_p": 0.9},
@@ -42,6 +52,8 @@ SERVED = [
         marks=pytest.mark.full,
         id="ngram deterministic",
     ),
+    pytest.param("wide", {"dtype": "float32"}, marks=pytest.mark.slow, id="wide"),
+    pytest.param("wide tree", {"dtype": "float32"}, marks=pytest.mark.slow, id="wide tree"),
     *(pytest.param(m, {"dtype": "float32"}, marks=pytest.mark.slow, id=m) for m in ("eagle3-tree", "self")),
     *(pytest.param(m, {"dtype": "float32"}, marks=pytest.mark.full, id=m) for m in ("eagle3", "draft_model")),
 ]

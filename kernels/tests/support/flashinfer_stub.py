@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -18,13 +19,13 @@ DTYPES = (torch.float16, torch.bfloat16)
 class Event:
     """Stands for `torch.cuda.Event`: the plans that are on their way to the device when it is recorded."""
 
-    on_the_way: set[int] = set()
+    on_the_way: WeakSet[Wrapper] = WeakSet()
 
     def __init__(self) -> None:
-        self._before: set[int] = set()
+        self._before: WeakSet[Wrapper] = WeakSet()
 
     def record(self, stream: object) -> None:
-        self._before = set(Event.on_the_way)
+        self._before = Event.on_the_way.copy()
 
     def synchronize(self) -> None:
         Event.on_the_way -= self._before
@@ -73,10 +74,10 @@ class Wrapper:
         kv_data_type: str | torch.dtype | None = None,
     ) -> None:
         assert packed_custom_mask is None, "the library would take offsets in bits for offsets in bytes"
-        assert id(self) not in Event.on_the_way, (
+        assert self not in Event.on_the_way, (
             "the last plan's numbers on the host are overwritten before they are sent"
         )
-        Event.on_the_way.add(id(self))
+        Event.on_the_way.add(self)
         arrays = qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
         for array in arrays:
             assert array.dtype == torch.int32

@@ -49,10 +49,11 @@ class AheadEngine(Engine):
         if step is not None:
             step = leave(step, self._scheduler.running, self._prompt_rows)
         step = step or self._launch(self._scheduler.schedule)
-        if FollowingStep.of(step) is not None:  # the next pass may begin before this one is committed
+        after = FollowingStep.of(step)
+        if after is not None:  # the next pass may begin before this one is committed
             step = with_own_states(step)
         try:
-            following = self._launch_after(step)
+            following = None if after is None else self._launch_after(after)
         except BaseException:
             if isinstance(
                 step.read, Begun
@@ -107,11 +108,8 @@ class AheadEngine(Engine):
         fast: object = sampler.fast_on(self._device)
         return fast.begin(*problem) if isinstance(fast, Begins) else None
 
-    def _launch_after(self, step: Launched) -> Launched | None:
+    def _launch_after(self, following: FollowingStep) -> Launched | None:
         """Launch the step after one whose tokens are not read; None if they have to be read first."""
-        following = FollowingStep.of(step)
-        if following is None:
-            return None
         speculation = self._speculation
         with following.as_if_committed():
             if not following.may_run(self._scheduler):

@@ -19,6 +19,11 @@ def roomy(size: int, least: int, factor: int = 4) -> int:
     return found
 
 
+def places_for(width: int) -> int:
+    """Return how many places a program has for a draft of `width` nodes and what it follows."""
+    return roomy(width + 1, 32)
+
+
 def check_power_of_two(name: str, size: int, least: int = 1) -> None:
     """Reject a size that is not a power of two or is below `least`.
 

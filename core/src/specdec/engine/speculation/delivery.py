@@ -130,12 +130,15 @@ class Delivery:
 
     def own_states(self, sequences: Ids[Sequence]) -> None:
         """Copy the states of the last pass, whose memory the next one writes to, by one launch."""
-        kept = [(s.deliverable_hidden, n) for s in sequences for n in range(len(s.deliverable_hidden))]
-        last = [(rows, at) for rows, at in kept if rows[at][0].untyped_storage().data_ptr() == self._last]
+        last = list[tuple[list[tuple[torch.Tensor, ...]], int]]()
+        for rows in (sequence.deliverable_hidden for sequence in sequences):
+            for at in reversed(range(len(rows))):
+                if rows[at][0].untyped_storage().data_ptr() != self._last:
+                    break  # those of earlier passes are copies
+                last.append((rows, at))
         if last:
-            sizes = [len(rows[at][0]) for rows, at in last]
-            copies = [kind.split(sizes) for kind in _joined([rows[at] for rows, at in last])]
-            for (rows, at), *states in zip(last, *copies, strict=True):
+            joined, sizes = _joined([rows[at] for rows, at in last]), [len(rows[at][0]) for rows, at in last]
+            for (rows, at), *states in zip(last, *(kind.split(sizes) for kind in joined), strict=True):
                 rows[at] = tuple(states)
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
@@ -224,9 +227,7 @@ class Delivery:
     def _hidden(
         self, sequences: list[Sequence], starts: list[int]
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], torch.Tensor]:
-        kept = [states for sequence in sequences for states in sequence.deliverable_hidden] or [
-            self._no_states
-        ]
+        kept = [states for s in sequences for states in s.deliverable_hidden] or [self._no_states]
         hidden, *aux = _joined(kept)  # copies even of a single piece, whose memory may belong to the pass
         row, first_rows = 0, list[int]()
         for sequence, start in zip(sequences, starts, strict=True):
@@ -281,8 +282,7 @@ def _joined(pieces: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
 def _keep(sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: Ids[int], *, is_first: bool) -> None:
     """Keep the states of a sequence's rows, which follow each other in a pass; no state predicted the first token."""
     pieces = sequence.deliverable_hidden
-    first, end = (rows[0], rows[-1] + 1) if rows else (0, 0)
-    states = tuple([state[first:end] for state in passed])
+    states = tuple([state[rows[0] : rows[-1] + 1] if rows else state[:0] for state in passed])
     if is_first:
         states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
     pieces.append(states)

@@ -6,7 +6,7 @@ import torch
 import triton
 
 from specdec_kernels.triton.gumbel_sample.kernel import exact_type
-from specdec_kernels.triton.launch import roomy
+from specdec_kernels.triton.launch import places_for
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.rejection_verify.config import LaunchConfig
 from specdec_kernels.triton.rejection_verify.kernel import (
@@ -15,8 +15,6 @@ from specdec_kernels.triton.rejection_verify.kernel import (
     residual_tile_kernel,
     row_sums_kernel,
 )
-
-_LEAST_PLACES = 32
 
 
 class Launcher:
@@ -60,7 +58,7 @@ class Launcher:
             "NUM_TILES": self.num_tiles,
             "BLOCK_TILES": triton.next_power_of_2(self.num_tiles),
         }
-        self.block_n = roomy(self.width + 1, _LEAST_PLACES)
+        self.block_n = places_for(self.width)
         shape = (self.size, self.width + 1, self.num_tiles)
         ids = torch.empty(shape, dtype=torch.int32, device=logits.device)
         self.sums = (*torch.empty((2, *shape), dtype=exact_type(logits), device=logits.device), ids)

@@ -15,12 +15,11 @@ from specdec_kernels.triton.gumbel_sample.kernel import (
     race_tile,
     tile_winner,
 )
-from specdec_kernels.triton.launch import roomy
+from specdec_kernels.triton.launch import places_for
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.strict_verify.config import LaunchConfig
 
 _LEAST_ZEROS = 256
-_LEAST_PLACES = 32
 
 
 class _Kept(threading.local):
@@ -265,7 +264,7 @@ def strict_verify_triton(
         NUM_TILES=num_tiles,
         BLOCK_V=config.block_v,
         BLOCK_TILES=triton.next_power_of_2(num_tiles),
-        BLOCK_N=roomy(width + 1, _LEAST_PLACES),
+        BLOCK_N=places_for(width),
         num_warps=config.num_warps,
     )
 
