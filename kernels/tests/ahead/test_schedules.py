@@ -14,6 +14,7 @@ from speccheck.models import VOCAB, prompts, tiny
 
 from specdec import LLM, RequestOutput, SamplingParams
 from specdec_kernels.ahead.engine import AheadEngine
+from specdec_kernels.ahead.following import FollowingStep
 
 CONTEXT, BLOCK = 56, 4
 PROMPTS = prompts([9, 2, 31, 17, 23, 4], seed=11)
@@ -179,7 +180,9 @@ def test_log_probabilities_of_prompts_stay_with_their_requests(victim: int, plai
             assert got[f"r{row}"].outputs[0].token_ids == output.outputs[0].token_ids
 
 
-def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(plain: LLM) -> None:
+def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(
+    plain: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its accepted path may move rows, and its verdict is what the next draft on the device begins with."""
     params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
     wanted = plain.generate(PROMPTS[:2], params)
@@ -187,13 +190,19 @@ def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(plain: LLM)
     llm = made(METHODS["tree"] | {"texts": texts, "adaptive": True}, is_ahead=True)  # type: ignore[operator]
     engine = engine_of(llm)
     assert isinstance(engine, AheadEngine)
-    launch_after, followed = engine._launch_after, list[tuple[bool, bool]]()
+    launch_after, following_of, followed = engine._launch_after, FollowingStep.of, list[tuple[bool, bool]]()
 
-    def noting(step: Any) -> Any:
-        following = launch_after(step)
-        followed.append((any(step.batch.num_nodes), following is not None))
+    def noting_of(last: Any) -> Any:
+        following = following_of(last)
+        followed.append((any(last.batch.num_nodes), False))
         return following
 
+    def noting(after: Any) -> Any:
+        following = launch_after(after)
+        followed[-1] = followed[-1][0], following is not None
+        return following
+
+    monkeypatch.setattr(FollowingStep, "of", noting_of)
     engine._launch_after = noting  # type: ignore[method-assign]
     alone = params.model_copy(update={"speculative": False})
     for name, prompt, own in (("drafts", PROMPTS[0], params), ("alone", PROMPTS[1], alone)):
