@@ -14,6 +14,7 @@ from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine.speculation.guard import ProposerGuard
 from specdec.interfaces import ProposeBatch
 from specdec_kernels.ahead.engine import AheadEngine
+from specdec_kernels.ahead.late_looks import LateLooks
 
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
@@ -225,6 +226,48 @@ def test_states_stay_whole_if_a_request_that_needs_its_tokens_is_aborted(
         found.append(first.hidden_states.held[: len(prompts[0]) + 8])
         llm.shutdown()
     assert torch.allclose(*found, atol=1e-4)
+
+
+def test_a_proposer_that_finds_nothing_is_asked_while_the_next_step_runs(
+    device, prompts, expected, calls, monkeypatch
+) -> None:
+    monkeypatch.setattr(LateLooks, "pays", lambda self, step: True)
+    config = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 9, "adaptive": False}
+    config |= {"prompt_lookup_max": 9}
+    llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
+    outputs, steps = counted(llm, device, prompts, params("greedy"))
+    llm.shutdown()
+    assert tokens(outputs) == tokens(expected["greedy"])
+    assert sum(output.metrics.num_draft_tokens for output in outputs) == 0, "or this tests something else"
+    for step in steps[2:-1]:
+        assert step.ahead == step.launches > 0
+        assert (step.synchronisations, step.copies_in, step.copies_out) == (1, 1, 1)
+    late = [batch for batch in calls if batch.counts == [1, 1, 1]]
+    assert len(late) >= NUM_TOKENS - 3, "it is asked after every token"
+    assert all(min(batch.max_nodes) > 0 for batch in late[:-3])
+
+
+def test_a_draft_that_is_found_late_begins_one_token_later(
+    plain, device, prompts, expected, calls, monkeypatch
+) -> None:
+    text = prompts[2] + tokens(expected["greedy"])[2]
+    given = [SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)]
+    wanted, steps = counted(plain, device, [text], given)
+    drafted, config = [], {"method": "ngram", "num_speculative_tokens": 3, "adaptive": False}
+    for is_late in (False, True):
+        monkeypatch.setattr(LateLooks, "pays", lambda self, step, is_late=is_late: is_late)
+        llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
+        calls.clear()
+        outputs, steps = counted(llm, device, [text], given)
+        llm.shutdown()
+        assert tokens(outputs) == tokens(wanted)
+        drafted.append(outputs[0].metrics.num_accepted_tokens)
+        num_ahead = sum(step.ahead == step.launches > 0 for step in steps[1:])
+        assert (num_ahead > 0) == is_late, "steps between drafts"
+        assert [batch.starts[0] + batch.counts[0] for batch in calls] == [
+            batch.num_tokens[0] for batch in calls
+        ]
+    assert 0 < drafted[True] <= drafted[False]
 
 
 @pytest.mark.parametrize("method", ["ngram", "eagle3", "eagle3-tree"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "resting": scripted("Recorder", 3, wrong=0.2, disable_by_batch_size=2),
     "states": scripted("HiddenRecorder", 3, wrong=0.2),
     "resting states": scripted("HiddenRecorder", 3, wrong=0.2, disable_by_batch_size=2),
+    "late looks": scripted("Recorder", 3, wrong=0.2, finds=0.3, adaptive=False),
     "adaptive": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1},
 }
 
@@ -75,7 +77,13 @@ def ahead(request: pytest.FixtureRequest, plain: LLM) -> LLM:
         outputs = plain.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True))
         texts = [[*p, *o.outputs[0].token_ids] for p, o in zip(PROMPTS, outputs, strict=True)]
         config = config | {"texts": texts, "on_proposer_error": "raise"}
-    return made(config, is_ahead=True)
+    llm = made(config, is_ahead=True)
+    if request.param == "late looks":
+        engine, rng = engine_of(llm), random.Random(0)
+        assert isinstance(engine, AheadEngine)
+        assert engine._looks is not None
+        engine._looks.pays = lambda step: rng.random() < 0.7  # type: ignore[method-assign]
+    return llm
 
 
 def made(config: dict[str, Any] | None, *, is_ahead: bool) -> LLM:
@@ -192,13 +200,13 @@ def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(
     assert isinstance(engine, AheadEngine)
     launch_after, following_of, followed = engine._launch_after, FollowingStep.of, list[tuple[bool, bool]]()
 
-    def noting_of(last: Any) -> Any:
-        following = following_of(last)
+    def noting_of(last: Any, **keys: Any) -> Any:
+        following = following_of(last, **keys)
         followed.append((any(last.batch.num_nodes), False))
         return following
 
-    def noting(after: Any) -> Any:
-        following = launch_after(after)
+    def noting(*args: Any) -> Any:
+        following = launch_after(*args)
         followed[-1] = followed[-1][0], following is not None
         return following
 
@@ -309,8 +317,8 @@ def test_the_plans_meet_what_they_are_for(plain: LLM) -> None:
     assert isinstance(engine, AheadEngine)
     launch_after, followed = engine._launch_after, list[bool]()
 
-    def counting(step: Any) -> Any:
-        following = launch_after(step)
+    def counting(*args: Any) -> Any:
+        following = launch_after(*args)
         followed.append(following is not None)
         return following
 

@@ -35,6 +35,8 @@ class ScriptConfig(ProposerConfig):
     """`mixed` changes from step to step."""
     is_chain: bool = False
     """Whether it declares that it drafts chains only."""
+    finds: float = 1.0
+    """Share of calls in which it drafts anything."""
     seed: int = 0
     fails_every: int = 0
     """Raise in every n-th call; 0 means never."""
@@ -85,8 +87,11 @@ class Scripted(Proposer):
         for index in range(batch.batch_size):
             tokens = batch.token_ids(index)
             rng = random.Random(self.script.seed * 1_000_003 + len(tokens))
-            right = self._continuation(tokens, batch.max_nodes[index], rng)
-            ids, links = (self._tree if is_tree else self._chain)(right, batch.max_nodes[index], rng)
+            most = batch.max_nodes[index]
+            if self.script.finds < 1.0 and rng.random() >= self.script.finds:
+                most = 0
+            right = self._continuation(tokens, most, rng)
+            ids, links = (self._tree if is_tree else self._chain)(right, most, rng)
             rows.append(ids)
             parents.append(links)
         return Draft.from_lists(rows, parents if is_tree else None)

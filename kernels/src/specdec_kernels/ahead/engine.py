@@ -10,18 +10,20 @@ import torch
 
 from specdec import RequestOutput
 from specdec.engine import Engine, Launched, SchedulerOutput, Sequence, problem_of
-from specdec.interfaces import ONCE
+from specdec.interfaces import ONCE, CheckedDraft, UnreadIds, Verdict
 from specdec.samplers import TorchSampler
 from specdec_kernels.ahead.following import FollowingStep, with_own_states
+from specdec_kernels.ahead.late_looks import LateLooks
 from specdec_kernels.ahead.leaving import PromptRows, leave
 from specdec_kernels.begun import Begins, Begun
 
 
 class AheadEngine(Engine):
-    """Launches a step as early as the texts allow it; they, and what is drafted, are those of `Engine`.
+    """Launches a step as early as the texts allow it; they are those of `Engine`.
 
     A step without drafts is launched before the tokens of the step before it are read, where nothing on the host needs them
-    (`FollowingStep`): its rows take them on the device. Any other step is launched as soon as those tokens are committed,
+    (`FollowingStep`): its rows take them on the device. `LateLooks` decides whether that may be a step for which the proposer
+    could have drafted. Any other step is launched as soon as those tokens are committed,
     before text and outputs are made of them, unless a request has ended. Requests that end, or are aborted, while a step with
     rows of theirs is launched leave it (`leave`).
 
@@ -37,6 +39,10 @@ class AheadEngine(Engine):
         """Of the step that was launched last."""
         self._shown_s = 0.0
         """Seconds in which the last text was made while the next step ran, which that step counts."""
+        can_look = LateLooks.are_possible(self._speculation)
+        self._looks = LateLooks(self._speculation) if self._speculation is not None and can_look else None
+        self._is_late = False
+        """Whether a step is being launched without asking the proposer."""
         self._problem: tuple[Exception, list[Sequence]] | None = None
         """What kept the next step of these sequences from being launched; told after the outputs of the one before."""
 
@@ -49,11 +55,11 @@ class AheadEngine(Engine):
         if step is not None:
             step = leave(step, self._scheduler.running, self._prompt_rows)
         step = step or self._launch(self._scheduler.schedule)
-        after = FollowingStep.of(step)
+        after = FollowingStep.of(step, may_draft=self._looks is not None)
         if after is not None:  # the next pass may begin before this one is committed
             step = with_own_states(step)
         try:
-            following = None if after is None else self._launch_after(after)
+            following = None if after is None else self._launch_after(step, after)
         except BaseException:
             if isinstance(
                 step.read, Begun
@@ -108,12 +114,44 @@ class AheadEngine(Engine):
         fast: object = sampler.fast_on(self._device)
         return fast.begin(*problem) if isinstance(fast, Begins) else None
 
-    def _launch_after(self, following: FollowingStep) -> Launched | None:
+    def _launch_after(self, step: Launched, following: FollowingStep) -> Launched | None:
         """Launch the step after one whose tokens are not read; None if they have to be read first."""
-        speculation = self._speculation
+        speculation, running = self._speculation, self._scheduler.running
         with following.as_if_committed():
+            if self._ended and speculation is not None:
+                return None
             if not following.may_run(self._scheduler):
                 return None
-            if speculation is not None and (self._ended or not speculation.rests(self._scheduler.running)):
-                return None
-            return self._launch(following.schedule)
+            if speculation is None or speculation.rests(running):
+                return self._launch(following.schedule)
+        if self._looks is None:
+            return None
+        started = perf_counter() - ONCE.seconds
+        is_for_nothing = self._looks.has_nothing(step) and self._looks.pays(step)
+        step.spans[1] += perf_counter() - ONCE.seconds - started
+        if not is_for_nothing:
+            return None
+        with following.as_if_committed():
+            self._is_late = True
+            try:
+                launched = self._launch(following.schedule)
+            finally:
+                self._is_late = False
+        self._looks.mark(launched)
+        return launched
+
+    def _propose(self, scheduled: SchedulerOutput) -> tuple[CheckedDraft, UnreadIds | None]:
+        """See `Engine._propose`."""
+        if self._is_late:
+            return CheckedDraft.empty(len(scheduled.decoding)), None
+        return super()._propose(scheduled)
+
+    def _observe(self, step: Launched, kept: Verdict) -> None:
+        """See `Engine._observe`. That a proposer found nothing tells `adaptive` nothing where that costs no time."""
+        speculation = self._speculation
+        if self._looks is None or speculation is None or not self._looks.observe(step, kept):
+            super()._observe(step, kept)
+            return
+        is_measured, speculation.is_measured = speculation.is_measured, False
+        super()._observe(step, kept)
+        speculation.is_measured = is_measured

@@ -35,11 +35,17 @@ class FollowingStep:
         self._sequences, self._tokens, self._rows = sequences, tokens, rows
 
     @classmethod
-    def of(cls, last: Launched) -> Self | None:
-        """Return the step after `last`; None if it has to wait for the tokens, or for what the next pass overwrites."""
+    def of(cls, last: Launched, *, may_draft: bool = False) -> Self | None:
+        """Return the step after `last`; None if it has to wait for the tokens, or for what the next pass overwrites.
+
+        Args:
+            last: the step.
+            may_draft: whether it may be one in which drafts were allowed and none was made.
+        """
         scheduled, scores, begun = last.scheduled, last.scores, last.read
         size = len(scheduled.sequences)
-        has_nodes = any(scheduled.max_nodes) or any(last.batch.num_nodes)  # those of requests that left, too
+        has_nodes = any(last.batch.num_nodes)  # those of requests that left, too
+        has_nodes = has_nodes or (any(scheduled.max_nodes) and not may_draft)
         if not isinstance(begun, Begun) or len(scheduled.decoding) < size or has_nodes:
             return None
         rows = [row for row in range(size) if scheduled.chunks[row]]

@@ -1,0 +1,123 @@
+"""When a proposer is asked for a step while the target runs it already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specdec.engine import Launched, Speculation
+from specdec.interfaces import NEEDED_CAPABILITIES, Capability, Verdict
+
+_FEW = 4
+"""Number of steps of a kind that are measured before kinds are compared."""
+_OTHER_EVERY = 64
+"""After so many steps of the better kind comes one of the other, so that its time stays known."""
+_MOST_COUNTED = 32
+"""Number of observations of which a mean consists, about."""
+
+
+@dataclass
+class _Mean:
+    """A mean of which recent observations count most."""
+
+    value: float = 0.0
+    count: int = 0
+
+    def observe(self, value: float) -> None:
+        self.count += 1
+        self.value += (value - self.value) / min(self.count, _MOST_COUNTED)
+
+
+@dataclass
+class _Measured:
+    """What is known of steps of about one batch size."""
+
+    late_s: _Mean = field(default_factory=_Mean)
+    in_time_s: _Mean = field(default_factory=_Mean)
+    found: _Mean = field(default_factory=_Mean)
+    accepted: _Mean = field(default_factory=_Mean)
+    num_since: int = 0
+
+
+class LateLooks:
+    """Decides whether a step without drafts is launched before the tokens of the step before it are read.
+
+    A proposer on the host needs these tokens to draft, and often finds nothing: then the device has waited for nothing. With
+    a late look the step is launched without a draft, and the proposer is asked meanwhile. If it has one, nothing more is
+    launched ahead, and it is asked again in time; a draft begins one token later then. A late look pays if the time that it
+    saves is more than that of this token, which an earlier draft would have had accepted, times the chance that there is one.
+
+    Args:
+        speculation: of the engine.
+    """
+
+    def __init__(self, speculation: Speculation) -> None:
+        self._speculation = speculation
+        self._measured: dict[int, _Measured] = {}
+        self._late: object = None  # the step that was launched so last, as it was scheduled
+        self._had_none = False  # whether the proposer was asked in time for the last step, and had nothing
+
+    @staticmethod
+    def are_possible(speculation: Speculation | None) -> bool:
+        """Return whether the proposer needs nothing but committed ids, on the host."""
+        needs = NEEDED_CAPABILITIES | {Capability.ON_DEVICE}
+        return speculation is not None and not speculation.guard.capabilities & needs
+
+    def is_late(self, step: Launched) -> bool:
+        """Return whether a step was launched without asking the proposer."""
+        return step.scheduled is self._late
+
+    def mark(self, step: Launched) -> None:
+        """Note that a step was launched without asking the proposer."""
+        self._late = step.scheduled
+
+    def has_nothing(self, step: Launched) -> bool:
+        """Return whether the proposer drafts nothing after what is committed; asks it for a step that is late.
+
+        Args:
+            step: a launched step without drafts.
+        """
+        if not self.is_late(step):
+            return any(step.scheduled.max_nodes)
+        speculation, running = self._speculation, step.scheduled.sequences
+        limits = [speculation.limit(sequence) for sequence in running]
+        has_nothing = not any(speculation.propose(running, limits).rows)
+        self._of(step).found.observe(not has_nothing)
+        return has_nothing
+
+    def pays(self, step: Launched) -> bool:
+        """Return whether to launch the step after `step` without asking."""
+        measured = self._of(step)
+        late, in_time = measured.late_s, measured.in_time_s
+        if late.count < _FEW or in_time.count < _FEW:
+            return late.count < _FEW
+        accepted = measured.accepted.value
+        share = accepted / (1.0 + accepted)  # of the tokens of a step with a draft
+        lost_s = measured.found.value * share * late.value / len(step.scheduled.sequences)
+        is_better = in_time.value - late.value > lost_s
+        measured.num_since += 1
+        if measured.num_since >= _OTHER_EVERY:
+            measured.num_since = 0
+            return not is_better
+        return is_better
+
+    def observe(self, step: Launched, kept: Verdict) -> bool:
+        """Record a step; returns whether it was one in which the proposer might have drafted, and did not."""
+        scheduled, num_nodes = step.scheduled, step.batch.num_nodes
+        is_typical = len(num_nodes) == len(scheduled.chunks) and set(scheduled.chunks) == {1}
+        is_late, may_draft = self.is_late(step), any(scheduled.max_nodes)
+        if not is_typical or not (is_late or may_draft):
+            self._had_none = False
+            return False
+        measured, has_nodes = self._of(step), any(num_nodes)
+        if self._had_none:
+            measured.found.observe(has_nodes)
+        for count, accepted in zip(num_nodes, kept.accepted_nodes, strict=True):
+            if count:
+                measured.accepted.observe(len(accepted))
+        if not has_nodes:
+            (measured.late_s if is_late else measured.in_time_s).observe(sum(step.spans))
+        self._had_none = not is_late and not has_nodes
+        return not has_nodes
+
+    def _of(self, step: Launched) -> _Measured:
+        return self._measured.setdefault(len(step.scheduled.sequences).bit_length(), _Measured())

@@ -1,0 +1,84 @@
+"""When steps are launched before the proposer has seen the last tokens."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specdec_kernels.ahead.late_looks import LateLooks
+
+
+def step(*, nodes: int = 0, most: int = 5, seconds: float = 0.0, size: int = 1) -> Any:
+    """Return a step of requests that decode; only the first has a draft."""
+    scheduled = SimpleNamespace(sequences=[None] * size, chunks=[1] * size, max_nodes=[most] * size)
+    batch = SimpleNamespace(num_nodes=[nodes] + [0] * (size - 1))
+    return SimpleNamespace(scheduled=scheduled, batch=batch, spans=[seconds])
+
+
+def observed(looks: LateLooks, each: Any, num_accepted: int = 0) -> None:
+    kept: Any = SimpleNamespace(accepted_nodes=[range(num_accepted)] + [()] * (len(each.batch.num_nodes) - 1))
+    looks.observe(each, kept)
+
+
+def late(looks: LateLooks, seconds: float, size: int = 1) -> None:
+    each = step(most=0, seconds=seconds, size=size)
+    looks.mark(each)
+    observed(looks, each)
+
+
+def measured(in_time_s: float, late_s: float, *, found: int, num_accepted: int, size: int = 1) -> LateLooks:
+    """Return the decisions after 20 steps without drafts of each kind, and then `found` drafts in 20 looks."""
+    looks: Any = LateLooks(None)  # type: ignore[arg-type]  # nothing is asked
+    for _ in range(20):
+        observed(looks, step(seconds=in_time_s, size=size))
+        late(looks, late_s, size)
+    for count in range(20):
+        observed(looks, step(seconds=in_time_s, size=size))  # it had nothing
+        has_nodes = count < found
+        observed(looks, step(nodes=5 * has_nodes, seconds=in_time_s, size=size), num_accepted)
+        late(looks, late_s, size)
+    return looks
+
+
+@pytest.mark.parametrize(
+    ("in_time_s", "late_s", "found", "num_accepted", "size", "pays"),
+    [
+        (2.0, 1.2, 0, 0, 1, True),
+        (1.2, 1.2, 0, 0, 1, False),  # where nothing runs beside the host
+        (2.0, 1.2, 20, 1, 1, True),  # half a token of 1.2 s is less than 0.8 s
+        (5.2, 4.7, 20, 3, 1, False),  # three quarters of one of 4.7 s are more than 0.5 s
+        (5.2, 4.7, 1, 3, 1, True),  # but not once in twenty
+        (5.2, 4.7, 20, 3, 8, True),  # nor if seven others gain
+    ],
+)
+def test_what_it_saves_is_weighed_against_the_token_that_it_costs(
+    in_time_s: float, late_s: float, found: int, num_accepted: int, size: int, pays: bool
+) -> None:
+    looks = measured(in_time_s, late_s, found=found, num_accepted=num_accepted, size=size)
+    decisions = [looks.pays(step(size=size)) for _ in range(63)]
+    assert decisions == [pays] * 63
+    assert looks.pays(step(size=size)) != pays, "one in 64 measures the other kind"
+
+
+def test_both_kinds_are_measured_first() -> None:
+    looks: Any = LateLooks(None)  # type: ignore[arg-type]
+    for _ in range(4):
+        assert looks.pays(step())
+        late(looks, 1.0)
+    for _ in range(4):
+        assert not looks.pays(step())
+        observed(looks, step(seconds=2.0))
+    assert looks.pays(step())
+
+
+def test_steps_with_prompts_and_resting_ones_are_not_counted() -> None:
+    looks: Any = LateLooks(None)  # type: ignore[arg-type]
+    prompt = step(seconds=9.0)
+    prompt.scheduled.chunks[0] = 40
+    kept: Any = SimpleNamespace(accepted_nodes=[()])
+    assert not looks.observe(prompt, kept)
+    assert not looks.observe(step(most=0, seconds=9.0), kept)
+    assert looks.observe(step(seconds=2.0), kept)
+    assert looks._of(step()).in_time_s.value == 2.0
