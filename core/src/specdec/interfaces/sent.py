@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,10 @@ def packed(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
 
 def unpacked(buffer: torch.Tensor, arrays: Sequence[npt.NDArray[Any]]) -> list[torch.Tensor]:
     """Return views of a device's copy of `packed(arrays)`, one for each array."""
-    parts = buffer.split([_size(array) for array in arrays])
-    return [
-        part[: array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
-        for part, array in zip(parts, arrays, strict=True)
-    ]
+    kinds, starts = {each.dtype for each in arrays}, accumulate(map(_size, arrays), initial=0)
+    typed = {kind: buffer.view(torch.from_numpy(np.empty(0, kind)).dtype) for kind in kinds}
+    flat = (typed[a.dtype].narrow(0, next(starts) // a.itemsize, a.size) for a in arrays)
+    return [part if a.ndim == 1 else part.view(a.shape) for part, a in zip(flat, arrays, strict=True)]
 
 
 def _size(array: npt.NDArray[Any]) -> int:

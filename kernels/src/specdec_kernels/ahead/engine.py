@@ -67,6 +67,8 @@ class AheadEngine(Engine):
                 self._next = step._replace(read=step.read.read)
             raise
         kept = self._commit(step)
+        if after is not None and self._speculation is not None:
+            self._speculation.delivery.overwritten = 0  # what it kept of this step are copies
         step.spans[-1] += self._shown_s
         self._next, self._shown_s = following, 0.0
         is_next = following is None and not any(s.is_finished for s in step.scheduled.sequences)

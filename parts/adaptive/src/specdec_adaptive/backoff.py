@@ -6,6 +6,8 @@ _TRIAL_STEPS, _MOST_TRIAL_STEPS = 3, 6
 """Number of steps with nodes in a trial, and of all its steps: many proposers often find nothing to draft."""
 _FIRST_SUSPENSION, _LONGEST_SUSPENSION = 16, 256
 """Number of steps of a suspension; each one that proves right is followed by one twice as long."""
+_MOST_SUSPENDED = 2048
+"""The most steps of one whose length follows from `_TRIAL_COST`: a trial may take many times as long as a step."""
 _TRIAL_COST = 0.015
 """Fraction of the time of a suspension that the trial after it may cost."""
 _TO_BEGIN, _TO_GO_ON = 1.03, 0.99
@@ -43,7 +45,8 @@ class Backoff:
             self._is_trying = False
         elif not self._left:
             fair = _TRIAL_STEPS * (1.0 / max(speedup, 1e-3) - 1.0) / _TRIAL_COST
-            self._length = int(min(max(_FIRST_SUSPENSION, 2 * self._length, fair), _LONGEST_SUSPENSION))
+            longer = min(max(_FIRST_SUSPENSION, 2 * self._length), _LONGEST_SUSPENSION)
+            self._length = int(max(longer, min(fair, _MOST_SUSPENDED)))
             self._left = self._length
         return not self._left
 
