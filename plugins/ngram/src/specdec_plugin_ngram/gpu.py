@@ -17,13 +17,13 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
+from specdec_kernels.triton import ngram_match
 from specdec_plugin_ngram.config import NgramConfig
-from specdec_plugin_ngram.device_match import copy_from, find_sources
 from specdec_plugin_ngram.device_tokens import DeviceTokens
 
 
 class NgramGpuProposer(Proposer):
-    """Drafts the same tokens as `ngram`, with tensor operations only and without synchronising with the device.
+    """Drafts the same tokens as `ngram`, by the kernel `ngram_match` and without synchronising with the device.
 
     Works on any torch device. All tokens are kept there, `[max_num_seqs, max_model_len]`. Every step compares
     the end of each text with the whole text, so unlike `ngram` its time grows with the context.
@@ -51,11 +51,12 @@ class NgramGpuProposer(Proposer):
         max_nodes = batch.max_nodes
         if self._max_model_len is not None:
             max_nodes = torch.minimum(max_nodes, self._max_model_len - num_tokens)
-        first = self._keeps_first
-        sources = find_sources(tokens, num_tokens, self._shortest, self._longest, keeps_first=first)
-        return Draft(
-            copy_from(tokens, num_tokens, sources, max_nodes, batch.max_nodes_bound, keeps_first=first)
-        )
+        width = batch.max_nodes_bound
+        if not width:
+            return Draft(tokens.new_empty((len(tokens), 0), dtype=torch.int64))
+        first, lengths = self._keeps_first, (self._shortest, self._longest)
+        drafted = ngram_match(tokens, num_tokens, *lengths, width, max_nodes=max_nodes, keeps_first=first)
+        return Draft(drafted.token_ids)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Free the lines of these requests."""
