@@ -55,9 +55,10 @@ class ChainLoop:
 
     def draft(
         self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places,
-        more_ids: Sequence[Int64s] = (),
+        more_ids: Sequence[Int64s] = (), *, has_room: bool = False,
     ) -> tuple[list[list[int | None]], Chains]:  # fmt: skip
-        """Fill empty drafts; rows with a lower limit end earlier than others. `more_ids` are those of `ChainWork`.
+        """Fill empty drafts; rows with a lower limit end earlier than others. `more_ids` and `has_room` are those of
+        `ChainWork`.
 
         Returns:
             for each draft the tokens that have been run: all chosen tokens, up to its depth limit, but the last, None for those
@@ -72,7 +73,10 @@ class ChainLoop:
         cuts = () if is_greedy else cuts_of(params)
         least = [max(1, depth) for depth in depths]
         until = ends_of(batch, rows)
-        work = ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts, least, until, more_ids)
+        most = max(depths)
+        work = ChainWork(
+            *places, most, temperatures, keys, self.rules, cuts, least, until, has_room, more_ids
+        )
         chains = call(work)
         if chains.token_ids.is_cuda and not self.rules.wants_confidences:
             has_q = chains.draft_probs.numel() > 0

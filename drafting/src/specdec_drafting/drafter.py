@@ -237,9 +237,13 @@ class Drafter:
             self._tree_loop.draft(batch, drafts, call, places)
             return
         more: Sequence[Int64s] = ()
+        has_room = False
         if isinstance(self.rows, TargetRows):
             more = self.rows.more_ids(batch, [draft.row for draft in drafts])
-        fed, chains = self._loop.draft(batch, drafts, call, places, more)
+        elif self._runner.device.type != "cpu" and self._runner.states is None:
+            names = [batch.request_ids[draft.row] for draft in drafts]
+            has_room = self.rows.has_room(names, 2 * (max(batch.max_nodes) + 1))
+        fed, chains = self._loop.draft(batch, drafts, call, places, more, has_room=has_room)
         states = [self._state(batch, draft.row) for draft in drafts]
         for state, token_ids in zip(states, fed, strict=True):
             self.rows.keep_drafted(state, token_ids)

@@ -183,6 +183,11 @@ class RequestRows:
         """Return a request's first slot, and the number of rows of its committed tokens."""
         return self.pool.first_slot(request_id), self.num_rows(self.states[request_id])
 
+    def has_room(self, request_ids: Sequence[str], num_ahead: int) -> bool:
+        """Return whether requests have room for `num_ahead` rows behind those of their committed tokens, without moving."""
+        states = self.states
+        return all(self.pool.extend(name, self.num_rows(states[name]) + num_ahead) for name in request_ids)
+
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Reuse the cached rows of a prefix `[n]`; returns how many of its tokens are held. See `Proposer.resume`.
 

@@ -19,7 +19,7 @@ RESULTS = {
     "process_logits": 1, "rejection_verify": 2, "rms_norm": 2, "rope_kv_write": 1, "silu_mul": 1, "strict_verify": 4,
 }  # fmt: skip
 """Operations whose reference returns what the launcher writes to its last arguments, and how many results there are."""
-IN_PLACE = ("advance_rows", "kv_compact", "kv_write", "penalise")
+IN_PLACE = ("accepted_rows", "advance_rows", "kv_compact", "kv_write", "penalise")
 """Operations whose reference writes to the same arguments as the launcher."""
 
 

@@ -67,9 +67,10 @@ class ChainWork:
     """`[B]` how deep each draft may be, at most `num_steps`; what is deeper means nothing. Empty if all are as deep."""
     ends: Sequence[int] = ()
     """`[B]` number of tokens at which each text ends, from which a loop can tell how deep the next draft may be; or empty."""
+    has_room: bool = False
+    """Whether the slots for the draft after this one are each request's too: it may begin without the host."""
     more_ids: Sequence[Ints] = ()
-    """`[B]` ids of the target that each row may name beside `ChainRules.target_ids`, if the draft's output projection would be
-    its embedding. A loop may leave them out. Empty for none."""
+    """`[B]` further ids of the target that a row may name, where the draft's output projection is its embedding; or empty."""
 
 
 @dataclass(frozen=True)

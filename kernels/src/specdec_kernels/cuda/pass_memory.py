@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -13,6 +13,17 @@ NUM_NUMBERS = 2**18
 """Numbers of a pass, with what is sent along, such as the texts of penalties."""
 
 
+class Places(NamedTuple):
+    """Where a verdict is in the memory, as offsets."""
+
+    num_accepted: int
+    token_ids: int
+    num_columns: int
+    """Of `token_ids`."""
+    row_starts: int = -1
+    """First row of each request in the pass, of chains; -1 if they are elsewhere."""
+
+
 class Judged(NamedTuple):
     """A verdict that the host has read, and that is still on the device."""
 
@@ -20,8 +31,8 @@ class Judged(NamedTuple):
     """`[B]` accepted nodes."""
     token_ids: Sequence[Sequence[int]]
     """`[B, columns]` emitted tokens, and anything behind them."""
-    places: tuple[int, int, int]
-    """Where the memory has these, and the number of columns."""
+    places: Places
+    """Where the memory has these."""
 
 
 class PassMemory:
@@ -40,6 +51,10 @@ class PassMemory:
         """None while the memory has no verdict, or one that the host does not know."""
         self.room: torch.Tensor | None = None
         """`[M]` the part that the last pass leaves free, unless it has drafted nodes: the next one does not write there."""
+        self.states: torch.Tensor | None = None
+        """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
+        self.next_loop: Callable[[Places, int], None] | None = None
+        """Called once a verdict on some requests is on its way, with where it is and their number: begins the next draft."""
         _MEMORIES[self.numbers.untyped_storage().data_ptr()] = self
         if is_targets:
             _NEWEST.by_device[device] = self

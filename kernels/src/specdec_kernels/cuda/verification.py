@@ -20,7 +20,7 @@ from specdec.runner import in_inference_mode
 from specdec_kernels.begun import Begun
 from specdec_kernels.cuda.arriving import Arriving
 from specdec_kernels.cuda.attention import kernels_on
-from specdec_kernels.cuda.pass_memory import Judged, PassMemory, memory_of
+from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places, memory_of
 from specdec_kernels.triton import ChainVerdict, PathVerdict
 from specdec_kernels.triton.list_logprobs import list_logprobs
 from specdec_kernels.triton.noise.keys import NoiseKeys
@@ -62,6 +62,7 @@ class _Results:
         num_numbers = self._places[-1].stop
         memory = _free_room(draft, device) if self._unread is None else self._unread.memory
         self._memory: PassMemory | None = None
+        self._row_starts = -1
         if memory is not None and len(memory) >= num_numbers:
             self._all = memory[:num_numbers]
             if self._unread is not None:  # of which it has the nodes
@@ -94,6 +95,22 @@ class _Results:
         """Send everything to the host, once all of it is written."""
         self._arriving = Arriving(self._all)
 
+    def begin_next(self, tokens: int, row_starts: torch.Tensor) -> None:
+        """Begin the next draft, if that needs nothing of the host; see `read` and `_Given.row_starts`."""
+        memory = self._memory
+        if memory is None:
+            return
+        if memory_of(row_starts) is memory:
+            self._row_starts = int(row_starts.storage_offset())
+        if memory.next_loop is not None:
+            memory.next_loop(self._verdict(tokens), len(row_starts))
+
+    def _verdict(self, tokens: int) -> Places:
+        """Return where the verdict is in the memory of the pass; `tokens` see `read`."""
+        counts, emitted = self.parts[0], self.parts[tokens]
+        offsets = int(counts.storage_offset()), int(emitted.storage_offset())
+        return Places(*offsets, emitted.shape[1], self._row_starts)
+
     def read(self, tokens: int) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None]:
         """Return the results, counts of accepted nodes first and the emitted tokens at `tokens`, as nested lists, the flags,
         and the log probabilities of the tokens of each row of `listed`. Waits for what was sent."""
@@ -103,9 +120,7 @@ class _Results:
         if self._unread is not None:
             self._unread.take(nodes.reshape(self._unread.nodes.shape).tolist())
         if self._memory is not None:
-            counts, emitted = self.parts[0], self.parts[tokens]
-            places = int(counts.storage_offset()), int(emitted.storage_offset()), emitted.shape[1]
-            self._memory.judged = Judged(results[0], results[tokens], places)
+            self._memory.judged = Judged(results[0], results[tokens], self._verdict(tokens))
         is_sound = None
         if self._scores.is_sound is not None:
             is_sound = flags.view(np.bool_)[: len(self._scores.is_sound)].tolist()
@@ -165,6 +180,8 @@ class WalkOnDevice:
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
         results.send()
+        if given.parents is None:
+            results.begin_next(2, given.row_starts)
         paths_out = None if draft.parents is None else nodes
         return Begun(tokens, partial(self._read, results, scores, paths_out, has_nodes=width > 0))
 

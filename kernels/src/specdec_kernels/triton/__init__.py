@@ -6,6 +6,7 @@ imports them eagerly, so each name refers to the function; with lazy loading it 
 
 from __future__ import annotations
 
+from specdec_kernels.triton.accepted_rows import accepted_rows
 from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
 from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.block_verify import block_verify
@@ -43,6 +44,7 @@ __all__ = [
     "Penalties",
     "Texts",
     "Workspace",
+    "accepted_rows",
     "advance_rows",
     "block_tables",
     "block_verify",

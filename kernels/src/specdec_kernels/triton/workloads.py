@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from specdec_kernels.triton.accepted_rows import accepted_rows
 from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
 from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.block_verify import block_verify
@@ -101,6 +102,13 @@ def _gumbel_sample(device: torch.device, vocab_size: int) -> Call:
 def _noise(device: torch.device, num_ids: int) -> Call:
     keys = _keys(device, ROWS)
     return lambda config: (gumbel_noise(keys, keys.samples, num_ids, config=config),)
+
+
+def _accepted_rows(device: torch.device, width: int) -> Call:
+    states = torch.randn(4, ROWS, width, device=device, dtype=BF16)
+    starts = (NODES + 1) * torch.arange(REQUESTS, device=device)
+    counts, out = torch.arange(REQUESTS, device=device) % (NODES + 1), torch.zeros_like(states)
+    return lambda config: (accepted_rows(states, starts, counts, out=out, config=config),)
 
 
 def _advance_rows(device: torch.device, num_rows: int) -> Call:
@@ -247,6 +255,7 @@ def _problems() -> list[tuple[Problem]]:
 
 
 WORKLOADS = {
+    "accepted_rows": Workload([(1024,), (4096,), (8192,)], _accepted_rows),
     "advance_rows": Workload([(4,), (32,), (256,)], _advance_rows),
     "block_tables": Workload([(16,), (128,), (1024,)], _block_tables),
     "block_verify": Workload(VOCABULARIES, _block_verify),

@@ -20,8 +20,7 @@ from specdec.interfaces.draft_slots import DraftSlots
 logger = logging.getLogger("specdec")
 
 _MAX_KEPT = 1024
-"""Maximum number of tokens of one sequence whose states are kept for a suspended proposer; one prompt chunk
-may be longer."""
+"""Most tokens of a sequence whose states are kept for a suspended proposer; one prompt chunk may be longer."""
 _MAX_WAITING = 2048
 """Maximum number of tokens of all sequences whose states wait; beyond it a suspended proposer is called, and
 a paused one loses the longest requests, because no memory is reserved for more."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import accumulate, chain
+from weakref import WeakMethod
 
 import numpy as np
 import torch
@@ -15,17 +16,21 @@ from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, PassShape, larger_s
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
-from specdec_kernels.cuda.graphs.static_loop import NO_END, ChainShape, StaticLoop
+from specdec_kernels.cuda.graphs.static_loop import NO_END, NOWHERE, ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
-from specdec_kernels.cuda.graphs.static_start import Combine
+from specdec_kernels.cuda.graphs.static_start import Combine, NewRowsStart
 from specdec_kernels.cuda.graphs.static_tree import StaticTree
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers, bound_of
-from specdec_kernels.cuda.pass_memory import Judged, PassMemory, take_newest
+from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places, take_newest
 
 MAX_CHAIN_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
 _TABLE_SIZE = 2**23
 """Most numbers in the tables of a pass over nodes of trees, each of which has its own."""
+_SHARE_OF = 4
+"""Number of drafts of which the share that follows consists, about."""
+_LEAST_FOLLOWED = 0.6
+"""The share from which the next draft begins without the host."""
 _Pass = tuple[HostRows, PassNumbers]
 
 
@@ -66,8 +71,14 @@ class ChainGraphs(Graphs[StaticLoop]):
         """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
         self._verdicts: PassMemory | None = None
         """Where the target's verification leaves its verdicts."""
-        self._last: tuple[StaticLoop, ChainWork, tuple[int, int, int]] | None = None
+        self._last: tuple[StaticLoop, ChainWork, Places] | None = None
         """The last replay: its numbers and what was drafted, and where a verdict on that is."""
+        self._places: dict[int, Places] = {}
+        """Where the last verdict on so many requests was, and the next one is likely to be."""
+        self._share_followed = 1.0
+        """Of drafts that follow a verdict on the device, recent ones most."""
+        self._is_begun = False
+        """Whether the draft after the last one is under way already."""
 
     @property
     def max_rows(self) -> int:
@@ -110,6 +121,8 @@ class ChainGraphs(Graphs[StaticLoop]):
                 self._record(shape, static, self._run(static), last.num_rows)
                 if self.failure is not None:
                     return
+                if self._verdicts is not None and isinstance(static.start, NewRowsStart):
+                    static.start.follow(self._verdicts, Places(0, 0, 0, 0), size)  # which compiles it
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
         """Return the tokens of each row; see `Runner.draft_chain`."""
@@ -143,14 +156,24 @@ class ChainGraphs(Graphs[StaticLoop]):
         else:
             static = found[0]
         judged = None if self._verdicts is None else self._verdicts.judged
-        places = (0, 0, 0) if judged is None else judged.places
-        if rows is None or judged is None or not self._follows(static, judged, rows, work):
+        if judged is not None:
+            self._places[len(judged.num_accepted)] = judged.places
+        places = self._places.get(num_rows, NOWHERE)
+        follows = rows is not None and judged is not None and self._follows(static, judged, rows, work)
+        is_begun, self._is_begun = self._is_begun and follows, False
+        if self._last is not None:
+            self._share_followed += (follows - self._share_followed) / _SHARE_OF
+        if not follows:
             static.send(last.host, numbers, work, first, places)
-        static.start.fill(given)
+        if not is_begun:
+            static.start.fill(given)
         self._last = None if found is None or rows is None else (static, work, places)
         if found is not None:
-            found[1].replay()
-            self.num_replays += 1
+            if not is_begun:
+                found[1].replay()
+                self.num_replays += 1
+            if self._verdicts is not None:
+                self._verdicts.next_loop = _weakly(self)
             return _drafted(found[1].outputs, num_rows, work)
         outputs = self._run(static)
         self.num_plain += 1
@@ -158,6 +181,30 @@ class ChainGraphs(Graphs[StaticLoop]):
         if is_due and bool(outputs[3].isfinite().all()):
             self._record(shape, static, outputs, num_rows)
         return _drafted(outputs, num_rows, work)
+
+    def begin_next(self, places: Places, size: int) -> None:
+        """Replay the loop for the draft after the last one, once a verdict on that is on its way.
+
+        It is done, or well under way, when the host has that verdict and asks for the draft. If it then asks for another one,
+        this was for nothing, which is risked where drafts mostly follow each other and no text may reach its end.
+
+        Args:
+            places: where the verdict is.
+            size: number of its requests.
+        """
+        memory, last, self._places[size] = self._verdicts, self._last, places
+        if memory is None or last is None or self._is_begun or self._share_followed < _LEAST_FOLLOWED:
+            return
+        static, work, expected = last
+        found = self._recordings.find(static.shape)
+        if found is None or not work.has_room or places != expected or size != len(work.num_cached):
+            return
+        if not (np.array(work.ends or [NO_END]) - work.keys.positions > _depths(work) + 1).all():
+            return
+        if isinstance(static.start, NewRowsStart) and static.start.follow(memory, places, size):
+            found[1].replay()
+            self.num_replays += 1
+            self._is_begun = True
 
     def _follows(self, static: StaticLoop, judged: Judged, rows: NewRows, work: ChainWork) -> bool:
         """Return whether the numbers of a loop are those of its last replay, advanced by a verdict that is on the device."""
@@ -218,6 +265,18 @@ class ChainGraphs(Graphs[StaticLoop]):
             self._recordings.keep(shape, static, recording)
         else:
             self._recordings.fail(wrong)
+
+
+def _weakly(graphs: ChainGraphs) -> Callable[[Places, int], None]:
+    """Return `begin_next`, without keeping the graphs."""
+    method = WeakMethod(graphs.begin_next)
+
+    def begin_next(places: Places, size: int) -> None:
+        begin = method()
+        if begin is not None:
+            begin(places, size)
+
+    return begin_next
 
 
 def _lasting(work: ChainWork) -> tuple[object, ...]:

@@ -191,6 +191,8 @@ class PassGraphs(Graphs[StaticPass]):
         if states:
             self._states = states[0].new_empty(len(states), self._most_rows, *states[0].shape[1:])
             self._shared += self._states.unbind()
+            if self._memory is not None:
+                self._memory.states = self._states
 
     def _record(
         self,

@@ -15,6 +15,7 @@ from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
 from specdec_kernels.cuda.graphs.static_start import Combine, GivenStart, NewRowsStart, RunStep, Start
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
+from specdec_kernels.cuda.pass_memory import Places
 from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
 from specdec_kernels.triton.process_logits import Cuts, process_logits
@@ -22,6 +23,7 @@ from specdec_kernels.triton.process_logits import Cuts, process_logits
 _NUM_COLUMNS = 7
 """Numbers of a row: cached rows, first slot, three keys of the noise, how deep its draft is, which is 0 of padding, and the
 tokens at which its text ends."""
+NOWHERE = Places(0, 0, 0)
 NO_END = 2**40
 """Stands for an end that is not known."""
 _NUM_PLACES = 4
@@ -112,7 +114,7 @@ class StaticLoop(ABC):
         numbers: PassNumbers,
         work: ChainWork,
         first: tuple[HostRows, PassNumbers] | None = None,
-        places: tuple[int, int, int] = (0, 0, 0),
+        places: Places = NOWHERE,
     ) -> None:
         """Send the numbers of a loop.
 
@@ -121,10 +123,10 @@ class StaticLoop(ABC):
             numbers: the same pass in the form that the kernels read.
             work: what to draft, with the rows that are in the cache when the loop begins.
             first: the pass over new tokens, if it begins with one.
-            places: where the verdict on this draft will be; see `Judged.places`.
+            places: where the verdict on this draft will be.
         """
         parts = [] if first is None or self._first is None else [self._first.packed(*first)]
-        table = np.concatenate((self._table(work), np.array([0, *places])))
+        table = np.concatenate((self._table(work), np.array([0, *places[: _NUM_PLACES - 1]])))
         parts.append(self._packed(host, numbers, table))
         together = np.concatenate(parts)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))

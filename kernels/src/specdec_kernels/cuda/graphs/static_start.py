@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
+from specdec_kernels.cuda.pass_memory import PassMemory, Places
+from specdec_kernels.triton.accepted_rows import accepted_rows
 
 RunStep = Callable[[StaticPass, torch.Tensor | None], Tensors]
 """Runs a pass in its place with features `[T, F]`; returns its logits, and for a head its carries `[T, F]`."""
@@ -63,6 +66,10 @@ class NewRowsStart(Start):
 
     def __init__(self, step: StaticPass, num_rows: int, given: Tensors, combine: Combine | None) -> None:
         super().__init__(len(step.batch.token_ids), given)
+        self._states: torch.Tensor | None = None
+        if len({(each.shape[1], each.dtype) for each in given}) == 1:  # of one tensor, which one launch fills
+            self._states = torch.stack(self._given)
+            self._given = [*self._states.unbind()]
         self._step, self._combine = step, combine
         step.batch.logits_rows = self._last_rows = step.logits_rows[:num_rows]
 
@@ -70,6 +77,22 @@ class NewRowsStart(Start):
     def num_bytes(self) -> int:
         """See `Start.num_bytes`."""
         return super().num_bytes + self._step.num_bytes
+
+    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
+        """Take the target's states of what the verdict on `size` requests emits; False if they are not where it is."""
+        if self._combine is None:
+            return True
+        made, own = memory.states, self._states
+        if made is None or own is None or places.row_starts < 0 or made.dtype != own.dtype:
+            return False
+        if (made.shape[0], made.shape[2]) != (own.shape[0], own.shape[2]):
+            return False  # it reads other ones
+        row_starts, counts = (
+            memory.numbers[at : at + size] for at in (places.row_starts, places.num_accepted)
+        )
+        with torch.cuda.device(own.device) if own.is_cuda else nullcontext():
+            accepted_rows(made, row_starts, counts, out=own)
+        return True
 
     def run(self, run_pass: RunStep) -> tuple[torch.Tensor, torch.Tensor | None]:
         """See `Start.run`."""

@@ -1,0 +1,100 @@
+"""Drafts that begin on the device before the host has the last verdict: they are those that the host would ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pretend.requests import METHODS, TEXT
+
+from specdec import LLM, RequestOutput, SamplingParams
+from specdec_kernels.cuda.graphs.chain_graphs import ChainGraphs
+
+OPTIONS = {
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 200,
+    "enable_prefix_caching": False,
+}  # fmt: skip
+LENGTHS = (48, 30, 40)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    from transformers import AutoTokenizer
+
+    import specdec_zoo
+
+    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    return [ids[: len(ids) - 3 * row] for row in range(3)]
+
+
+@pytest.fixture(scope="module")
+def expected(prompts) -> list[RequestOutput]:
+    """What plain decoding on the CPU answers."""
+    llm = LLM("zoo", device="cpu", **OPTIONS)
+    outputs = llm.generate(prompts, params())
+    llm.shutdown()
+    return outputs
+
+
+def params(**keys: Any) -> list[SamplingParams]:
+    return [
+        SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True, **keys, seed=row)
+        for row, count in enumerate(LENGTHS)
+    ]
+
+
+class Watched:
+    """What the draft loops of an engine do."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool) -> None:
+        self.drafts, self.num_begun, self.num_used = list[list[list[int]]](), 0, 0
+        begin_next, draft = ChainGraphs.begin_next, ChainGraphs._draft
+
+        def beginning(graphs: ChainGraphs, *given: Any) -> None:
+            if may_begin:
+                begin_next(graphs, *given)
+                self.num_begun += graphs._is_begun
+
+        def drafting(graphs: ChainGraphs, work: Any, *given: Any) -> Any:
+            was_begun, num_replays = graphs._is_begun, graphs.num_replays
+            chains = draft(graphs, work, *given)
+            self.num_used += was_begun and graphs.num_replays == num_replays
+            rows = chains.token_ids.held.tolist()  # what is deeper than a draft may be means nothing
+            self.drafts.append([row[:depth] for row, depth in zip(rows, work.depths, strict=False)])
+            return chains
+
+        monkeypatch.setattr(ChainGraphs, "begin_next", beginning)
+        monkeypatch.setattr(ChainGraphs, "_draft", drafting)
+
+
+def served(method: str, prompts, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool, abort_at: int | None):
+    """Return what all requests, of which one may be aborted in some step, were answered, and what was drafted."""
+    with monkeypatch.context() as patch:
+        watched = Watched(patch, may_begin=may_begin)
+        config = METHODS[method] | {"adaptive": False, "on_proposer_error": "raise"}
+        llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
+        engine, outputs, tick = llm._built.engine, dict[str, RequestOutput](), 0
+        for row, (prompt, own) in enumerate(zip(prompts, params(), strict=True)):
+            engine.add(llm._intake.prepare(str(row), {"prompt_token_ids": prompt}, own, is_streaming=False))
+        while engine.has_work:
+            if tick == abort_at:
+                outputs |= {o.request_id: o for o in engine.abort(["1"])}
+            outputs |= {o.request_id: o for o in engine.step()}
+            tick += 1
+        llm.shutdown()
+    return [outputs[str(row)] for row in range(len(prompts))], watched
+
+
+@pytest.mark.parametrize("abort_at", [None, 5])
+@pytest.mark.parametrize("method", ["draft_model", "eagle3", "mtp"])
+def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, expected, monkeypatch) -> None:
+    outputs, watched = served(method, prompts, monkeypatch, may_begin=True, abort_at=abort_at)
+    wanted, alone = served(method, prompts, monkeypatch, may_begin=False, abort_at=abort_at)
+    for ours, theirs, own in zip(outputs, wanted, expected, strict=True):
+        assert ours.outputs[0].token_ids == theirs.outputs[0].token_ids
+        assert ours.outputs[0].token_ids == own.outputs[0].token_ids[: len(ours.outputs[0].token_ids)]
+        assert ours.metrics.num_accepted_tokens == theirs.metrics.num_accepted_tokens
+    assert watched.drafts == alone.drafts
+    assert watched.num_used >= 4
+    assert watched.num_begun - watched.num_used <= (1 if abort_at is None else 2), "begun for nothing"
+    assert alone.num_used == 0
