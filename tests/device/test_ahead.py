@@ -172,7 +172,7 @@ def calls(monkeypatch) -> list[ProposeBatch]:
     return batches
 
 
-@pytest.mark.parametrize("method", ["eagle3", "eagle3-tree"])
+@pytest.mark.parametrize("method", [pytest.param("eagle3", marks=pytest.mark.slow), "eagle3-tree"])
 def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
     method, device, prompts, expected, calls
 ) -> None:

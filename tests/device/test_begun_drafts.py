@@ -85,8 +85,15 @@ def served(method: str, prompts, monkeypatch: pytest.MonkeyPatch, *, may_begin: 
     return [outputs[str(row)] for row in range(len(prompts))], watched
 
 
-@pytest.mark.parametrize("abort_at", [None, 5])
-@pytest.mark.parametrize("method", ["draft_model", "eagle3", "mtp"])
+@pytest.mark.parametrize(
+    ("method", "abort_at"),
+    [
+        ("draft_model", None),
+        ("eagle3", 5),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("draft_model", 5), ("eagle3", None)]),
+        *(pytest.param("mtp", at, marks=pytest.mark.slow) for at in (None, 5)),
+    ],
+)
 def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, expected, monkeypatch) -> None:
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, abort_at=abort_at)
     wanted, alone = served(method, prompts, monkeypatch, may_begin=False, abort_at=abort_at)

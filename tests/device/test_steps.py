@@ -65,7 +65,10 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
     return outputs
 
 
-@pytest.fixture(scope="module", params=METHODS | DRAWN)
+@pytest.fixture(
+    scope="module",
+    params=[*METHODS, *(pytest.param(m, marks=[pytest.mark.slow] * m.endswith("block")) for m in DRAWN)],
+)
 def served(request, device, prompts, expected) -> Iterator[tuple[str, LLM, dict[str, list[RequestOutput]]]]:
     device.forget_compiled()
     llm = made(request.param)
