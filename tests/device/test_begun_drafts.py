@@ -43,6 +43,23 @@ def params(**keys: Any) -> list[SamplingParams]:
     ]
 
 
+def test_they_end_where_the_tables_of_their_recording_do(device, prompts, monkeypatch) -> None:
+    """Contexts of 256 tokens and fewer have a recording of their own."""
+    with monkeypatch.context() as patch:
+        watched = Watched(patch, may_begin=True)
+        options = OPTIONS | {"max_model_len": 320}
+        config = METHODS["draft_model"] | {"adaptive": False, "on_proposer_error": "raise"}
+        llm = LLM("zoo", device="cuda:0", speculative_config=config, **options)
+        given = SamplingParams(temperature=0.0, max_tokens=48, ignore_eos=True)
+        prompt = (prompts[0] * 20)[:230]
+        outputs = llm.generate([prompt], given)
+        llm.shutdown()
+    plain = LLM("zoo", device="cpu", **options)
+    assert outputs[0].outputs[0].token_ids == plain.generate([prompt], given)[0].outputs[0].token_ids
+    plain.shutdown()
+    assert watched.num_used >= 2
+
+
 class Watched:
     """What the draft loops of an engine do."""
 

@@ -6,15 +6,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from speccheck.engines import make_llm, proposer_of, scripted
+from speccheck.models import prompts, tiny
 
+from specdec import SamplingParams
 from specdec_kernels.ahead.late_looks import LateLooks
 
 
-def step(*, nodes: int = 0, most: int = 5, seconds: float = 0.0, size: int = 1) -> Any:
+def step(*, nodes: int = 0, most: int = 5, seconds: float = 0.0, size: int = 1, asking: float = 0.0) -> Any:
     """Return a step of requests that decode; only the first has a draft."""
     scheduled = SimpleNamespace(sequences=[None] * size, chunks=[1] * size, max_nodes=[most] * size)
     batch = SimpleNamespace(num_nodes=[nodes] + [0] * (size - 1))
-    return SimpleNamespace(scheduled=scheduled, batch=batch, spans=[seconds])
+    return SimpleNamespace(scheduled=scheduled, batch=batch, spans=[0.0, asking, seconds - asking])
 
 
 def observed(looks: LateLooks, each: Any, num_accepted: int = 0) -> None:
@@ -23,8 +26,10 @@ def observed(looks: LateLooks, each: Any, num_accepted: int = 0) -> None:
 
 
 def late(looks: LateLooks, seconds: float, size: int = 1) -> None:
+    """Observe a late step, after which another one is launched before it is done."""
     each = step(most=0, seconds=seconds, size=size)
     looks.mark(each)
+    looks.mark(step(most=0, size=size))
     observed(looks, each)
 
 
@@ -64,6 +69,8 @@ def test_what_it_saves_is_weighed_against_the_token_that_it_costs(
 
 def test_both_kinds_are_measured_first() -> None:
     looks: Any = LateLooks(None)  # type: ignore[arg-type]
+    for _ in range(3):
+        observed(looks, step(seconds=9.0))  # warms up
     for _ in range(4):
         assert looks.pays(step())
         late(looks, 1.0)
@@ -75,6 +82,8 @@ def test_both_kinds_are_measured_first() -> None:
 
 def test_steps_with_prompts_and_resting_ones_are_not_counted() -> None:
     looks: Any = LateLooks(None)  # type: ignore[arg-type]
+    for _ in range(3):
+        observed(looks, step())
     prompt = step(seconds=9.0)
     prompt.scheduled.chunks[0] = 40
     kept: Any = SimpleNamespace(accepted_nodes=[()])
@@ -82,3 +91,29 @@ def test_steps_with_prompts_and_resting_ones_are_not_counted() -> None:
     assert not looks.observe(step(most=0, seconds=9.0), kept)
     assert looks.observe(step(seconds=2.0), kept)
     assert looks._of(step()).in_time_s.value == 2.0
+
+
+def test_a_proposer_that_takes_its_time_is_left_to_adaptive() -> None:
+    """Which may stop asking it, and so has to see that it finds nothing."""
+    looks: Any = LateLooks(None)  # type: ignore[arg-type]
+    kept: Any = SimpleNamespace(accepted_nodes=[()])
+    for _ in range(5):
+        seen = looks.observe(step(seconds=2.0, asking=0.5), kept)
+    assert not seen
+    assert not looks.pays(step())
+    for _ in range(300):
+        looks.observe(step(seconds=2.0, asking=0.1), kept)
+    assert looks.observe(step(seconds=2.0, asking=0.1), kept)
+    assert looks.pays(step())
+
+
+def test_adaptive_stops_asking_a_slow_proposer_that_finds_nothing() -> None:
+    config = scripted("Scripted", 3, finds=0.0, sleep_s=0.01)
+    llm = make_llm(
+        tiny("llama"), config, max_model_len=160, num_gpu_blocks_override=100, async_scheduling=True
+    )
+    params = SamplingParams(temperature=0.0, max_tokens=100, ignore_eos=True)
+    for _ in range(2):
+        before = proposer_of(llm).num_calls
+        llm.generate(prompts([9], seed=1), params)
+    assert proposer_of(llm).num_calls - before < 20

@@ -170,6 +170,7 @@ def test_an_aborted_request_moves_and_tells_nothing(tick: int, victim: int, plai
         assert own.token_ids == expected.token_ids[: len(own.token_ids)]
         assert row == victim or own.finish_reason == "length"
     check_nothing_is_left(ahead)
+    assert getattr(engine_of(ahead).proposer, "complaints", []) == []
 
 
 @pytest.mark.parametrize("victim", range(1, 4))

@@ -129,7 +129,7 @@ class AheadEngine(Engine):
         if self._looks is None:
             return None
         started = perf_counter() - ONCE.seconds
-        is_for_nothing = self._looks.has_nothing(step) and self._looks.pays(step)
+        is_for_nothing = self._looks.has_nothing(step, running) and self._looks.pays(step)
         step.spans[1] += perf_counter() - ONCE.seconds - started
         if not is_for_nothing:
             return None
@@ -149,7 +149,7 @@ class AheadEngine(Engine):
         return super()._propose(scheduled)
 
     def _observe(self, step: Launched, kept: Verdict) -> None:
-        """See `Engine._observe`. That a proposer found nothing tells `adaptive` nothing where that costs no time."""
+        """See `Engine._observe`. That a proposer found nothing tells `adaptive` nothing where it hardly costs time."""
         speculation = self._speculation
         if self._looks is None or speculation is None or not self._looks.observe(step, kept):
             super()._observe(step, kept)

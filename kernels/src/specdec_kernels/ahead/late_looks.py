@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
-from specdec.engine import Launched, Speculation
+from specdec.engine import Launched, Sequence, Speculation
 from specdec.interfaces import NEEDED_CAPABILITIES, Capability, Verdict
 
 _FEW = 4
 """Number of steps of a kind that are measured before kinds are compared."""
 _OTHER_EVERY = 64
 """After so many steps of the better kind comes one of the other, so that its time stays known."""
+_WARM_UP = 3
+"""Number of steps that are not measured."""
+_CHEAP = 0.1
+"""The most that a proposer takes of a step if it may be asked late: a dear one is left to `adaptive`, which may not ask it."""
 _MOST_COUNTED = 32
 """Number of observations of which a mean consists, about."""
 
@@ -35,7 +41,14 @@ class _Measured:
     in_time_s: _Mean = field(default_factory=_Mean)
     found: _Mean = field(default_factory=_Mean)
     accepted: _Mean = field(default_factory=_Mean)
+    asking_s: _Mean = field(default_factory=_Mean)
+    num_steps: int = 0
     num_since: int = 0
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether asking the proposer hardly takes time."""
+        return self.asking_s.value <= _CHEAP * self.in_time_s.value
 
 
 class LateLooks:
@@ -53,7 +66,8 @@ class LateLooks:
     def __init__(self, speculation: Speculation) -> None:
         self._speculation = speculation
         self._measured: dict[int, _Measured] = {}
-        self._late: object = None  # the step that was launched so last, as it was scheduled
+        self._late = deque[object](maxlen=2)
+        """The steps that were launched so last, as they were scheduled: one may be launched before the other is done."""
         self._had_none = False  # whether the proposer was asked in time for the last step, and had nothing
 
     @staticmethod
@@ -64,23 +78,24 @@ class LateLooks:
 
     def is_late(self, step: Launched) -> bool:
         """Return whether a step was launched without asking the proposer."""
-        return step.scheduled is self._late
+        return any(step.scheduled is late for late in self._late)
 
     def mark(self, step: Launched) -> None:
         """Note that a step was launched without asking the proposer."""
-        self._late = step.scheduled
+        self._late.append(step.scheduled)
 
-    def has_nothing(self, step: Launched) -> bool:
+    def has_nothing(self, step: Launched, running: Several[Sequence]) -> bool:
         """Return whether the proposer drafts nothing after what is committed; asks it for a step that is late.
 
         Args:
             step: a launched step without drafts.
+            running: those of its sequences that still run.
         """
         if not self.is_late(step):
             return any(step.scheduled.max_nodes)
-        speculation, running = self._speculation, step.scheduled.sequences
+        speculation = self._speculation
         limits = [speculation.limit(sequence) for sequence in running]
-        has_nothing = not any(speculation.propose(running, limits).rows)
+        has_nothing = not any(speculation.propose([*running], limits).rows)
         self._of(step).found.observe(not has_nothing)
         return has_nothing
 
@@ -88,6 +103,8 @@ class LateLooks:
         """Return whether to launch the step after `step` without asking."""
         measured = self._of(step)
         late, in_time = measured.late_s, measured.in_time_s
+        if not measured.is_cheap:
+            return False
         if late.count < _FEW or in_time.count < _FEW:
             return late.count < _FEW
         accepted = measured.accepted.value
@@ -101,7 +118,7 @@ class LateLooks:
         return is_better
 
     def observe(self, step: Launched, kept: Verdict) -> bool:
-        """Record a step; returns whether it was one in which the proposer might have drafted, and did not."""
+        """Record a step; returns whether it was one in which a cheap proposer might have drafted, and did not."""
         scheduled, num_nodes = step.scheduled, step.batch.num_nodes
         is_typical = len(num_nodes) == len(scheduled.chunks) and set(scheduled.chunks) == {1}
         is_late, may_draft = self.is_late(step), any(scheduled.max_nodes)
@@ -114,10 +131,12 @@ class LateLooks:
         for count, accepted in zip(num_nodes, kept.accepted_nodes, strict=True):
             if count:
                 measured.accepted.observe(len(accepted))
-        if not has_nodes:
+        measured.num_steps += 1
+        if not has_nodes and measured.num_steps > _WARM_UP:
             (measured.late_s if is_late else measured.in_time_s).observe(sum(step.spans))
+            measured.asking_s.observe(step.spans[1])
         self._had_none = not is_late and not has_nodes
-        return not has_nodes
+        return not has_nodes and measured.is_cheap
 
     def _of(self, step: Launched) -> _Measured:
         return self._measured.setdefault(len(step.scheduled.sequences).bit_length(), _Measured())

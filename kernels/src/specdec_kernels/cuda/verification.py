@@ -180,7 +180,8 @@ class WalkOnDevice:
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
         results.send()
-        if given.parents is None:
+        states = scores.hidden_states
+        if given.parents is None and (states is None or len(states) == len(scores.logits)):
             results.begin_next(2, given.row_starts)
         paths_out = None if draft.parents is None else nodes
         return Begun(tokens, partial(self._read, results, scores, paths_out, has_nodes=width > 0))

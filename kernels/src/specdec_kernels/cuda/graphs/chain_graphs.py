@@ -186,7 +186,7 @@ class ChainGraphs(Graphs[StaticLoop]):
         """Replay the loop for the draft after the last one, once a verdict on that is on its way.
 
         It is done, or well under way, when the host has that verdict and asks for the draft. If it then asks for another one,
-        this was for nothing, which is risked where drafts mostly follow each other and no text may reach its end.
+        this was for nothing, which is risked where drafts mostly follow each other and no text may reach its most tokens.
 
         Args:
             places: where the verdict is.
@@ -199,8 +199,12 @@ class ChainGraphs(Graphs[StaticLoop]):
         found = self._recordings.find(static.shape)
         if found is None or not work.has_room or places != expected or size != len(work.num_cached):
             return
-        if not (np.array(work.ends or [NO_END]) - work.keys.positions > _depths(work) + 1).all():
+        depths = _depths(work)
+        if not (np.array(work.ends or [NO_END]) - work.keys.positions > depths + 1).all():
             return
+        bounds = static.shape.last.max_context_len, self._max_context, self._max_positions
+        if (np.array(work.num_cached) + depths + 1 + work.num_steps).max() > min(bounds):
+            return  # the host may need a wider table
         if isinstance(static.start, NewRowsStart) and static.start.follow(memory, places, size):
             found[1].replay()
             self.num_replays += 1
