@@ -108,7 +108,7 @@ def test_a_proposer_that_takes_its_time_is_left_to_adaptive() -> None:
 
 
 def test_adaptive_stops_asking_a_slow_proposer_that_finds_nothing() -> None:
-    config = scripted("Scripted", 3, finds=0.0, sleep_s=0.01)
+    config = scripted("Scripted", 3, finds=0.0, sleep_s=0.01, adaptive=True)
     llm = make_llm(
         tiny("llama"), config, max_model_len=160, num_gpu_blocks_override=100, async_scheduling=True
     )
