@@ -7,6 +7,7 @@ import pty
 import re
 import shlex
 import sys
+from pathlib import Path
 
 from packages import ROOT
 from rich.console import Console
@@ -41,6 +42,12 @@ def recorded(command: list[str]) -> str:
     return _MOVES.sub("", shown).replace("\r\n", "\n").strip()
 
 
+def smaller(picture: str) -> str:
+    """Return an SVG without indents and empty lines, its numbers rounded."""
+    lines = "\n".join(filter(None, map(str.strip, picture.splitlines()))) + "\n"
+    return re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):g}", lines)
+
+
 def main(arguments: list[str]) -> None:
     """Write the picture."""
     file = arguments[0] if arguments else str(ROOT / "docs/picture.svg")
@@ -50,7 +57,8 @@ def main(arguments: list[str]) -> None:
     console.print(Text(QUESTION + "\n", style="dim"))
     recorded(command)  # the first run compiles
     console.print(Text.from_ansi(recorded(command)))
-    console.save_svg(file, title="specdec: accepted drafts are green")
+    picture = console.export_svg(title="specdec: accepted drafts are green", unique_id="t")
+    Path(file).write_text(smaller(picture), encoding="utf-8")
 
 
 if __name__ == "__main__":

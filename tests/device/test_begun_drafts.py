@@ -36,11 +36,8 @@ def expected(prompts) -> list[RequestOutput]:
     return outputs
 
 
-def params(**keys: Any) -> list[SamplingParams]:
-    return [
-        SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True, **keys, seed=row)
-        for row, count in enumerate(LENGTHS)
-    ]
+def params() -> list[SamplingParams]:
+    return [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in LENGTHS]
 
 
 def test_they_end_where_the_tables_of_their_recording_do(device, prompts, monkeypatch) -> None:

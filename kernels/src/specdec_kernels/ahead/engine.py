@@ -23,9 +23,9 @@ class AheadEngine(Engine):
 
     A step without drafts is launched before the tokens of the step before it are read, where nothing on the host needs them
     (`FollowingStep`): its rows take them on the device. `LateLooks` decides whether that may be a step for which the proposer
-    could have drafted. Any other step is launched as soon as those tokens are committed,
-    before text and outputs are made of them, unless a request has ended. Requests that end, or are aborted, while a step with
-    rows of theirs is launched leave it (`leave`).
+    could have drafted. Any other step is launched as soon as those tokens are committed, before text and outputs are made of
+    them, unless a request has ended. Requests that end, or are aborted, while a step with rows of theirs is launched leave it
+    (`leave`).
 
     Args:
         *parts: see `Engine`.
@@ -39,8 +39,8 @@ class AheadEngine(Engine):
         """Of the step that was launched last."""
         self._shown_s = 0.0
         """Seconds in which the last text was made while the next step ran, which that step counts."""
-        can_look = LateLooks.are_possible(self._speculation)
-        self._looks = LateLooks(self._speculation) if self._speculation is not None and can_look else None
+        self._looks = LateLooks.of(self._speculation)
+        """None where no proposer can be asked late."""
         self._is_late = False
         """Whether a step is being launched without asking the proposer."""
         self._problem: tuple[Exception, list[Sequence]] | None = None
@@ -151,7 +151,7 @@ class AheadEngine(Engine):
     def _observe(self, step: Launched, kept: Verdict) -> None:
         """See `Engine._observe`. That a proposer found nothing tells `adaptive` nothing where it hardly costs time."""
         speculation = self._speculation
-        if self._looks is None or speculation is None or not self._looks.observe(step, kept):
+        if speculation is None or self._looks is None or not self._looks.observe(step, kept):
             super()._observe(step, kept)
             return
         is_measured, speculation.is_measured = speculation.is_measured, False

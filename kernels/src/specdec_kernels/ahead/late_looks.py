@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
+from typing import Self
 
 from specdec.engine import Launched, Sequence, Speculation
 from specdec.interfaces import NEEDED_CAPABILITIES, Capability, Verdict
@@ -70,11 +71,11 @@ class LateLooks:
         """The steps that were launched so last, as they were scheduled: one may be launched before the other is done."""
         self._had_none = False  # whether the proposer was asked in time for the last step, and had nothing
 
-    @staticmethod
-    def are_possible(speculation: Speculation | None) -> bool:
-        """Return whether the proposer needs nothing but committed ids, on the host."""
+    @classmethod
+    def of(cls, speculation: Speculation | None) -> Self | None:
+        """Return those of a proposer that needs nothing but committed ids, on the host; None for any other, or none."""
         needs = NEEDED_CAPABILITIES | {Capability.ON_DEVICE}
-        return speculation is not None and not speculation.guard.capabilities & needs
+        return None if speculation is None or speculation.guard.capabilities & needs else cls(speculation)
 
     def is_late(self, step: Launched) -> bool:
         """Return whether a step was launched without asking the proposer."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_MOST_IN_BLOCK = 1024
+
 
 def power_of_two(size: int, least: int = 1, most: int | None = None) -> int:
     """Return the smallest power of two that is at least `size`, within bounds that are powers of two."""
@@ -33,6 +35,28 @@ def check_power_of_two(name: str, size: int, least: int = 1) -> None:
     if size < least or size & (size - 1):
         bound = "" if least == 1 else f" and at least {least}"
         raise ValueError(f"{name}={size} must be a power of two{bound}")
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """How the work is divided: rows are split into blocks.
+
+    Args:
+        block: elements of a row that one program has; a power of two.
+        num_warps: warps of one program.
+    """
+
+    block: int
+    num_warps: int
+
+    def __post_init__(self) -> None:
+        check_power_of_two("block", self.block)
+
+
+def row_blocks(size: int) -> RowBlocks:
+    """Return a configuration for rows of `size` elements."""
+    block = power_of_two(size, 32, _MOST_IN_BLOCK)
+    return RowBlocks(block, num_warps=4 if block >= _MOST_IN_BLOCK // 2 else 1)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ def accepted_rows_reference(
     rows = [
         row
         for start, count in zip(row_starts.tolist(), num_accepted.tolist(), strict=True)
-        for row in range(start, start + count + 1)
+        for row in range(start, start + min(count, out.shape[1]) + 1)
     ]
     for place, row in enumerate(rows[: out.shape[1]]):
         if 0 <= row < states.shape[1]:
