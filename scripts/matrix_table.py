@@ -11,6 +11,17 @@ from readme_table import markdown_table
 Row = dict[str, Any]
 
 
+def read_cells(file: Path) -> list[Row]:
+    """Return the cells of a result, in its order."""
+    result = json.loads(file.read_text(encoding="utf-8"))
+    return [
+        {"sampler": sampler, "draft": draft, "parameter": name, **dict(zip(result["columns"], cell, strict=True))}
+        for name, by_sampler in result["cells"].items()
+        for sampler, by_draft in by_sampler.items()
+        for draft, cell in by_draft.items()
+    ]
+
+
 def matrix_table(file: Path) -> str:
     """Return a table with each sampler's largest statistic and weakest mutant, or one line if there is no result yet.
 
@@ -19,8 +30,7 @@ def matrix_table(file: Path) -> str:
     """
     if not file.exists():
         return f"*Not measured yet: `{file.name}` is missing.*"
-    result = json.loads(file.read_text(encoding="utf-8"))
-    rows: list[Row] = [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]
+    rows = read_cells(file)
     table = [["sampler", "cells", "largest statistic over its bound", "smallest of the mutants"]]
     for sampler in dict.fromkeys(row["sampler"] for row in rows):
         cells = [row for row in rows if row["sampler"] == sampler]

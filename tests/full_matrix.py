@@ -16,11 +16,15 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1] / "scripts")]
 
+from matrix_table import read_cells
 from speccheck.matrix import CELLS, DRAFTS, NUM_SAMPLES, PARAMETERS, SAMPLERS, Result, check
 from speccheck.mutants import MUTANTS
 from speccheck.zoo_run import RESULTS, provenance
+
+COLUMNS = ["num_accepted", "ratio", "mutant_ratio"]
+"""Numbers of a cell."""
 
 
 def cell(sampler: str, draft: str, name: str) -> dict[str, Any]:
@@ -55,6 +59,23 @@ def is_good(row: dict[str, Any]) -> bool:
     return holds and (row["mutant_ratio"] is None or row["mutant_ratio"] >= 1)
 
 
+def write_cells(file: Path, rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
+    """Write cells by parameter, sampler and draft, a line for each sampler, and facts about all of them."""
+    cells: dict[str, dict[str, dict[str, list[Any]]]] = {}
+    for row in rows:
+        by_draft = cells.setdefault(row["parameter"], {}).setdefault(row["sampler"], {})
+        by_draft[row["draft"]] = [row[column] for column in COLUMNS]
+    groups = [
+        f"{json.dumps(name)}:{{\n"
+        + ",\n".join(f"{json.dumps(s)}:{json.dumps(c, separators=(',', ':'))}" for s, c in by_sampler.items())
+        + "}"
+        for name, by_sampler in cells.items()
+    ]
+    others = "".join(f",\n{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items())
+    text = f'{{"columns": {json.dumps(COLUMNS)},\n"cells": {{\n' + ",\n".join(groups) + f"}}{others}}}\n"
+    file.write_text(text, encoding="utf-8")
+
+
 def main() -> int:
     """Run, write, and return 1 if a cell does not hold or lets its mutant pass."""
     started = time.perf_counter()
@@ -66,8 +87,7 @@ def main() -> int:
         return 2
     known: list[dict[str, Any]] = []
     if sys.argv[1:]:
-        before = json.loads(file.read_text(encoding="utf-8"))
-        known = [dict(zip(before["columns"], row, strict=True)) for row in before["rows"]]
+        known = read_cells(file)
     rows: list[dict[str, Any]] = []
     for name in PARAMETERS:
         if name not in names:
@@ -79,13 +99,8 @@ def main() -> int:
     bad = [row for row in rows if not is_good(row)]
     for row in bad:
         print("NOT GOOD", row)
-    lines = ",\n  ".join(json.dumps([*row.values()], separators=(",", ":")) for row in rows)
-    facts = f'"num_samples": {NUM_SAMPLES},\n "provenance": {json.dumps(provenance())}'
     RESULTS.mkdir(exist_ok=True)
-    file.write_text(
-        f'{{\n "columns": {json.dumps([*rows[0]])},\n "rows": [\n  {lines}\n ],\n {facts}\n}}\n',
-        encoding="utf-8",
-    )
+    write_cells(file, rows, {"num_samples": NUM_SAMPLES, "provenance": provenance()})
     return int(bool(bad))
 
 

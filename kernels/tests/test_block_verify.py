@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from kernelchains import chains, of_core
-from kernelcheck import POISON, keys_for
+from kernelchains import chains, of_core, poisoned
+from kernelcheck import keys_for
 
 from specdec import DraftSampling
 from specdec_kernels.triton import ChainVerdict
@@ -13,28 +13,27 @@ from specdec_kernels.triton.block_verify.reference import block_verify_reference
 from specdec_kernels.triton.noise import NoiseKeys
 from specdec_kernels.triton.rejection_verify import rejection_verify
 
-# Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
+# Infinities are part of the arithmetic here, and mutants read NaN; the interpreter's numpy warns where a GPU goes on.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
 
-def check(batch, temperatures, device, q, has_probs=None, **options) -> ChainVerdict:
+def check(batch, temperatures, device, q, has_probs=None, draft_ids=None, **options) -> ChainVerdict:
     """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
     size, width = batch[1].shape
     keys = keys_for(size, 1)
     inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
-    out = ChainVerdict(
-        torch.full((size,), POISON, device=device), torch.full((size, width + 1), POISON, device=device)
-    )
+    out = poisoned(size, width, device)
     result = block_verify(
         *(tensor.to(device) for tensor in inputs),
         NoiseKeys(*(key.to(device) for key in keys)),
         draft_probs=q.to(device),
         has_probs=None if has_probs is None else has_probs.to(device),
+        draft_ids=None if draft_ids is None else draft_ids.to(device),
         out=out,
         **options,
     )
     assert result is out
-    expected = block_verify_reference(*inputs, keys, q, has_probs)
+    expected = block_verify_reference(*inputs, keys, q, has_probs, draft_ids)
     assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
     return out
 
@@ -61,6 +60,26 @@ def test_many_short_chains(device: torch.device) -> None:
     config = LaunchConfig(4, num_warps=1)
     out = check(batch, [1.0, 0.5, 1.0, 2.0, 0.0, 1.0, 1.0, 1.5] * 2, device, q, has_probs, config=config)
     assert set(out.num_accepted.tolist()) == {0, 1, 2, 3}
+
+
+def test_a_row_without_p_is_uniform_and_reported_and_a_vocabulary_may_be_its_own(
+    device: torch.device,
+) -> None:
+    torch.manual_seed(11)
+    (logits, draft, *rest), q = chains([3, 2, 0, 3] * 4, 3, 50, 0.8)
+    target_ids = torch.randperm(50)[:20]
+    draft_ids = torch.full((50,), -1)
+    draft_ids[target_ids] = torch.arange(20)
+    small = q[:, :, target_ids] / q[:, :, target_ids].sum(-1, keepdim=True)
+    wide = torch.zeros_like(q).index_copy_(2, target_ids, small)
+    draft = wide.flatten(0, 1).multinomial(1).view(draft.shape)
+    logits[::5, 3] = torch.nan
+    temperatures = [1.0, 0.0, 0.7, 1.0] * 4
+    got = check((logits, draft, *rest), temperatures, device, small, draft_ids=draft_ids)
+    expected = check((logits, draft, *rest), temperatures, device, wide)
+    assert all(torch.equal(*pair) for pair in zip(got, expected, strict=True))
+    assert got.num_accepted.sum() > 2
+    assert {-1, 0, 1} <= set(got.first_unsound.tolist())
 
 
 def test_at_temperature_0_it_is_greedy_verification_whatever_q_says(device: torch.device) -> None:
@@ -173,7 +192,7 @@ def test_wrong_arguments_are_named() -> None:
     for name, wrong in {
         "draft_probs": {"draft_probs": torch.zeros(2, 3)},
         "has_probs": {"draft_probs": torch.zeros(2, 3, 5), "has_probs": ids},
-        "out": {"draft_probs": torch.zeros(2, 3, 5), "out": ChainVerdict(ids, ids)},
+        "out": {"draft_probs": torch.zeros(2, 3, 5), "out": ChainVerdict(ids, ids, ids)},
     }.items():
         with pytest.raises(ValueError, match=name):
             block_verify(*given, **wrong)
@@ -184,11 +203,11 @@ def test_wrong_arguments_are_named() -> None:
 MUTANTS = {
     "lets weights grow above 1": ("tl.minimum(weight * ratio, 1.0)", "weight * ratio"),
     "forgets the weight of the parent": ("tl.minimum(weight * ratio, 1.0)", "tl.minimum(ratio, 1.0)"),
-    "takes the first node that stands": ("for node in range(num_nodes):", "for node in range(num_nodes - 1, -1, -1):"),
+    "takes the first node that stands": ("tl.where(stands, node + 1,", "tl.where(stands & (num_accepted == 0), node + 1,"),
     "takes P for the chance": ("if is_sampled & (node + 1 < num_nodes):", "if False:"),
     "forgets 1 - P": ("rest + (1.0 - weight), 1.0)", "rest + 1.0, 1.0)"),
-    "sums p without its weight": ("            tl.load(weights_ptr + program),\n", "            1.0,\n"),
-    "draws from the residual without its weight": ("launcher.emit(num_accepted, weights,", "launcher.emit(num_accepted, None,"),
+    "sums p without its weight": ("tl.load(weights_ptr + program),\n", "1.0,\n"),
+    "draws from the residual without its weight": ("launcher.emit(weights,", "launcher.emit(None,"),
     "sums the first tile only": ("mask=tiles < NUM_TILES, other=0.0), 0)", "mask=tiles < 1, other=0.0), 0)"),
 }  # fmt: skip
 
@@ -202,5 +221,6 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
         test_many_short_chains(cpu)
         test_an_early_token_has_nothing_to_spare_for_a_late_one(cpu)
         test_the_token_after_a_doubtful_node_comes_from_what_its_weight_leaves(cpu)
+        test_a_row_without_p_is_uniform_and_reported_and_a_vocabulary_may_be_its_own(cpu)
 
     check_mutant("block_verify", None if name is None else MUTANTS[name], check_all)

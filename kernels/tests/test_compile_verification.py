@@ -94,8 +94,10 @@ def chain_arguments(dtype: torch.dtype, width: int, has_q: bool) -> tuple[Any, .
         NoiseKeys(longs(2), longs(2), longs(2)),
         torch.ones(2, width, VOCAB_SIZE) if has_q else None,
         torch.ones(2, dtype=torch.bool) if has_q else None,
+        longs(VOCAB_SIZE) if dtype is torch.float32 else None,
         longs(2),
         longs(2, width + 1),
+        longs(2),
     )
 
 
@@ -110,7 +112,7 @@ def test_rejection_verify(dtype: torch.dtype, width: int, has_q: bool, compile_l
 
     compiled = compile_launches(launcher)
     launcher.rejection_verify_triton(*chain_arguments(dtype, width, has_q), heuristic(VOCAB_SIZE))
-    assert set(compiled) == {"row_sums_kernel", "accept_kernel", "residual_tile_kernel", "emit_kernel"}
+    assert set(compiled) == {"sum_and_accept_kernel", "residual_and_emit_kernel"}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
@@ -171,6 +173,17 @@ def test_accepted_rows(dtype: torch.dtype, compile_launches) -> None:
     assert set(compiled) == {"accepted_rows_kernel"}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_sound_probs(dtype: torch.dtype, compile_launches) -> None:
+    from specdec_kernels.triton.sound_probs import kernel
+    from specdec_kernels.triton.sound_probs.config import heuristic
+
+    compiled = compile_launches(kernel)
+    probs = torch.ones(2, 4, VOCAB_SIZE, dtype=dtype)
+    kernel.sound_probs_triton(longs(2, 3), probs, 1e-5, longs(2, 3), probs, heuristic(VOCAB_SIZE))
+    assert set(compiled) == {"sound_probs_kernel"}
+
+
 def test_advance_rows(compile_launches) -> None:
     from specdec_kernels.triton.advance_rows import LoopRows, kernel
     from specdec_kernels.triton.advance_rows.config import heuristic
@@ -189,7 +202,8 @@ def test_block_verify(dtype: torch.dtype, width: int, compile_launches) -> None:
 
     compiled = compile_launches(kernel, shared)
     kernel.block_verify_triton(*chain_arguments(dtype, width, True), heuristic(VOCAB_SIZE))
-    assert {"chain_weights_kernel", "rest_mass_kernel", "deepest_kernel", "emit_kernel"} < set(compiled)
+    expected = {"sum_and_weigh_kernel", "rest_and_deepest_kernel", "residual_and_emit_kernel"}
+    assert set(compiled) == expected
 
 
 @pytest.mark.parametrize(("dtype", "keeps_first"), [(torch.int32, False), (torch.int64, True)], ids=str)

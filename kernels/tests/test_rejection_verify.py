@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from kernelchains import chains, of_core
-from kernelcheck import NAN, POISON, keys_for
+from kernelchains import chains, of_core, poisoned
+from kernelcheck import NAN, keys_for
 
 from specdec import DraftSampling
 from specdec_kernels.triton import ChainVerdict
@@ -12,28 +12,29 @@ from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.rejection_verify.config import LaunchConfig
 from specdec_kernels.triton.rejection_verify.reference import rejection_verify_reference
 
-# Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
+# Infinities are part of the arithmetic here, and mutants read NaN; the interpreter's numpy warns where a GPU goes on.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
 
-def check(batch, temperatures, device, q=None, has_probs=None, keys=None, **options) -> ChainVerdict:
+def check(
+    batch, temperatures, device, q=None, has_probs=None, draft_ids=None, keys=None, **options
+) -> ChainVerdict:
     """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
     size, width = batch[1].shape
     keys = keys_for(size) if keys is None else keys
     inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
-    out = ChainVerdict(
-        torch.full((size,), POISON, device=device), torch.full((size, width + 1), POISON, device=device)
-    )
+    out = poisoned(size, width, device)
     result = rejection_verify(
         *(tensor.to(device) for tensor in inputs),
         NoiseKeys(*(key.to(device) for key in keys)),
         draft_probs=None if q is None else q.to(device),
         has_probs=None if has_probs is None else has_probs.to(device),
+        draft_ids=None if draft_ids is None else draft_ids.to(device),
         out=out,
         **options,
     )
     assert result is out
-    expected = rejection_verify_reference(*inputs, keys, q, has_probs)
+    expected = rejection_verify_reference(*inputs, keys, q, has_probs, draft_ids)
     assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
     return out
 
@@ -93,35 +94,55 @@ def test_a_draft_vocabulary_of_another_size(device: torch.device) -> None:
     check((logits, draft, starts, counts), [1.0, 0.0] * 3, device)
 
 
-def test_forbidden_and_broken_numbers_are_never_emitted(device: torch.device) -> None:
+def test_forbidden_ids_are_never_emitted(device: torch.device) -> None:
     torch.manual_seed(6)
     batch, q = chains([2] * 8, 2, 20, 0.5)
     batch[0][:, 3:17] = -torch.inf
-    batch[0][:, 18] = NAN
     q = q.clone()
     q[:, :, 1] = 0.0
     out = check(batch, [1.0] * 8, device, q, config=LaunchConfig(4, num_warps=1))
-    assert set(out.token_ids.flatten().tolist()) <= {-1, 0, 1, 2, 17, 19}
+    assert set(out.token_ids.flatten().tolist()) <= {-1, 0, 1, 2, 17, 18, 19}
 
 
-def test_a_row_without_a_number_gives_0_and_a_nan_in_q_rejects(device: torch.device) -> None:
-    ids, keys = torch.zeros(2, dtype=torch.int64, device=device), keys_for(2)
-    logits = torch.full((2, 9), -torch.inf, device=device)
-    logits[1] = torch.arange(9.0)
-    draft, nodes = torch.tensor([[4], [4]], device=device), torch.tensor([0, 1], device=device)
-    logits = torch.cat((logits, logits[1:]))
-    verdict = rejection_verify(
-        logits,
-        draft,
-        nodes,
-        nodes,
-        torch.ones(2, device=device),
-        NoiseKeys(*(key.to(device) for key in keys)),
-        draft_probs=torch.full((2, 1, 9), NAN, device=device),
-    )
-    assert verdict.num_accepted.tolist() == ids.tolist()
-    assert verdict.token_ids[0].tolist() == [0, -1]
-    assert 0 <= int(verdict.token_ids[1, 0]) < 9
+@pytest.mark.parametrize("broken", [NAN, -torch.inf])
+def test_a_row_without_p_is_uniform_and_reported(broken: float, device: torch.device) -> None:
+    torch.manual_seed(12)
+    (logits, *batch), q = chains([2] * 40, 2, 9, 0.8)
+    by_place = logits.view(40, 3, 9)
+    by_place[:10, 0] = broken
+    by_place[10:20, 1, 3 if broken != broken else slice(None)] = broken
+    by_place[20:30, 2] = broken
+    temperatures = [1.0, 0.0] * 20
+    found = check((logits, *batch), temperatures, device, q).first_unsound.tolist()
+    assert found[:10] == [0] * 10
+    assert set(found[10:20]) == {-1, 1}
+    assert set(found[20:30]) == {-1, 2}
+    assert found[30:] == [-1] * 10
+    drawn = check((logits, *batch), [1.0] * 40, device).token_ids[:10, 0]
+    assert len(set(drawn.tolist())) > 4, "every id has a chance"
+
+
+def test_a_nan_in_q_rejects(device: torch.device) -> None:
+    batch, q = chains([1] * 3, 1, 9, 0.8)
+    assert check(batch, [1.0] * 3, device, q.fill_(NAN)).num_accepted.tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_a_draft_vocabulary_of_its_own(dtype: torch.dtype, device: torch.device) -> None:
+    torch.manual_seed(13)
+    (logits, draft, *rest), q = chains([3, 2, 0, 3] * 3, 3, 50, 0.8)
+    target_ids = torch.randperm(50)[:20]
+    draft_ids = torch.full((50,), -1, dtype=dtype)
+    draft_ids[target_ids] = torch.arange(20, dtype=dtype)
+    small = q[:, :, target_ids] / q[:, :, target_ids].sum(-1, keepdim=True)
+    wide = torch.zeros_like(q).index_copy_(2, target_ids, small)
+    draft = wide.flatten(0, 1).multinomial(1).view(draft.shape)
+    draft[0, 1] = int((draft_ids < 0).nonzero()[0])  # an id that the draft does not have
+    temperatures = [1.0, 0.0, 0.7] * 4
+    got = check((logits, draft, *rest), temperatures, device, small, draft_ids=draft_ids)
+    expected = check((logits, draft, *rest), temperatures, device, wide)
+    assert all(torch.equal(*pair) for pair in zip(got, expected, strict=True))
+    assert got.num_accepted.sum() > 2
 
 
 def test_at_temperature_0_it_is_greedy_verification_whatever_q_says(device: torch.device) -> None:
@@ -219,7 +240,8 @@ def test_wrong_arguments_are_named() -> None:
         "keys": keys_for(3),
         "draft_probs": torch.zeros(2, 2, 5),
         "has_probs": ids,
-        "out": ChainVerdict(ids, ids),
+        "out": ChainVerdict(ids, ids, ids),
+        "draft_ids": ids,
     }.items():
         with pytest.raises(ValueError, match=name):
             rejection_verify(**(good | {name: wrong}))
@@ -227,18 +249,24 @@ def test_wrong_arguments_are_named() -> None:
         rejection_verify(**(good | {"draft_probs": torch.zeros(2, 3, 5, dtype=torch.bfloat16)}))
     with pytest.raises(ValueError, match="has_probs"):
         rejection_verify(**(good | {"draft_probs": None, "has_probs": ids.bool()}))
+    with pytest.raises(ValueError, match="draft_ids"):
+        rejection_verify(**(good | {"draft_probs": None, "draft_ids": torch.zeros(5, dtype=torch.int64)}))
 
 
 MUTANTS = {
     "accepts whatever was drafted": ("uniforms, 0.0), 0) < ratio", "uniforms, 0.0), 0) < 2.0"),
     "turns the test round": ("uniforms, 0.0), 0) < ratio", "uniforms, 0.0), 0) > ratio"),
     "takes the first uniform for all": ("tl.where(nodes == num_accepted, uniforms", "tl.where(nodes == 0, uniforms"),
-    "draws from p after a rejection": ("rest = target * weight - q", "rest = target * weight"),
+    "draws from p after a rejection": ("rest = target * weight - q.to(target.dtype)", "rest = target * weight"),
     "leaves the point mass in": ("tl.where(ids == drafted, 0.0, target * weight)", "target * weight"),
     "draws the residual with another word": ("(accepted << STREAM_BITS) | RESIDUAL", "(accepted << STREAM_BITS) | 2"),
     "takes tiles for equally heavy": ("mass * tl.exp(heated_below(best, top, divisor))", "mass"),
-    "gives nothing where nothing is left": ("tl.where(is_empty, from_p, offsets)", "offsets"),
+    "gives nothing where nothing is left": ("tl.where(is_empty, offsets + NUM_TILES, offsets)", "offsets"),
     "believes q of every request": ("if HAS_FLAGS:\n        is_drawn", "if False:\n        is_drawn"),
+    "takes a broken row for sound": ("first_unsound = tl.where(mass < 0.0, place, first_unsound)", "pass"),
+    "does not look for NaN": ("tl.max((raw != raw).to(tl.int32), 0) > 0", "raw.sum() > 1e30"),
+    "takes the target's ids for the draft's": ("if HAS_MAP:", "if False:"),
+    "tests nodes before their rows are summed": ("NUM_TILES * (num_nodes + 1)", "NUM_TILES"),
     "does not pad what it emits": ("mask=places < accepted, other=-1", "mask=places < accepted, other=-2"),
 }  # fmt: skip
 
@@ -251,5 +279,7 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
     def check_all() -> None:
         test_many_short_chains(cpu)
         test_where_nothing_is_left_of_p_the_token_is_drawn_from_p(cpu)
+        test_a_row_without_p_is_uniform_and_reported(NAN, cpu)
+        test_a_draft_vocabulary_of_its_own(torch.int64, cpu)
 
     check_mutant("rejection_verify", None if name is None else MUTANTS[name], check_all)

@@ -75,7 +75,8 @@ def served(request, device, prompts, expected) -> Iterator[tuple[str, LLM, dict[
     device.counted()
     if request.param in DRAWN:
         llm.generate(prompts[:1], params("sampled", 1))  # which checks the map of a reduced vocabulary once
-        assert not device.counted().compilations, "a kernel was compiled after load"
+        first = device.counted()
+        assert not first.compilations, "a kernel was compiled after load: " + first.listed("compilations")
         cpu = made(request.param, device="cpu")
         expected = {name: cpu.generate(prompts[: SIZES[-1]], params(name)) for name in PARAMS}
         cpu.shutdown()

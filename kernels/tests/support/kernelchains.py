@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from kernelcheck import POISON
 
 from specdec import SamplingParams, registry
 from specdec.interfaces import CheckedDraft, DrawnNodes, SamplerConfig, Scores, VerifyBatch
-from specdec_kernels.triton import NoiseKeys
+from specdec_kernels.triton import ChainVerdict, NoiseKeys
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """Logits, drafted ids, first rows and numbers of nodes."""
@@ -37,6 +38,12 @@ def chains(
         draft = torch.multinomial(q.flatten(0, 1), 1).reshape(size, width)
     draft = torch.where(torch.arange(width) < counts[:, None], draft, -1)
     return (logits, draft, starts, counts), q
+
+
+def poisoned(size: int, width: int, device: torch.device) -> ChainVerdict:
+    """A verdict to write to, full of numbers that are none of its."""
+    shapes = (size,), (size, width + 1), (size,)
+    return ChainVerdict._make(torch.full(shape, POISON, device=device) for shape in shapes)
 
 
 def of_core(

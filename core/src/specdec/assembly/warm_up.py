@@ -17,6 +17,10 @@ from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
 _FEW = 2
+_VECTOR = 16
+"""What the sizes of draft vocabularies are multiples of."""
+_OF_HEADS = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
+"""Who has one."""
 
 
 def warm_up(
@@ -35,7 +39,7 @@ def warm_up(
     """
     dtypes = {torch.float32} if info.device.type == "cpu" else {torch.float32, info.dtype}
     widths = set() if drafts is None else {_FEW, max(_FEW, num_nodes)}
-    for draft in _drafts(info, (drafts or frozenset()) & sampler.capabilities, widths):
+    for draft in _drafts(info, (drafts or frozenset()) & (sampler.capabilities | _OF_HEADS), widths):
         try:
             for dtype, heat in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
                 sampler.verify(*_problem(draft, info, dtype, heat))
@@ -59,7 +63,12 @@ def _drafts(info: TargetInfo, used: frozenset[Capability], widths: set[int]) -> 
         if Capability.DRAFT_PROBS in used:
             ids = torch.zeros(1, width, dtype=torch.int64, device=info.device)
             probs = torch.full((1, width + 1, info.vocab_size), 1 / info.vocab_size, device=info.device)
-            yield CheckedDraft((row,), parents, DrawnNodes(ids, probs, DraftSampling.IID))
+            drawn = DrawnNodes(ids, probs, DraftSampling.IID)
+            yield CheckedDraft((row,), parents, drawn)
+            if used & _OF_HEADS:
+                own = torch.arange(info.vocab_size // _VECTOR * _VECTOR or 1, device=info.device)
+                named = DrawnNodes(ids, probs[..., : len(own)], DraftSampling.IID, vocab_map=own)
+                yield CheckedDraft((row,), parents, named)
 
 
 def _problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -46,7 +47,7 @@ def _paths_agree(verdict: Verdict) -> bool:
 
 
 def problems(device: torch.device) -> Iterator[tuple[Scores, CheckedDraft, VerifyBatch]]:
-    """Yield small problems: chains, trees, and chains with q of which one row is a point mass; the first request is greedy."""
+    """Yield small problems: chains, trees, and chains with q, one row a point mass; the first request is greedy."""
     generator = torch.Generator().manual_seed(0)
     logits = 3.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator)
     ids = logits[:, :_NODES].argmax(-1)  # some of them are accepted
@@ -71,3 +72,5 @@ def problems(device: torch.device) -> Iterator[tuple[Scores, CheckedDraft, Verif
     has_probs = torch.tensor([True, True, False, True], device=device)
     drawn = DrawnNodes(ids.to(device), probs, DraftSampling.IID, has_probs)
     yield scores, CheckedDraft(drafted, drawn=drawn), batch
+    names = torch.randperm(_VOCAB, generator=generator).to(device)
+    yield scores, CheckedDraft(drafted, drawn=replace(drawn, vocab_map=names)), batch

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.interfaces.draft import PADDING_ID
 from specdec.interfaces.sent import Along
 
 Int64s = npt.NDArray[np.int64]
@@ -55,6 +56,20 @@ class RowOperations(ABC):
     @abstractmethod
     def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
         """Return `[R]` bool: rows of `logits [R, V]` without NaN and with a value above -inf; None if all are known to be."""
+
+    def sound_probs(
+        self, token_ids: torch.Tensor, probs: torch.Tensor, tolerance: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return own copies of the ids `[B, N]` and q `[B, N + 1, V']` of chains.
+
+        A row that is no distribution, to some tolerance of its sum, is 0 and its node padding, which ends a chain.
+        """
+        own = probs.clamp_min(0.0)  # NaN stays
+        is_normal = own.sum(-1).sub_(1.0).abs_() <= tolerance
+        # Of the host: numbers would be sent by launches of their own.
+        padding, nothing = torch.tensor(PADDING_ID), torch.zeros((), dtype=own.dtype)
+        ids = torch.where(is_normal[:, :-1], token_ids, padding)
+        return ids, torch.where(is_normal[..., None], own, nothing)
 
     @abstractmethod
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
@@ -15,7 +14,6 @@ import torch
 
 from specdec.interfaces import PADDING_ID, Along, CheckedDraft, DrawnNodes, Scores, Verdict, VerifyBatch
 from specdec.logits import read_listings
-from specdec.noise import row_operations
 from specdec.runner import in_inference_mode
 from specdec_kernels.begun import Begun
 from specdec_kernels.cuda.arriving import Arriving
@@ -194,12 +192,8 @@ class WalkOnDevice:
         accepted = [
             row[:count] for row, count in zip(found[0] if has_nodes else emitted, counts, strict=True)
         ]
-        if max(unsound) >= 0:
-            is_sound = [True] * len(scores.logits)
-            for row, (path, place) in enumerate(zip(accepted, unsound, strict=True)):
-                if place >= 0:
-                    is_sound[scores.row_of(row, (-1, *path)[place])] = False
         tokens_out = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
+        is_sound = _soundness(scores, accepted, unsound, is_sound)
         return Verdict(accepted, tokens_out, is_sound, logprobs, paths)
 
 
@@ -215,6 +209,8 @@ class JudgeOnDevice:
     def __init__(self, operation: str) -> None:
         self._operation = operation
         self._greedy = WalkOnDevice()
+        self._last_map = torch.empty(0), torch.empty(0)
+        """The map of the last draft with a vocabulary of its own, and the opposite one; see `_draft_ids`."""
 
     def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
         """See `ReadsAhead.arrays`."""
@@ -228,34 +224,62 @@ class JudgeOnDevice:
             return self._greedy(scores, draft, batch)
         if not _is_for_kernels(draft, batch):
             return None
-        given_sound = scores.is_sound
-        if given_sound is None:
-            scores = _sound(scores)
-        device, drawn = scores.logits.device, draft.drawn
-        width = _width(draft, batch)
-        results = _Results(scores, draft, (0, width + 1), batch, width + 1)
+        drawn, width = draft.drawn, _width(draft, batch)
+        results = _Results(scores, draft, (0, 0, width + 1), batch, width + 1)
         given = _given(scores, draft, batch)
         judge = getattr(import_module(f"specdec_kernels.triton.{self._operation}"), self._operation)
-        ids, probs, is_drawn = given.token_ids, None, None
+        ids, q = given.token_ids, dict[str, torch.Tensor | None]()
         if drawn is not None and drawn.node_probs.shape[2] > 0:
-            probs, is_drawn = _wide(drawn, width, scores.logits), given.is_drawn
+            is_drawn = given.is_drawn
             if drawn.has_probs is not None and drawn.has_probs.device.type != "cpu":
-                is_drawn = is_drawn & drawn.has_probs.to(device)
+                is_drawn = is_drawn & drawn.has_probs.to(is_drawn.device)
             if draft.unread is None:
-                ids = torch.where(is_drawn[:, None], drawn.token_ids.to(device), ids)
+                ids = torch.where(is_drawn[:, None], drawn.token_ids.to(ids.device), ids)
+            names = None if drawn.vocab_map is None else self._draft_ids(drawn.vocab_map, scores.logits)
+            q = {"draft_probs": _probs(drawn, scores.logits), "has_probs": is_drawn, "draft_ids": names}
         read = ids, given.row_starts, given.num_nodes, given.temperatures, given.keys
-        with kernels_on(device):
-            out = ChainVerdict(results.parts[0], results.parts[1])
-            judge(scores.logits, *read, draft_probs=probs, has_probs=is_drawn, out=out)
+        num_accepted, first_unsound, tokens = results.parts
+        with kernels_on(scores.logits.device):
+            judge(scores.logits, *read, **q, out=ChainVerdict(num_accepted, tokens, first_unsound))
         if len(given.listed):
-            results.list_logprobs(given.listed, given.row_starts, None, out.token_ids)
+            results.list_logprobs(given.listed, given.row_starts, None, tokens)
         results.send()
-        (counts, tokens), is_sound, logprobs = results.read(1)
-        if given_sound is None and is_sound is not None and all(is_sound):
-            is_sound = None
-        accepted = [list(range(count)) for count in counts]
-        emitted = [row[: count + 1] for row, count in zip(tokens, counts, strict=True)]
-        return Verdict(accepted, emitted, is_sound, logprobs)
+        (counts, unsound, emitted), is_sound, logprobs = results.read(2)
+        accepted = [[*range(count)] for count in counts]
+        tokens_out = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
+        return Verdict(accepted, tokens_out, _soundness(scores, accepted, unsound, is_sound), logprobs)
+
+    def _draft_ids(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Return `[V]` the draft's id of each of the target's, -1 for none; made once for the map of a proposer."""
+        known, ids = self._last_map
+        if known is not vocab_map or ids.shape != logits.shape[1:] or ids.device != logits.device:
+            ids = torch.full(logits.shape[1:], -1, device=logits.device)
+            ids[vocab_map.to(ids.device)] = torch.arange(len(vocab_map), device=ids.device)
+            self._last_map = vocab_map, ids
+        return ids
+
+
+def _soundness(
+    scores: Scores,
+    accepted: Sequence[Sequence[int]],
+    first_unsound: Sequence[int],
+    is_sound: list[bool] | None,
+) -> list[bool] | None:
+    """Return which rows are sound, as far as tokens were drawn from them; None if all are.
+
+    Args:
+        scores: the rows.
+        accepted: nodes of each request.
+        first_unsound: see `PathVerdict.first_unsound`.
+        is_sound: see `Scores.is_sound`.
+    """
+    if max(first_unsound) < 0:
+        return is_sound
+    found = [True] * len(scores.logits) if is_sound is None else is_sound
+    for row, (path, place) in enumerate(zip(accepted, first_unsound, strict=True)):
+        if place >= 0:
+            found[scores.row_of(row, (-1, *path)[place])] = False
+    return found
 
 
 def _free_room(draft: CheckedDraft, device: torch.device) -> torch.Tensor | None:
@@ -270,25 +294,11 @@ def _is_for_kernels(draft: CheckedDraft, batch: VerifyBatch) -> bool:
     return bool(batch.num_nodes) and not (batch.is_all_greedy or draft.parents is not None)
 
 
-def _sound(scores: Scores) -> Scores:
-    """Return scores whose p-logits are numbers, with `Scores.is_sound`; other rows are uniform, and their tokens dropped."""
-    is_sound = row_operations(scores.logits.device).sound_rows(scores.logits)
-    if is_sound is None:
-        return scores
-    nothing = torch.zeros((), dtype=scores.logits.dtype)  # on the host, which costs no launch
-    return replace(scores, logits=torch.where(is_sound[:, None], scores.logits, nothing), is_sound=is_sound)
-
-
-def _wide(drawn: DrawnNodes, width: int, logits: torch.Tensor) -> torch.Tensor:
-    """Return q `[B, M, V']` of at least `width` nodes where the logits are; of a reduced vocabulary over the target's ids."""
+def _probs(drawn: DrawnNodes, logits: torch.Tensor) -> torch.Tensor:
+    """Return q `[B, N + 1, V']` where the logits are, as the kernels take it."""
     kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
-    like = torch.empty(0, dtype=kind, device=logits.device)
-    if drawn.vocab_map is None:
-        probs = normalised(drawn.node_probs, like)
-        return probs if probs.stride(-1) == 1 else probs.contiguous()
-    probs = normalised(drawn.node_probs[:, : max(width, 1)], like)
-    wide = probs.new_zeros(*probs.shape[:2], logits.shape[1])
-    return wide.index_copy_(2, drawn.vocab_map.to(logits.device), probs)
+    probs = normalised(drawn.node_probs, torch.empty(0, dtype=kind, device=logits.device))
+    return probs if probs.stride(-1) == 1 else probs.contiguous()
 
 
 def _width(draft: CheckedDraft, batch: VerifyBatch) -> int:

@@ -26,6 +26,7 @@ from specdec_kernels.triton.results import ChainDraft, ChainVerdict, PathVerdict
 from specdec_kernels.triton.rms_norm import NormOutput, rms_norm
 from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
 from specdec_kernels.triton.silu_mul import Activation, silu_mul
+from specdec_kernels.triton.sound_probs import sound_probs
 from specdec_kernels.triton.strict_verify import strict_verify
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "rms_norm",
     "rope_kv_write",
     "silu_mul",
+    "sound_probs",
     "strict_verify",
     "uniforms",
     "use_backend",

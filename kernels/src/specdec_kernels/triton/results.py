@@ -19,6 +19,8 @@ class ChainVerdict(NamedTuple):
     """`[B]` int64: accepted drafted tokens."""
     token_ids: torch.Tensor
     """`[B, K + 1]` int64: those tokens and the correction or bonus token, padded with -1."""
+    first_unsound: torch.Tensor
+    """`[B]` int64: see `PathVerdict.first_unsound`."""
 
 
 class PathVerdict(NamedTuple):

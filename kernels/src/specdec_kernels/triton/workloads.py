@@ -27,6 +27,7 @@ from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.rms_norm import rms_norm
 from specdec_kernels.triton.rope_kv_write import rope_kv_write
 from specdec_kernels.triton.silu_mul import silu_mul
+from specdec_kernels.triton.sound_probs import sound_probs
 from specdec_kernels.triton.strict_verify import strict_verify
 
 Call = Callable[[Any], tuple[torch.Tensor, ...]]
@@ -91,6 +92,12 @@ def _block_verify(device: torch.device, vocab_size: int) -> Call:
     given = _sampled(device, vocab_size)
     q = torch.randn(REQUESTS, NODES, vocab_size, device=device).softmax(-1)
     return lambda config: block_verify(*given, draft_probs=q, config=config)
+
+
+def _sound_probs(device: torch.device, vocab_size: int) -> Call:
+    _, draft, *_ = _drafts(device, vocab_size)
+    q = torch.randn(REQUESTS, NODES + 1, vocab_size, device=device).softmax(-1)
+    return lambda config: sound_probs(draft, q, 1e-5, config=config)
 
 
 def _gumbel_sample(device: torch.device, vocab_size: int) -> Call:
@@ -275,6 +282,7 @@ WORKLOADS = {
     "rms_norm": Workload([(128,), (1024,), (2048,), (4096,), (8192,)], _rms_norm),
     "rope_kv_write": Workload([(1, 64), (4, 128), (7, 128), (16, 128)], _rope_kv_write),
     "silu_mul": Workload([(3072,), (8192,), (14336,), (28672,)], _silu_mul),
+    "sound_probs": Workload(VOCABULARIES, _sound_probs),
     "strict_verify": Workload(VOCABULARIES, _strict_verify),
 }
 """Workloads by the operation's folder."""

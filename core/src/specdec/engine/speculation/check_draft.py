@@ -11,6 +11,7 @@ import torch
 from specdec.engine.speculation.received import DraftError, copied, receive
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DrawnNodes
 from specdec.interfaces.unread import UnreadIds, rows_of
+from specdec.noise import row_operations
 
 __all__ = ["DraftError", "check_draft", "check_vocab_map", "select_rows"]
 
@@ -100,7 +101,9 @@ def _unread(
     num_cut = sum(num_nodes) - sum(kept)
     ids, drawn = received.token_ids, None
     if received.node_probs is not None and any(kept):
-        ids, probs = _distributions(ids.to(received.node_probs.device), received.node_probs)
+        probs = received.node_probs
+        operations = row_operations(probs.device)
+        ids, probs = operations.sound_probs(ids.to(probs.device), probs, _EXACT_SUM_TOLERANCE)
         drawn = DrawnNodes(ids, probs, received.sampling, received.has_probs, received.vocab_map)
     nodes = [ids] if received.parents is None else [ids, received.parents]
     # The host would see what the proposer writes later; on a device the pass takes them next, in order.
@@ -172,15 +175,6 @@ def _normalise(probs: torch.Tensor) -> list[list[bool]]:
         probs /= torch.from_numpy(np.where(is_off, totals, 1.0)).to(probs)[..., None]
     flags: list[list[bool]] = is_normal.tolist()
     return flags
-
-
-def _distributions(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return own copies of ids and q of chains; a row that is no distribution is 0 and its node padding, which ends a chain."""
-    own = probs.clamp_min(0.0)  # NaN stays
-    is_normal = own.sum(-1).sub_(1.0).abs_() <= _EXACT_SUM_TOLERANCE
-    # Of the host: numbers would be sent by launches of their own.
-    padding, nothing = torch.tensor(PADDING_ID), torch.zeros((), dtype=own.dtype)
-    return torch.where(is_normal[:, :-1], ids, padding), torch.where(is_normal[..., None], own, nothing)
 
 
 def check_vocab_map(vocab_map: torch.Tensor, vocab_size: int) -> None:

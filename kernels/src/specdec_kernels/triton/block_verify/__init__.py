@@ -26,6 +26,7 @@ def block_verify(
     *,
     draft_probs: torch.Tensor | None = None,
     has_probs: torch.Tensor | None = None,
+    draft_ids: torch.Tensor | None = None,
     out: ChainVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> ChainVerdict:
@@ -39,14 +40,15 @@ def block_verify(
     """
     given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys)
     if draft_probs is None:
-        return rejection_verify(*given, has_probs=has_probs, out=out, config=config)
-    out = checked_verdict(*given, draft_probs, has_probs, out)
+        return rejection_verify(*given, has_probs=has_probs, draft_ids=draft_ids, out=out, config=config)
+    q = draft_probs, has_probs, draft_ids
+    out = checked_verdict(*given, *q, out)
     if draft_token_ids.shape[0] == 0:
         return out
     if backend_for(logits) is Backend.REFERENCE:
-        return written(out, block_verify_reference(*given, draft_probs, has_probs))
+        return written(out, block_verify_reference(*given, *q))
     from specdec_kernels.triton.block_verify.kernel import block_verify_triton  # imports Triton
 
     chosen = config or launch_config("block_verify", heuristic, candidates, logits.device, logits.shape[1])
-    block_verify_triton(*given, draft_probs, has_probs, *out, chosen)
+    block_verify_triton(*given, *q, *out, chosen)
     return out

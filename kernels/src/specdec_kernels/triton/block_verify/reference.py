@@ -11,7 +11,9 @@ from specdec_kernels.triton.rejection_verify.reference import (
     chain_ratios,
     chain_target,
     emitted,
+    first_unsound,
 )
+from specdec_kernels.triton.results import ChainVerdict
 
 
 def block_verify_reference(
@@ -23,11 +25,14 @@ def block_verify_reference(
     keys: NoiseKeys,
     draft_probs: torch.Tensor,
     has_probs: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `num_accepted [B]` and `token_ids [B, K + 1]`; see `block_verify`."""
+    draft_ids: torch.Tensor | None,
+) -> ChainVerdict:
+    """Return the verdict; see `block_verify`."""
     width = draft_token_ids.shape[1]
-    p = chain_target(logits, row_starts, num_nodes, temperatures, width)
-    q = chain_draft(draft_token_ids, num_nodes, temperatures, draft_probs, has_probs, logits.shape[1])
+    p, is_sound = chain_target(logits, row_starts, num_nodes, temperatures, width)
+    q = chain_draft(
+        draft_token_ids, num_nodes, temperatures, draft_probs, has_probs, draft_ids, logits.shape[1]
+    )
     ratios = chain_ratios(p, q, draft_token_ids, num_nodes)
     weights = p.new_ones(len(p), width + 1)
     for node in range(width):
@@ -40,4 +45,5 @@ def block_verify_reference(
     stands = (accept_uniforms(keys, width) < thresholds) & (places <= num_nodes[:, None])
     num_accepted = torch.nn.functional.pad(torch.where(stands, places, 0), (1, 0)).amax(1)
     weight = weights.gather(1, num_accepted[:, None])[:, 0]
-    return num_accepted, emitted(p, q, draft_token_ids, num_accepted, weight, keys)
+    tokens = emitted(p, q, draft_token_ids, num_accepted, weight, keys)
+    return ChainVerdict(num_accepted, tokens, first_unsound(is_sound, num_accepted))

@@ -25,6 +25,7 @@ def rejection_verify(
     *,
     draft_probs: torch.Tensor | None = None,
     has_probs: torch.Tensor | None = None,
+    draft_ids: torch.Tensor | None = None,
     out: ChainVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> ChainVerdict:
@@ -35,8 +36,9 @@ def rejection_verify(
     `row_starts[b]` of the logits follows the last committed token of request b, row `row_starts[b] + 1 + j` its node j. All
     draws are keyed: the acceptance of node j by `node_word(Stream.ACCEPT, j)`, the residual draw after n accepted tokens by
     `node_word(Stream.RESIDUAL, n)`. If the residual is empty, because p = q and rounding rejected, the token is drawn from p.
-    At temperature 0 this is greedy verification, whatever q is. A NaN counts as forbidden, in p and in q, and a row of only
-    NaN and -inf gives 0. Nothing is copied to the host, so the caller must keep row numbers in range.
+    At temperature 0 this is greedy verification, whatever q is. A token whose q is NaN is rejected. A row of logits with a
+    NaN, or with nothing above -inf, counts as uniform, and is reported. Nothing is copied to the host, so the caller must keep
+    row numbers in range.
 
     Args:
         logits: `[R, V]` floating point, unit stride along V.
@@ -49,13 +51,25 @@ def rejection_verify(
             Ids from V' on have q = 0; ids from V on are never emitted. Half precision is not allowed, since it does not sum
             to 1. None: no q at all.
         has_probs: `[B]` bool: requests that have q; None means all. The tokens of others are point masses.
+        draft_ids: `[V]` int32 or int64: the id in `draft_probs` of each of the target's, -1 for those that the draft does not
+            have; None where they are the same.
         out: contiguous tensors to write to; None allocates them.
         config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
     """
-    given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys, draft_probs, has_probs)
+    given = (
+        logits,
+        draft_token_ids,
+        row_starts,
+        num_nodes,
+        temperatures,
+        keys,
+        draft_probs,
+        has_probs,
+        draft_ids,
+    )
     out = checked_verdict(*given, out)
     if draft_token_ids.shape[0] == 0:
         return out

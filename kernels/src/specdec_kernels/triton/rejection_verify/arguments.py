@@ -18,6 +18,7 @@ def checked_verdict(
     keys: NoiseKeys,
     draft_probs: torch.Tensor | None,
     has_probs: torch.Tensor | None,
+    draft_ids: torch.Tensor | None,
     out: ChainVerdict | None,
 ) -> ChainVerdict:
     """Check the arguments of `rejection_verify` and return `out`, or new tensors if it is None.
@@ -40,4 +41,10 @@ def checked_verdict(
         if draft_probs is None:
             raise ValueError("has_probs says which requests carry q, and draft_probs is None: pass both")
         check_tensor("has_probs", has_probs, (size,), (torch.bool,), logits)
-    return prepared(ChainVerdict, ((size,), (size, width + 1)), out, like=logits)
+    if draft_ids is not None:
+        if draft_probs is None:
+            raise ValueError(
+                "draft_ids says where q has the target's ids, and draft_probs is None: pass both"
+            )
+        check_tensor("draft_ids", draft_ids, (logits.shape[1],), (torch.int32, torch.int64), logits)
+    return prepared(ChainVerdict, ((size,), (size, width + 1), (size,)), out, like=logits)

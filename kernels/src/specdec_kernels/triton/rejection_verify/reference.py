@@ -7,7 +7,7 @@ import torch
 from specdec.noise import Stream, exponentials, node_word, uniforms
 from specdec_kernels.triton.gumbel_sample.reference import best_ids, heated_logits
 from specdec_kernels.triton.noise.keys import NoiseKeys, counter_words
-from specdec_kernels.triton.results import PADDING_ID
+from specdec_kernels.triton.results import PADDING_ID, ChainVerdict
 
 
 def rejection_verify_reference(
@@ -19,16 +19,20 @@ def rejection_verify_reference(
     keys: NoiseKeys,
     draft_probs: torch.Tensor | None,
     has_probs: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `num_accepted [B]` and `token_ids [B, K + 1]`; see `rejection_verify`."""
+    draft_ids: torch.Tensor | None,
+) -> ChainVerdict:
+    """Return the verdict; see `rejection_verify`."""
     width = draft_token_ids.shape[1]
-    p = chain_target(logits, row_starts, num_nodes, temperatures, width)
-    q = chain_draft(draft_token_ids, num_nodes, temperatures, draft_probs, has_probs, logits.shape[1])
+    p, is_sound = chain_target(logits, row_starts, num_nodes, temperatures, width)
+    q = chain_draft(
+        draft_token_ids, num_nodes, temperatures, draft_probs, has_probs, draft_ids, logits.shape[1]
+    )
     thresholds = chain_ratios(p, q, draft_token_ids, num_nodes).clamp_max(1.0)
     stands = accept_uniforms(keys, width) < thresholds
     num_accepted = stands.long().cumprod(1).sum(1)
     weights = torch.ones_like(num_accepted, dtype=torch.float64)
-    return num_accepted, emitted(p, q, draft_token_ids, num_accepted, weights, keys)
+    tokens = emitted(p, q, draft_token_ids, num_accepted, weights, keys)
+    return ChainVerdict(num_accepted, tokens, first_unsound(is_sound, num_accepted))
 
 
 def chain_target(
@@ -37,18 +41,27 @@ def chain_target(
     num_nodes: torch.Tensor,
     temperatures: torch.Tensor,
     width: int,
-) -> torch.Tensor:
-    """Return p `[B, K + 1, V]` float64, the target's distribution at every position; at temperature 0 one-hot at the best id.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return p `[B, K + 1, V]` float64, the target's distribution at every position, and `[B, K + 1]` where its row is sound.
 
-    A row of only NaN and -inf, from which nothing can be drawn, is zeros.
+    At temperature 0 it is one-hot at the best id, else uniform where a row is not.
     """
     places = torch.arange(width + 1, device=logits.device)
     rows = torch.where(places <= num_nodes[:, None], row_starts[:, None] + places, 0)
     laws = logits[rows.flatten()]
     by_row = temperatures.repeat_interleave(width + 1)
-    probs = torch.softmax(heated_logits(laws, by_row), -1).nan_to_num(0.0)
+    is_sound = laws.amax(1) > -torch.inf
+    probs = torch.softmax(heated_logits(laws.masked_fill(~is_sound[:, None], 0.0), by_row), -1)
     on_best = torch.nn.functional.one_hot(best_ids(laws), logits.shape[1]).double()
-    return torch.where(by_row[:, None] > 0, probs, on_best).reshape(len(rows), width + 1, -1)
+    p = torch.where(by_row[:, None] > 0, probs, on_best)
+    return p.reshape(len(rows), width + 1, -1), is_sound.reshape(rows.shape)
+
+
+def first_unsound(is_sound: torch.Tensor, num_accepted: torch.Tensor) -> torch.Tensor:
+    """Return `[B]` the first of the rows up to the last accepted node's that is not sound, or -1."""
+    places = torch.arange(is_sound.shape[1], device=is_sound.device)
+    first = torch.where(is_sound, is_sound.shape[1], places).amin(1)
+    return torch.where(first <= num_accepted, first, -1)
 
 
 def chain_draft(
@@ -57,6 +70,7 @@ def chain_draft(
     temperatures: torch.Tensor,
     draft_probs: torch.Tensor | None,
     has_probs: torch.Tensor | None,
+    draft_ids: torch.Tensor | None,
     vocab_size: int,
 ) -> torch.Tensor:
     """Return q `[B, K + 1, V + 1]` float64: the distribution of the token drafted at every position, else zeros.
@@ -68,6 +82,9 @@ def chain_draft(
     columns = torch.where(is_inside, draft_token_ids, vocab_size).long()
     q = torch.nn.functional.one_hot(columns, vocab_size + 1).double()
     if draft_probs is not None:
+        if draft_ids is not None:
+            known = draft_probs[:, :, draft_ids.clamp_min(0)]
+            draft_probs = torch.where(draft_ids >= 0, known, 0.0)
         shared = min(draft_probs.shape[2], vocab_size)
         drawn = torch.zeros_like(q)
         drawn[:, :, :shared] = draft_probs[:, :width, :shared].double()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import torch
 import triton
 import triton.language as tl
@@ -15,21 +13,10 @@ from specdec_kernels.triton.gumbel_sample.kernel import (
     race_tile,
     tile_winner,
 )
+from specdec_kernels.triton.last_program import arrival_counts, is_last_program
 from specdec_kernels.triton.launch import places_for
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.strict_verify.config import LaunchConfig
-
-_LEAST_ZEROS = 256
-
-
-class _Kept(threading.local):
-    """See `_zeros`."""
-
-    def __init__(self) -> None:
-        self.by_device: dict[torch.device, torch.Tensor] = {}
-
-
-_KEPT = _Kept()
 
 
 @triton.jit
@@ -151,8 +138,8 @@ def draw_and_walk_kernel(
 ) -> None:
     """Draw in one tile after one node of one request; write best, score and winner to `[B, width + 1, NUM_TILES]`.
 
-    The winner w of a tile that has a NaN is written as -1 - w. The program that is the last one of a request walks its nodes;
-    `num_drawn [B]`, by which it knows, is 0 before and after.
+    The winner w of a tile that has a NaN is written as -1 - w. The last program of a request walks its nodes; `num_drawn [B]`
+    is its count, see `is_last_program`.
     """
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
@@ -190,10 +177,7 @@ def draw_and_walk_kernel(
         tl.store(best_ptr + program * NUM_TILES + tile, best)
         tl.store(score_ptr + program * NUM_TILES + tile, score)
         tl.store(id_ptr + program * NUM_TILES + tile, tl.where(is_broken, -1 - winner, winner))
-        tl.debug_barrier()  # all threads have stored before one of them counts the tile
-        num_drawn = 1 + tl.atomic_add(num_drawn_ptr + request, 1, sem="acq_rel", scope="gpu")
-        if num_drawn == NUM_TILES * (num_nodes + 1):
-            tl.store(num_drawn_ptr + request, 0)
+        if is_last_program(num_drawn_ptr + request, NUM_TILES * (num_nodes + 1)):
             walk_tree(
                 request,
                 best_ptr,
@@ -252,7 +236,7 @@ def strict_verify_triton(
         best,
         score,
         ids,
-        _zeros(num_requests, logits.device),
+        arrival_counts(num_requests, logits.device),
         draft_token_ids,
         draft_token_ids.stride(0),
         num_accepted,
@@ -267,13 +251,3 @@ def strict_verify_triton(
         BLOCK_N=places_for(width),
         num_warps=config.num_warps,
     )
-
-
-def _zeros(count: int, device: torch.device) -> torch.Tensor:
-    """Return a thread's zeros, which launches on its stream use one after another, and leave as they are."""
-    kept = _KEPT.by_device.get(device)
-    if kept is None or len(kept) < count:
-        kept = _KEPT.by_device[device] = torch.zeros(
-            max(count, _LEAST_ZEROS), dtype=torch.int32, device=device
-        )
-    return kept
