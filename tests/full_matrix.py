@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parents[1] / "scripts")]
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
 from matrix_table import read_cells
 from speccheck.matrix import CELLS, DRAFTS, NUM_SAMPLES, PARAMETERS, SAMPLERS, Result, check

@@ -200,6 +200,26 @@ def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
         assert torch.allclose(ours[:num_rows], theirs[:num_rows], atol=1e-4)
 
 
+@pytest.mark.parametrize("sampler", ["probabilistic", pytest.param("block", marks=pytest.mark.slow)])
+def test_steps_of_samplers_that_compare_p_and_q_are_ahead_too(sampler: str, device, prompts) -> None:
+    rests = METHODS["draft_model"] | {
+        "adaptive": False,
+        "disable_by_batch_size": 1,
+        "on_proposer_error": "raise",
+    }
+    rests |= {"rejection_sample_method": sampler}
+    found = []
+    for is_ahead in (False, True):
+        options = OPTIONS | {"async_scheduling": is_ahead}
+        llm = LLM("zoo", device="cuda:0", speculative_config=rests, **options)
+        outputs, steps = counted(llm, device, prompts, params("sampled"))
+        llm.shutdown()
+        found.append([(o.outputs[0].token_ids, o.outputs[0].logprobs) for o in outputs])
+        assert [step.ahead >= step.launches for step in steps[2:8]] == [is_ahead] * 6
+        assert {step.synchronisations for step in steps} == {1}
+    assert found[0] == found[1]
+
+
 def test_states_stay_whole_if_a_request_that_needs_its_tokens_is_aborted(
     device, prompts, expected, calls
 ) -> None:

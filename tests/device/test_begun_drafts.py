@@ -36,8 +36,10 @@ def expected(prompts) -> list[RequestOutput]:
     return outputs
 
 
-def params() -> list[SamplingParams]:
-    return [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in LENGTHS]
+def params(heat: float = 0.0) -> list[SamplingParams]:
+    return [
+        SamplingParams(temperature=heat, seed=count, max_tokens=count, ignore_eos=True) for count in LENGTHS
+    ]
 
 
 def test_they_end_where_the_tables_of_their_recording_do(device, prompts, monkeypatch) -> None:
@@ -81,14 +83,18 @@ class Watched:
         monkeypatch.setattr(ChainGraphs, "_draft", drafting)
 
 
-def served(method: str, prompts, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool, abort_at: int | None):
+def served(
+    method: str, prompts, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool, abort_at: int | None = None,
+    sampler: str = "strict", heat: float = 0.0,
+):  # fmt: skip
     """Return what all requests, of which one may be aborted in some step, were answered, and what was drafted."""
     with monkeypatch.context() as patch:
         watched = Watched(patch, may_begin=may_begin)
         config = METHODS[method] | {"adaptive": False, "on_proposer_error": "raise"}
+        config |= {"rejection_sample_method": sampler}
         llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
         engine, outputs, tick = llm._built.engine, dict[str, RequestOutput](), 0
-        for row, (prompt, own) in enumerate(zip(prompts, params(), strict=True)):
+        for row, (prompt, own) in enumerate(zip(prompts, params(heat), strict=True)):
             engine.add(llm._intake.prepare(str(row), {"prompt_token_ids": prompt}, own, is_streaming=False))
         while engine.has_work:
             if tick == abort_at:
@@ -119,3 +125,19 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
     assert watched.num_used >= 4
     assert watched.num_begun - watched.num_used <= (1 if abort_at is None else 2), "begun for nothing"
     assert alone.num_used == 0
+
+
+@pytest.mark.parametrize("method", ["draft_model", pytest.param("eagle3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "sampler", ["strict", "probabilistic", pytest.param("block", marks=pytest.mark.slow)]
+)
+def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, prompts, monkeypatch) -> None:
+    given = {"sampler": sampler, "heat": 0.8}
+    outputs, watched = served(method, prompts, monkeypatch, may_begin=True, **given)
+    wanted, alone = served(method, prompts, monkeypatch, may_begin=False, **given)
+    for ours, theirs in zip(outputs, wanted, strict=True):
+        assert ours.outputs[0].token_ids == theirs.outputs[0].token_ids
+        assert ours.metrics.num_accepted_tokens == theirs.metrics.num_accepted_tokens
+    assert watched.drafts == alone.drafts
+    assert watched.num_used >= 4
+    assert watched.num_begun - watched.num_used <= 1, "begun for nothing"

@@ -60,16 +60,10 @@ class RowOperations(ABC):
     def sound_probs(
         self, token_ids: torch.Tensor, probs: torch.Tensor, tolerance: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return own copies of the ids `[B, N]` and q `[B, N + 1, V']` of chains.
-
-        A row that is no distribution, to some tolerance of its sum, is 0 and its node padding, which ends a chain.
-        """
+        """Return own copies of ids `[B, N]` and q `[B, N + 1, V']`; a row that is no distribution is 0, its node padding."""
         own = probs.clamp_min(0.0)  # NaN stays
-        is_normal = own.sum(-1).sub_(1.0).abs_() <= tolerance
-        # Of the host: numbers would be sent by launches of their own.
-        padding, nothing = torch.tensor(PADDING_ID), torch.zeros((), dtype=own.dtype)
-        ids = torch.where(is_normal[:, :-1], token_ids, padding)
-        return ids, torch.where(is_normal[..., None], own, nothing)
+        is_none = ~((own.sum(-1) - 1.0).abs() <= tolerance)
+        return token_ids.masked_fill(is_none[:, :-1], PADDING_ID), own.masked_fill(is_none[..., None], 0.0)
 
     @abstractmethod
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -77,9 +71,8 @@ class RowOperations(ABC):
 
     def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
         """Return the same for a temperature per row, `[R, 1]` float64 on the device of `logits`."""
-        return torch.cat(
-            [self.scaled(row, t.item()) for row, t in zip(logits.split(1), temperatures, strict=True)]
-        )
+        rows = zip(logits.split(1), temperatures, strict=True)
+        return torch.cat([self.scaled(row, t.item()) for row, t in rows])
 
     def keep_top_p(self, logits: torch.Tensor, top_p: float | torch.Tensor, counts: Int64s) -> torch.Tensor:
         """Return rows with -inf for all but the fewest most probable ids whose total reaches `top_p`.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.scorer import Scores
@@ -100,6 +98,4 @@ def sound_rows(scores: Scores) -> Scores:
     is_sound = row_operations(scores.logits.device).sound_rows(scores.logits)
     if is_sound is None:
         return scores
-    # Of the host: a number would be sent by a launch of its own.
-    zero = torch.zeros((), dtype=scores.logits.dtype)
-    return replace(scores, logits=torch.where(is_sound[:, None], scores.logits, zero), is_sound=is_sound)
+    return replace(scores, logits=scores.logits.masked_fill(~is_sound[:, None], 0.0), is_sound=is_sound)

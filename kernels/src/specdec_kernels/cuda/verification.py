@@ -93,15 +93,17 @@ class _Results:
         """Send everything to the host, once all of it is written."""
         self._arriving = Arriving(self._all)
 
-    def begin_next(self, tokens: int, row_starts: torch.Tensor) -> None:
-        """Begin the next draft, if that needs nothing of the host; see `read` and `_Given.row_starts`."""
-        memory = self._memory
-        if memory is None:
+    def begin_next(self, tokens: int, given: _Given) -> None:
+        """Begin the next draft, if the last one was a chain and nothing of the host is needed; `tokens` see `read`."""
+        memory, states = self._memory, self._scores.hidden_states
+        if memory is None or given.parents is not None:
             return
-        if memory_of(row_starts) is memory:
-            self._row_starts = int(row_starts.storage_offset())
+        if states is not None and len(states) != len(self._scores.logits):
+            return
+        if memory_of(given.row_starts) is memory:
+            self._row_starts = int(given.row_starts.storage_offset())
         if memory.next_loop is not None:
-            memory.next_loop(self._verdict(tokens), len(row_starts))
+            memory.next_loop(self._verdict(tokens), len(given.row_starts))
 
     def _verdict(self, tokens: int) -> Places:
         """Return where the verdict is in the memory of the pass; `tokens` see `read`."""
@@ -178,23 +180,9 @@ class WalkOnDevice:
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
         results.send()
-        states = scores.hidden_states
-        if given.parents is None and (states is None or len(states) == len(scores.logits)):
-            results.begin_next(2, given.row_starts)
+        results.begin_next(2, given)
         paths_out = None if draft.parents is None else nodes
-        return Begun(tokens, partial(self._read, results, scores, paths_out, has_nodes=width > 0))
-
-    def _read(
-        self, results: _Results, scores: Scores, paths: torch.Tensor | None, *, has_nodes: bool
-    ) -> Verdict:
-        """Return the verdict of results; `paths` see `Verdict.paths`."""
-        (counts, unsound, emitted, *found), is_sound, logprobs = results.read(2)
-        accepted = [
-            row[:count] for row, count in zip(found[0] if has_nodes else emitted, counts, strict=True)
-        ]
-        tokens_out = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
-        is_sound = _soundness(scores, accepted, unsound, is_sound)
-        return Verdict(accepted, tokens_out, is_sound, logprobs, paths)
+        return Begun(tokens, partial(_read, results, scores, paths_out))
 
 
 class JudgeOnDevice:
@@ -217,11 +205,16 @@ class JudgeOnDevice:
         is_taken = batch.is_all_greedy or _is_for_kernels(draft, batch)
         return _arrays(draft, batch, _row_starts(batch)) if is_taken else []
 
-    @in_inference_mode
     def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
+        begun = self.begin(scores, draft, batch)
+        return None if begun is None else begun()
+
+    @in_inference_mode
+    def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
+        """Begin to decide a batch; see `Begins`."""
         if batch.is_all_greedy:  # the longest path of best ids, as `strict` finds it
-            return self._greedy(scores, draft, batch)
+            return self._greedy.begin(scores, draft, batch)
         if not _is_for_kernels(draft, batch):
             return None
         drawn, width = draft.drawn, _width(draft, batch)
@@ -244,10 +237,8 @@ class JudgeOnDevice:
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, None, tokens)
         results.send()
-        (counts, unsound, emitted), is_sound, logprobs = results.read(2)
-        accepted = [[*range(count)] for count in counts]
-        tokens_out = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
-        return Verdict(accepted, tokens_out, _soundness(scores, accepted, unsound, is_sound), logprobs)
+        results.begin_next(2, given)
+        return Begun(tokens, partial(_read, results, scores))
 
     def _draft_ids(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Return `[V]` the draft's id of each of the target's, -1 for none; made once for the map of a proposer."""
@@ -257,6 +248,22 @@ class JudgeOnDevice:
             ids[vocab_map.to(ids.device)] = torch.arange(len(vocab_map), device=ids.device)
             self._last_map = vocab_map, ids
         return ids
+
+
+def _read(results: _Results, scores: Scores, paths: torch.Tensor | None = None) -> Verdict:
+    """Return the verdict of results: numbers of accepted nodes, first unsound rows, emitted tokens and, of `strict`, nodes.
+
+    Args:
+        results: the results.
+        scores: the rows.
+        paths: see `Verdict.paths`.
+    """
+    (counts, unsound, emitted, *found), is_sound, logprobs = results.read(2)
+    nodes = found[0] if found else [range(count) for count in counts]
+    accepted = [[*row[:count]] for row, count in zip(nodes, counts, strict=True)]
+    tokens = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
+    is_sound = _soundness(scores, accepted, unsound, is_sound)
+    return Verdict(accepted, tokens, is_sound, logprobs, paths)
 
 
 def _soundness(

@@ -101,10 +101,9 @@ def _unread(
     num_cut = sum(num_nodes) - sum(kept)
     ids, drawn = received.token_ids, None
     if received.node_probs is not None and any(kept):
-        probs = received.node_probs
-        operations = row_operations(probs.device)
-        ids, probs = operations.sound_probs(ids.to(probs.device), probs, _EXACT_SUM_TOLERANCE)
-        drawn = DrawnNodes(ids, probs, received.sampling, received.has_probs, received.vocab_map)
+        q = received.node_probs
+        ids, q = row_operations(q.device).sound_probs(ids.to(q.device), q, _EXACT_SUM_TOLERANCE)
+        drawn = DrawnNodes(ids, q, received.sampling, received.has_probs, received.vocab_map)
     nodes = [ids] if received.parents is None else [ids, received.parents]
     # The host would see what the proposer writes later; on a device the pass takes them next, in order.
     unread = UnreadIds(torch.stack(nodes) if nodes[0].device.type == "cpu" else nodes, kept, vocab_size)
