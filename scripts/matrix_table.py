@@ -15,7 +15,12 @@ def read_cells(file: Path) -> list[Row]:
     """Return the cells of a result, in its order."""
     result = json.loads(file.read_text(encoding="utf-8"))
     return [
-        {"sampler": sampler, "draft": draft, "parameter": name, **dict(zip(result["columns"], cell, strict=True))}
+        {
+            "sampler": sampler,
+            "draft": draft,
+            "parameter": name,
+            **dict(zip(result["columns"], cell, strict=True)),
+        }
         for name, by_sampler in result["cells"].items()
         for sampler, by_draft in by_sampler.items()
         for draft, cell in by_draft.items()
