@@ -25,7 +25,6 @@ LARGE = 64
 NUM_TOKENS, LARGE_TOKENS = 18, 18
 MORE_TOKENS = 12
 """More of methods whose next draft begins ahead: the first step that does so launches two of them."""
-BEGUN = ("draft_model", "eagle3", "mtp")
 SETTLED = 3
 """Steps for the prompts, the first draft, and the first one whose verdict has a place."""
 ALWAYS_LARGE = ("plain", "eagle3")
@@ -40,6 +39,7 @@ DRAWN = {
     for sampler in ("probabilistic", "block")
 }
 """Where p and q are compared: texts are those of the same sampler on the CPU, whose noise is the same."""
+BEGUN = ("draft_model", "eagle3", "mtp", *DRAWN)
 LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1600}
 
 
@@ -78,7 +78,10 @@ def served(request, device, prompts, expected) -> Iterator[tuple[str, LLM, dict[
         first = device.counted()
         assert not first.compilations, "a kernel was compiled after load: " + first.listed("compilations")
         cpu = made(request.param, device="cpu")
-        expected = {name: cpu.generate(prompts[: SIZES[-1]], params(name)) for name in PARAMS}
+        most = NUM_TOKENS + MORE_TOKENS
+        expected = {
+            name: cpu.generate(prompts[: SIZES[-1]], params(name, SIZES[-1], most)) for name in PARAMS
+        }
         cpu.shutdown()
     yield request.param, llm, expected
     llm.shutdown()

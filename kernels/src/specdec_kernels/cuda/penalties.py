@@ -80,4 +80,5 @@ def _rows(texts: Sequence[Text], unread: UnreadIds | None) -> tuple[Int64s, Int6
 
 
 def _joined(rows: Sequence[Sequence[int]]) -> Int64s:
-    return np.array([number for row in rows for number in row], np.int64)
+    """Return the numbers of all rows; an empty one is not asked, which would wait for a device."""
+    return np.array([number for row in rows if len(row) for number in row], np.int64)
