@@ -49,6 +49,18 @@ def test_a_request_that_accepts_less_than_others_is_expected_to_go_on_so() -> No
     assert acceptance.share("bad") == 1.0
 
 
+def test_a_request_whose_first_draft_fails_is_expected_to_be_like_others_if_these_hardly_differ() -> None:
+    acceptance, chain = Acceptance(), Offer((7, 8), (-1, 0), "")
+    for number in range(4):
+        for path in ([0, 1], [0, 1], [0, 1], []) * 4:
+            acceptance.observe(f"{number}", chain, path, 1.5)
+    usual = acceptance.gains("new", chain)[1]
+    acceptance.observe("new", chain, [], 1.5)
+    acceptance.observe("new", chain, [], 1.5)
+    assert acceptance.share("new") > 0.9
+    assert acceptance.gains("new", chain)[1] > 0.85 * usual
+
+
 def test_a_draft_is_scored_by_the_text_once_that_decides() -> None:
     scoring, chain = Scoring(), Offer((7, 8, 9), (-1, 0, 1), "")
     scoring.add("a", Waiting(0, chain, 3, 2.0))

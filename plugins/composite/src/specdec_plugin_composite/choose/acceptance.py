@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from specdec_adaptive import RequestAcceptance, Spread
 from specdec_plugin_composite.offer import Offer
 
 _DECAY = 0.99
@@ -18,8 +19,6 @@ _CONFIDENCES = 8
 """Number of equal intervals of confidence that are told apart."""
 _DEEPEST, _LONGEST = 12, 4
 """Depths, and lengths of drafts, that are told apart: methods that copy draft more where they are surer."""
-_REQUEST_DECAY, _REQUEST_WEIGHT = 0.93, 6.0
-"""Of past observations of one request, per new one; and the expected tokens that the prior of equal requests counts for."""
 _NUM_KEYS = _DEEPEST + 3 * _CONFIDENCES * _LONGEST
 
 
@@ -37,7 +36,8 @@ class Acceptance:
         self._first_rate = _FIRST_RATE_OF_TARGET if is_target else _FIRST_RATE
         self._weight = _UNSEEN_WEIGHT if is_unseen else _PRIOR_WEIGHT
         self._tried, self._accepted = array("d", [0.0]) * _NUM_KEYS, array("d", [0.0]) * _NUM_KEYS
-        self._requests: dict[str, tuple[float, float]] = {}
+        self._spread = Spread()
+        self._requests: dict[str, RequestAcceptance] = {}
         self._mean = 1.0
         self._totals, self._reached = [0.0], 1.0
         """Expected accepted tokens of a chain of 0, 1, ... tokens, and the probability that all of them are accepted."""
@@ -84,16 +84,14 @@ class Acceptance:
                 for key in {_key(depths[node], confidence, len(offer.parents)), _key(depths[node])}:
                     self._tried[key] = _DECAY * self._tried[key] + 1.0
                     self._accepted[key] = _DECAY * self._accepted[key] + (node in accepted)
-        tokens, hoped = self._requests.get(request_id, (0.0, 0.0))
-        self._requests[request_id] = (
-            _REQUEST_DECAY * tokens + len(path),
-            _REQUEST_DECAY * hoped + expected,
-        )
+        if request_id not in self._requests:
+            self._requests[request_id] = RequestAcceptance(self._spread)
+        self._requests[request_id].drafted(expected, len(path))
 
     def share(self, request_id: str) -> float:
         """Return a request's accepted tokens as a share of those expected of all requests."""
-        tokens, hoped = self._requests.get(request_id, (0.0, 0.0))
-        return (tokens + _REQUEST_WEIGHT) / (hoped + _REQUEST_WEIGHT)
+        request = self._requests.get(request_id)
+        return 1.0 if request is None else request.share
 
     def forget(self, request_ids: Sequence[str]) -> None:
         """Drop what is known of requests."""
