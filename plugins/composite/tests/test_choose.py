@@ -49,6 +49,18 @@ def test_a_request_that_accepts_less_than_others_is_expected_to_go_on_so() -> No
     assert acceptance.share("bad") == 1.0
 
 
+def test_a_depth_that_failed_is_like_the_one_before_again_once_that_is_long_ago() -> None:
+    acceptance = Acceptance(is_unseen=True, is_target=True)
+    short, long = (Offer(tuple(range(count)), tuple(range(-1, count - 1)), "") for count in (3, 6))
+    for _ in range(2):
+        acceptance.observe("a", long, [0, 1, 2], 5.0)
+    third, fourth = acceptance.gains_by_depth("new", 4)[2:]
+    assert fourth - third < 0.9
+    for _ in range(300):  # drafts are shorter now
+        acceptance.observe("a", short, [0, 1, 2], 3.0)
+    assert acceptance.gains_by_depth("new", 6) == pytest.approx([1, 2, 3, 4, 5, 6], abs=0.1)
+
+
 def test_a_request_whose_first_draft_fails_is_expected_to_be_like_others_if_these_hardly_differ() -> None:
     acceptance, chain = Acceptance(), Offer((7, 8), (-1, 0), "")
     for number in range(4):
