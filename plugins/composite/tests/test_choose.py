@@ -233,7 +233,7 @@ def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:
     trials = Trials()
     assert trials.has_paid
     gaps = []
-    for _ in range(6):
+    for _ in range(8):
         gap = 0
         while not trials.is_due:
             trials.count(has_drafted=False, is_chosen=False, cost=0.1)
@@ -241,7 +241,7 @@ def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:
         gaps.append(gap)
         while trials.is_due:
             trials.count(has_drafted=True, is_chosen=False, cost=0.1)
-    assert gaps == [0, 16, 32, 64, 128, 128]
+    assert gaps == [0, 16, 32, 64, 128, 256, 512, 512]
     assert not trials.has_paid
     trials.count(has_drafted=True, is_chosen=True, cost=0.1)
     assert trials.has_paid
