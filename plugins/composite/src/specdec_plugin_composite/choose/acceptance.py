@@ -76,7 +76,7 @@ class Acceptance:
         """Record a draft of which the nodes `path` are in the text, where `expected` were expected."""
         self._mean = _DECAY * self._mean + (1 - _DECAY) * len(path)
         self._by_depth = []
-        for key in range(_DEEPEST):  # so that a depth that failed, and is therefore not tried, is forgotten in time
+        for key in range(_DEEPEST):  # what failed, and is therefore not tried, is forgotten in time
             self._tried[key] *= _DECAY
             self._accepted[key] *= _DECAY
         accepted, depths = set(path), list[int]()
