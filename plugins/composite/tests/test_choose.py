@@ -49,6 +49,30 @@ def test_a_request_that_accepts_less_than_others_is_expected_to_go_on_so() -> No
     assert acceptance.share("bad") == 1.0
 
 
+def test_a_depth_that_failed_is_like_the_one_before_again_once_that_is_long_ago() -> None:
+    acceptance = Acceptance(is_unseen=True, is_target=True)
+    short, long = (Offer(tuple(range(count)), tuple(range(-1, count - 1)), "") for count in (3, 6))
+    for _ in range(2):
+        acceptance.observe("a", long, [0, 1, 2], 5.0)
+    third, fourth = acceptance.gains_by_depth("new", 4)[2:]
+    assert fourth - third < 0.9
+    for _ in range(300):  # drafts are shorter now
+        acceptance.observe("a", short, [0, 1, 2], 3.0)
+    assert acceptance.gains_by_depth("new", 6) == pytest.approx([1, 2, 3, 4, 5, 6], abs=0.1)
+
+
+def test_a_request_whose_first_draft_fails_is_expected_to_be_like_others_if_these_hardly_differ() -> None:
+    acceptance, chain = Acceptance(), Offer((7, 8), (-1, 0), "")
+    for number in range(4):
+        for path in ([0, 1], [0, 1], [0, 1], []) * 4:
+            acceptance.observe(f"{number}", chain, path, 1.5)
+    usual = acceptance.gains("new", chain)[1]
+    acceptance.observe("new", chain, [], 1.5)
+    acceptance.observe("new", chain, [], 1.5)
+    assert acceptance.share("new") > 0.9
+    assert acceptance.gains("new", chain)[1] > 0.85 * usual
+
+
 def test_a_draft_is_scored_by_the_text_once_that_decides() -> None:
     scoring, chain = Scoring(), Offer((7, 8, 9), (-1, 0, 1), "")
     scoring.add("a", Waiting(0, chain, 3, 2.0))
@@ -209,7 +233,7 @@ def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:
     trials = Trials()
     assert trials.has_paid
     gaps = []
-    for _ in range(6):
+    for _ in range(8):
         gap = 0
         while not trials.is_due:
             trials.count(has_drafted=False, is_chosen=False, cost=0.1)
@@ -217,7 +241,7 @@ def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:
         gaps.append(gap)
         while trials.is_due:
             trials.count(has_drafted=True, is_chosen=False, cost=0.1)
-    assert gaps == [0, 16, 32, 64, 128, 128]
+    assert gaps == [0, 16, 32, 64, 128, 256, 512, 512]
     assert not trials.has_paid
     trials.count(has_drafted=True, is_chosen=True, cost=0.1)
     assert trials.has_paid

@@ -5,11 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from specdec_adaptive import RequestAcceptance, Spread
 from specdec_plugin_composite.offer import Offer
 
 _DECAY = 0.99
 _PRIOR_WEIGHT = 4.0
-"""Weight, in observations, of the member's own confidence, or of the depth before."""
+"""Weight, in observations, of the member's own confidence."""
+_LIKE_BEFORE = 8.0
+"""The same of the depth before, where there is no confidence."""
 _FIRST_RATE, _FIRST_RATE_OF_TARGET = 0.6, 0.95
 """Before a node was seen; of a form of the target it is high."""
 _UNSEEN_WEIGHT = 1.0
@@ -18,8 +21,6 @@ _CONFIDENCES = 8
 """Number of equal intervals of confidence that are told apart."""
 _DEEPEST, _LONGEST = 12, 4
 """Depths, and lengths of drafts, that are told apart: methods that copy draft more where they are surer."""
-_REQUEST_DECAY, _REQUEST_WEIGHT = 0.93, 6.0
-"""Of past observations of one request, per new one; and the expected tokens that the prior of equal requests counts for."""
 _NUM_KEYS = _DEEPEST + 3 * _CONFIDENCES * _LONGEST
 
 
@@ -37,10 +38,11 @@ class Acceptance:
         self._first_rate = _FIRST_RATE_OF_TARGET if is_target else _FIRST_RATE
         self._weight = _UNSEEN_WEIGHT if is_unseen else _PRIOR_WEIGHT
         self._tried, self._accepted = array("d", [0.0]) * _NUM_KEYS, array("d", [0.0]) * _NUM_KEYS
-        self._requests: dict[str, tuple[float, float]] = {}
+        self._spread = Spread()
+        self._requests: dict[str, RequestAcceptance] = {}
         self._mean = 1.0
-        self._totals, self._reached = [0.0], 1.0
-        """Expected accepted tokens of a chain of 0, 1, ... tokens, and the probability that all of them are accepted."""
+        self._by_depth: list[float] = []
+        """Rates of depths without confidence, as far as they were asked for since the last observation."""
 
     def gain_of_tree(self, request_id: str) -> float:
         """Return the expected number of accepted tokens of a whole tree that is not drafted yet."""
@@ -63,37 +65,39 @@ class Acceptance:
 
     def gains_by_depth(self, request_id: str, deepest: int) -> list[float]:
         """Return the expected number of accepted tokens of a chain of 1, 2, ... tokens that is not drafted yet."""
-        while len(self._totals) <= deepest:
-            depth = len(self._totals)
-            self._reached *= self._rate(depth, None)
-            self._totals.append(self._totals[-1] + self._reached)
-        share = self.share(request_id)
-        return [
-            min(share * total, float(depth)) for depth, total in enumerate(self._totals[1 : deepest + 1], 1)
-        ]
+        share, reached, total, gains = self.share(request_id), 1.0, 0.0, list[float]()
+        for depth, rate in enumerate(self._rates(deepest), 1):
+            reached *= rate
+            total += reached
+            gains.append(min(share * total, float(depth)))
+        return gains
 
     def observe(self, request_id: str, offer: Offer, path: Sequence[int], expected: float) -> None:
         """Record a draft of which the nodes `path` are in the text, where `expected` were expected."""
         self._mean = _DECAY * self._mean + (1 - _DECAY) * len(path)
-        self._totals, self._reached = [0.0], 1.0
+        self._by_depth = []
+        for key in range(_DEEPEST):  # what failed, and is therefore not tried, is forgotten in time
+            self._tried[key] *= _DECAY
+            self._accepted[key] *= _DECAY
         accepted, depths = set(path), list[int]()
         for node, parent in enumerate(offer.parents):
             depths.append(1 if parent < 0 else depths[parent] + 1)
             if parent < 0 or parent in accepted:
                 confidence = None if offer.confidence is None else offer.confidence[node]
-                for key in {_key(depths[node], confidence, len(offer.parents)), _key(depths[node])}:
-                    self._tried[key] = _DECAY * self._tried[key] + 1.0
-                    self._accepted[key] = _DECAY * self._accepted[key] + (node in accepted)
-        tokens, hoped = self._requests.get(request_id, (0.0, 0.0))
-        self._requests[request_id] = (
-            _REQUEST_DECAY * tokens + len(path),
-            _REQUEST_DECAY * hoped + expected,
-        )
+                self._count(_key(depths[node]), is_accepted=node in accepted)
+                if confidence is not None:
+                    key = _key(depths[node], confidence, len(offer.parents))
+                    self._tried[key] *= _DECAY
+                    self._accepted[key] *= _DECAY
+                    self._count(key, is_accepted=node in accepted)
+        if request_id not in self._requests:
+            self._requests[request_id] = RequestAcceptance(self._spread)
+        self._requests[request_id].drafted(expected, len(path))
 
     def share(self, request_id: str) -> float:
         """Return a request's accepted tokens as a share of those expected of all requests."""
-        tokens, hoped = self._requests.get(request_id, (0.0, 0.0))
-        return (tokens + _REQUEST_WEIGHT) / (hoped + _REQUEST_WEIGHT)
+        request = self._requests.get(request_id)
+        return 1.0 if request is None else request.share
 
     def forget(self, request_ids: Sequence[str]) -> None:
         """Drop what is known of requests."""
@@ -101,14 +105,25 @@ class Acceptance:
             self._requests.pop(request_id, None)
         self._requests = dict(self._requests)  # without the memory of those that were dropped
 
-    def _rate(self, depth: int, confidence: float | None, length: int = 0) -> float:
-        prior = self._first_rate if confidence is None else confidence
-        if confidence is None and depth > 1:  # like the depth before
-            prior = self._of(_key(depth - 1), prior)
-        return self._of(_key(depth, confidence, length), prior)
+    def _rate(self, depth: int, confidence: float | None, length: int) -> float:
+        if confidence is None:
+            return self._rates(depth)[depth - 1]
+        return self._of(_key(depth, confidence, length), confidence, self._weight)
 
-    def _of(self, key: int, prior: float) -> float:
-        return (self._accepted[key] + self._weight * prior) / (self._tried[key] + self._weight)
+    def _rates(self, deepest: int) -> list[float]:
+        """Return the rates of depths 1 to `deepest`, each expected to be like the one before."""
+        rates = self._by_depth
+        while len(rates) < deepest:
+            prior, weight = (rates[-1], _LIKE_BEFORE) if rates else (self._first_rate, self._weight)
+            rates.append(self._of(_key(len(rates) + 1), prior, weight))
+        return rates[:deepest]
+
+    def _of(self, key: int, prior: float, weight: float) -> float:
+        return (self._accepted[key] + weight * prior) / (self._tried[key] + weight)
+
+    def _count(self, key: int, *, is_accepted: bool) -> None:
+        self._tried[key] += 1.0
+        self._accepted[key] += is_accepted
 
 
 def _key(depth: int, confidence: float | None = None, length: int = 0) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 _FIRST_STEPS = 3
 """Drafts of a member before it is compared; the first one warms up and is not measured."""
 _TRIAL_STEPS = 2
-_SHORTEST, _LONGEST = 16, 128
+_SHORTEST, _LONGEST = 16, 512
 """Steps without a member's drafts before it is tried; each trial after which it is not chosen doubles them."""
 _TRIAL_COST = 0.02
 """Fraction of the time between two trials that a trial may cost."""
