@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.interfaces import Along, RowBlock, RowOperations, UnreadIds, UnreadRow
+from specdec.interfaces import Along, Occurrences, RowBlock, RowOperations, UnreadIds, UnreadRow
 from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.penalise.config import LaunchConfig, candidates, heuristic
@@ -102,6 +102,13 @@ def test_it_lowers_what_core_lowers(
         not isinstance(row, UnreadRow) or row.ids.num_outside is None for _, _, (_, _, _, row, _) in texts
     )
     assert torch.equal(same(got), same(expected))
+
+
+def test_a_draft_without_nodes_is_not_waited_for() -> None:
+    made = UnreadIds(torch.zeros((1, 2, 3), dtype=torch.int64), [0, 0], VOCAB)
+    text = Occurrences(np.zeros(1, np.int64), np.ones(1, np.float32), (1.1, 0.0, 0.0), made.rows[1], None)
+    Counted([(0, np.zeros(1, np.int64), text)], Along()).on(torch.device("cpu"))
+    assert made.num_outside is None
 
 
 def same(logits: torch.Tensor) -> torch.Tensor:

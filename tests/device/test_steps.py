@@ -20,11 +20,13 @@ from specdec import LLM, RequestOutput, SamplingParams
 HELD = json.loads((Path(__file__).parent / "counts.json").read_text())
 """By method, parameters and number of requests, 1, 3, 8 and 64: the numbers of `LIMITED`, in this order."""
 LIMITED = ("synchronisations", "launches", "copies_in", "copies_out")
+MOST_LAUNCHES = 10
+"""Of one step, beside recorded passes and loops, whatever is held."""
 SIZES = (1, 3, 8)
 LARGE = 64
 NUM_TOKENS, LARGE_TOKENS = 18, 18
 MORE_TOKENS = 12
-"""More of methods whose next draft begins ahead: the first step that does so launches two of them."""
+"""More of methods with few steps, or whose next draft begins ahead: the first step that does so launches two of them."""
 SETTLED = 3
 """Steps for the prompts, the first draft, and the first one whose verdict has a place."""
 ALWAYS_LARGE = ("plain", "eagle3")
@@ -39,7 +41,14 @@ DRAWN = {
     for sampler in ("probabilistic", "block")
 }
 """Where p and q are compared: texts are those of the same sampler on the CPU, whose noise is the same."""
-BEGUN = ("draft_model", "eagle3", "mtp", *DRAWN)
+LONGER = ("draft_model", "eagle3", "mtp", "eagle", "recycling", *DRAWN)
+MORE = {
+    "eagle": {"method": "eagle", "model": "zoo", "num_speculative_tokens": 3},
+    "recycling": {"method": "recycling", "num_speculative_tokens": 6},
+}
+"""Methods that only this file serves."""
+RARELY = ("draft_model-block", "eagle3-block", "eagle")
+"""Methods that only the slow tests serve."""
 LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1600}
 
 
@@ -67,7 +76,7 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
 
 @pytest.fixture(
     scope="module",
-    params=[*METHODS, *(pytest.param(m, marks=[pytest.mark.slow] * m.endswith("block")) for m in DRAWN)],
+    params=[pytest.param(m, marks=[pytest.mark.slow] * (m in RARELY)) for m in [*METHODS, *MORE, *DRAWN]],
 )
 def served(request, device, prompts, expected) -> Iterator[tuple[str, LLM, dict[str, list[RequestOutput]]]]:
     device.forget_compiled()
@@ -88,7 +97,7 @@ def served(request, device, prompts, expected) -> Iterator[tuple[str, LLM, dict[
 
 
 def made(method: str, **options: int | str) -> LLM:
-    config = (METHODS | DRAWN)[method]
+    config = (METHODS | MORE | DRAWN)[method]
     fixed = None if config is None else config | {"on_proposer_error": "raise", "adaptive": False}
     return LLM("zoo", speculative_config=fixed, **({"device": "cuda:0"} | OPTIONS | options))
 
@@ -117,7 +126,7 @@ def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: l
 @pytest.mark.parametrize("name", PARAMS)
 def test_a_generation(name: str, size: int, served, device, prompts) -> None:
     method, llm, expected = served
-    given = params(name, SIZES[-1], NUM_TOKENS + MORE_TOKENS * (method in BEGUN))[:size]
+    given = params(name, SIZES[-1], NUM_TOKENS + MORE_TOKENS * (method in LONGER))[:size]
     check_generation(llm, method, device, prompts[:size], name, expected[name][:size], given)
 
 
@@ -129,7 +138,7 @@ def test_a_large_batch(method: str, device, prompts, expected) -> None:
     llm = made(method, **LARGE_OPTIONS)
     for name in PARAMS:
         wanted = expected[f"large {name}"]
-        given = params(name, LARGE, LARGE_TOKENS + MORE_TOKENS * (method in BEGUN))
+        given = params(name, LARGE, LARGE_TOKENS + MORE_TOKENS * (method in LONGER))
         check_generation(llm, method, device, prompts, name, wanted, given)
     llm.shutdown()
 
@@ -174,5 +183,6 @@ def check_counts(later: list[Counts], method: str, name: str, size: int) -> None
     print(f"\ncounts: {method} {name} {size} {settled}")  # pytest -rP shows it
     most = HELD[method][name][(*SIZES, LARGE).index(size)]
     typical = min(later, key=lambda step: abs(step.launches - settled[1]))
+    assert typical.launches - typical.replays <= MOST_LAUNCHES, typical.listed("launches")
     for kind, got, held in zip(LIMITED, settled, most, strict=True):
         assert got <= held, f"{kind} of a step: {settled}, held are {most}\n{typical.listed(kind)}"

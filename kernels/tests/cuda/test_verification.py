@@ -196,6 +196,22 @@ def test_log_probabilities_are_read_with_the_verdict(operation) -> None:
                 assert [p, *values] == pytest.approx([own_p, *own_values], rel=0, abs=2**-21)
 
 
+@pytest.mark.interpreter
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("operation", SAMPLERS)
+def test_the_most_probable_ids_are_read_with_the_verdict(operation, dtype) -> None:
+    scores, draft, batch = problem(1, is_tree=False, is_drawn=False)
+    raw = torch.randn(scores.logits.shape, generator=torch.Generator().manual_seed(3)).to(dtype)
+    scores = replace(scores, raw_logits=raw)
+    for count in (1, 3, VOCAB + 2):
+        got = VERIFY[operation](scores, draft, replace(batch, num_top_k=count))
+        values, ids = raw.float().log_softmax(-1).topk(min(count, VOCAB))
+        assert torch.equal(got.top_k[0], ids)
+        assert torch.allclose(got.top_k[1], values, atol=1e-6)
+        assert got == VERIFY[operation](scores, draft, batch)
+    assert VERIFY[operation](scores, draft, batch).top_k is None
+
+
 class OnTheCpu(Backend):
     """Lends the kernels, in the interpreter, to samplers on the CPU."""
 

@@ -15,7 +15,7 @@ from pretend.tensor import held
 
 PACKAGE = "specdec_kernels.triton"
 RESULTS = {
-    "block_tables": 1, "block_verify": 3, "gumbel_sample": 1, "list_logprobs": 1, "matmul_invariant": 1, "ngram_match": 2,
+    "block_tables": 1, "block_verify": 3, "gumbel_sample": 1, "list_logprobs": 1, "matmul_invariant": 1,
     "process_logits": 1, "rejection_verify": 3, "rms_norm": 2, "rope_kv_write": 1, "silu_mul": 1, "sound_probs": 2,
     "strict_verify": 4,
 }  # fmt: skip
@@ -76,6 +76,13 @@ def _attend(*args: Any, num_shares: int, config: Any, **options: Any) -> None:
     _reference("paged_attention")(*given, **options)
 
 
+def _match(*args: Any) -> None:
+    *given, keeps_first, token_ids, num_nodes, _config = args
+    found = _reference("ngram_match")(*given, token_ids.shape[1], keeps_first)
+    for out, result in zip((token_ids, num_nodes), found, strict=True):
+        out.copy_(result)
+
+
 def _noise(keys: Any, words: torch.Tensor, out: torch.Tensor, config: Any, *, is_gumbel: bool) -> None:
     operation = importlib.import_module(f"{PACKAGE}.noise")
     (operation.gumbel_noise if is_gumbel else operation.uniforms)(keys, words, out.shape[1], out=out)
@@ -114,7 +121,7 @@ def kernels(device: Dispatcher) -> Iterator[None]:
     from triton.runtime.jit import JITFunction
 
     computed = {name: _writing(name) for name in RESULTS} | {name: _in_place(name) for name in IN_PLACE}
-    computed |= {"paged_attention": _attend, "noise": _noise}
+    computed |= {"paged_attention": _attend, "noise": _noise, "ngram_match": _match}
     replaced: list[tuple[Any, str, Any]] = [(JITFunction, "run", JITFunction.run)]
 
     def run(kernel: Any, *args: Any, **kwargs: Any) -> None:

@@ -36,7 +36,7 @@ def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler:
             [[*map(as_int, row)] for row in rows] for rows in (verdict.accepted_nodes, verdict.token_ids)
         )
         listed = None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
-        own = Verdict(nodes, tokens, sound, listed, verdict.paths)
+        own = Verdict(nodes, tokens, sound, listed, verdict.top_k, verdict.paths)
     problem = problem_of(own, draft, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")

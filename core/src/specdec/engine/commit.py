@@ -59,7 +59,7 @@ class Committer:
         delivery = self._delivery
         states = () if scores.hidden_states is None else (scores.hidden_states, *scores.aux_hidden_states)
         if delivery is not None and delivery.num_top_k:
-            delivery.keep_top_k(top_k_of(decoding, draft, scores, delivery.num_top_k, sound))
+            delivery.top_k = top_k_of(decoding, draft, scores, delivery.num_top_k, verdict)
         listed = verdict.listed
         if listed is None and any(sequence.logprobs is not None for sequence in decoding):
             listed = _listed(decoding, scores, verdict)

@@ -173,7 +173,9 @@ class Engine:
         times.append(perf_counter() - ONCE.seconds)
         draft, unread = self._propose(scheduled)
         times.append(perf_counter() - ONCE.seconds)
-        batch = _verify_batch(scheduled, draft)
+        speculation = self._speculation
+        num_top_k = 0 if speculation is None or speculation.is_suspended else speculation.delivery.num_top_k
+        batch = _verify_batch(scheduled, draft, num_top_k)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
             along = self._sampler.ahead(draft, batch, self._device) or Along()
             if draft.parents is not None:
@@ -383,7 +385,7 @@ class Engine:
             self._tell(self._observers.specdec_step_finished, stats)
 
 
-def _verify_batch(scheduled: SchedulerOutput, draft: CheckedDraft) -> VerifyBatch:
+def _verify_batch(scheduled: SchedulerOutput, draft: CheckedDraft, num_top_k: int) -> VerifyBatch:
     sequences = [scheduled.sequences[index] for index in scheduled.decoding]
     return VerifyBatch(
         num_nodes=[len(row) for row in draft.rows],
@@ -393,4 +395,5 @@ def _verify_batch(scheduled: SchedulerOutput, draft: CheckedDraft) -> VerifyBatc
         sampling_params=[sequence.params for sequence in sequences],
         is_all_greedy=all(sequence.params.is_greedy for sequence in sequences),
         num_logprobs=[-1 if s.logprobs is None else s.logprobs.num_few for s in sequences],
+        num_top_k=num_top_k,
     )

@@ -84,10 +84,8 @@ class RowOperations(ABC):
             top_p: of all rows, or `[R, 1]` float32; 1 keeps a row as it is.
             counts: `[R]`: most ids of a row that are not -inf.
         """
-        values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
-        values, ids = values[..., : counts.max()], ids[..., : counts.max()]
-        probs = torch.softmax(values, -1)
-        bound = torch.as_tensor(top_p)
+        values, ids = (part[..., : counts.max()] for part in logits.sort(descending=True, stable=True))
+        probs, bound = torch.softmax(values, -1), torch.as_tensor(top_p)
         is_cut = probs.cumsum(-1) - probs >= torch.where(bound < 1.0, bound, torch.inf)
         is_cut[..., 0] = False
         kept = values.masked_fill(is_cut, -torch.inf)

@@ -43,6 +43,8 @@ class VerifyBatch:
     """Whether every row has temperature 0."""
     num_logprobs: Sequence[int] = ()
     """`[B]`: most probable tokens whose log probabilities each row lists beside its own; -1 for none. Or empty."""
+    num_top_k: int = 0
+    """Most probable ids of every row that the proposer needs; see `Verdict.top_k`."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Verdict:
     listed: Listed | None = None
     """For each row with `num_logprobs`, of each of its tokens: log probability and rank, ids and log probabilities of the
     most probable tokens, read with the tokens; None leaves them to the engine."""
-
+    top_k: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, compare=False)
+    """`[R, num_top_k]` of `raw_logits`: the most probable ids, and log probabilities, on the host; None likewise."""
     paths: torch.Tensor | None = field(default=None, compare=False)
     """`[B, N]` int64 `accepted_nodes` of trees on the device, padded with -1, from a sampler that found them there."""
 

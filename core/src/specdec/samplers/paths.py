@@ -64,8 +64,7 @@ def node_depths(num_nodes: int, parents: Sequence[int] | None) -> list[int]:
 
 def greedy_verdict(scores: Scores, draft: CheckedDraft) -> Verdict:
     """Return the longest paths of argmax tokens; ties go to the lowest id."""
-    best = row_operations(scores.logits.device).best_ids(scores.logits)
-    return follow_all(best, scores, draft)
+    return follow_all(row_operations(scores.logits.device).best_ids(scores.logits), scores, draft)
 
 
 def follow_all(drawn: Sequence[int], scores: Scores, draft: CheckedDraft) -> Verdict:

@@ -79,12 +79,9 @@ class DeviceTokens:
             for request_id in request_ids:
                 if request_id not in self._lines:
                     self._lines[request_id] = self._take_line()
-            lines = torch.tensor(
-                [self._lines[request_id] for request_id in request_ids],
-                dtype=torch.int64,
-                pin_memory=self._device.type
-                == "cuda",  # a copy from pageable memory would synchronise with the device
-            )
+            lines = torch.tensor([self._lines[request_id] for request_id in request_ids])
+            if self._device.type == "cuda":  # a copy from pageable memory would synchronise with it
+                lines = lines.pin_memory()
             self._last_index = lines.to(self._device, non_blocking=True)
             self._last_ids = request_ids
         return self._last_index

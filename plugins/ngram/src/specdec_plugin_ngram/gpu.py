@@ -23,7 +23,7 @@ from specdec_plugin_ngram.device_tokens import DeviceTokens
 
 
 class NgramGpuProposer(Proposer):
-    """Drafts the same tokens as `ngram`, by the kernel `ngram_match` and without synchronising with the device.
+    """Drafts the same tokens as `ngram`, by the kernel `ngram_match` where the tokens are; the engine reads them.
 
     Works on any torch device. All tokens are kept there, `[max_num_seqs, max_model_len]`. Every step compares
     the end of each text with the whole text, so unlike `ngram` its time grows with the context.

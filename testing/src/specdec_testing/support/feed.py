@@ -106,7 +106,7 @@ class Feed:
         if self._delivery.num_top_k:
             given = {s: self._top_k(s, self.requests[s.row_id], asks[s.row_id].count) for s in sequences}
             kept = {s: top_k for s, top_k in given.items() if top_k is not None}
-            self._delivery.keep_top_k(lambda: kept)
+            self._delivery.top_k = lambda: kept
         if self._drafts_on_target:
             self._target.hold(sequences)
         batch = self._delivery.build(sequences, caps)

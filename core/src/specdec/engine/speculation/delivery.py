@@ -53,7 +53,8 @@ class Delivery:
         draft_slots: DraftSlots | None = None,
     ) -> None:
         self.num_top_k = num_top_k
-        self._top_k: Callable[[], dict[Sequence, TopK]] | None = None
+        self.top_k: Callable[[], dict[Sequence, TopK]] | None = None
+        """What finds the target's most probable ids of one step until the next call; it replaces a step before."""
         self.draft_slots = draft_slots
         self.needs_hidden = bool(no_states)
         self._no_states = no_states
@@ -79,7 +80,7 @@ class Delivery:
             sequence.is_introduced = True
             sequence.last_num_drafted = sequence.last_num_accepted = 0
             sequence.deliverable_hidden.clear()
-        self._top_k = None
+        self.top_k = None
         return batch
 
     def give_up(self, sequence: Sequence, reason: str) -> None:
@@ -205,15 +206,11 @@ class Delivery:
             hidden_states=hidden,
             aux_hidden_states=aux,
             has_hidden=has_hidden,
-            top_k=None if self._top_k is None else packed_top_k(sequences, self._top_k()),
+            top_k=None if self.top_k is None else packed_top_k(sequences, self.top_k()),
             first_slots=()
             if self.draft_slots is None
             else self._lend(self.draft_slots, sequences, max_nodes),
         )
-
-    def keep_top_k(self, verified: Callable[[], dict[Sequence, TopK]]) -> None:
-        """Keep what finds the target's most probable ids of one step until the next call; it replaces a step before."""
-        self._top_k = verified
 
     def _lend(self, slots: DraftSlots, sequences: list[Sequence], max_nodes: list[int]) -> list[int]:
         """Open the slots of this step's drafts in the target's cache; returns the first slot of each sequence."""

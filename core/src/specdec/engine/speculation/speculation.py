@@ -110,7 +110,7 @@ class Speculation:
             self.is_measured = False
             self.guard.pause_left -= 1
             self.delivery.limit_waiting(sequences)
-        elif not self._is_suspended or self._is_due(sequences, ended, chunks):
+        elif not self.is_suspended or self._is_due(sequences, ended, chunks):
             draft = self._call([*sequences, *ended], [*max_nodes, *[0] * len(ended)])
             if draft is not None:
                 return draft
@@ -122,12 +122,12 @@ class Speculation:
         self.begin(running, len(running))
         may_draft = any(self.limit(sequence) for sequence in running)
         return not may_draft and (
-            self.guard.pause_left > 0 or (self._is_suspended and not self._is_due(running, ()))
+            self.guard.pause_left > 0 or (self.is_suspended and not self._is_due(running, ()))
         )
 
     def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = ()) -> None:
         """Deliver the last tokens of ended sequences when no step follows; `others` still run."""
-        if not self.guard.pause_left and (not self._is_suspended or self._is_due([], ended)):
+        if not self.guard.pause_left and (not self.is_suspended or self._is_due([], ended)):
             everything = [*others, *ended]
             self._call(everything, [0] * len(everything))
 
@@ -189,7 +189,7 @@ class Speculation:
             self.guard.finish(row_ids, told)
 
     @property
-    def _is_suspended(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether no request may get a draft, by the batch size or because drafts do not pay."""
         return not self._limit or (self.draft_depth is not None and self.draft_depth.is_suspended)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import torch
 
 from specdec.interfaces.batch import TargetTopK
 from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.scorer import Scores
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class TopK:
 
 
 def top_k_of(
-    sequences: list[Sequence], draft: CheckedDraft, scores: Scores, count: int, sound: Ids[bool] | None
+    sequences: list[Sequence], draft: CheckedDraft, scores: Scores, count: int, verdict: Verdict
 ) -> Callable[[], dict[Sequence, TopK]]:
     """Return what finds the `count` most probable ids for the sequences that sample, none where logits are not numbers.
 
@@ -40,19 +40,22 @@ def top_k_of(
         draft: what was verified.
         scores: of the step.
         count: K; less if the vocabulary has fewer ids.
-        sound: `[R]`: rows whose logits are numbers; None means all.
+        verdict: of the step; it may have them already.
     """
     parts: list[tuple[Sequence, list[int], slice]] = []
     for row, sequence in enumerate(sequences):
         first, tokens = scores.row_of(row, -1), [int(sequence.token_ids[-1]), *draft.rows[row]]
         rows = slice(first, first + len(tokens))
-        if sound is None or all(sound[rows]):
+        if verdict.is_sound is None or all(verdict.is_sound[rows]):
             parts.append((sequence, tokens, rows))
 
     def found() -> dict[Sequence, TopK]:
-        logits = scores.raw_logits.float()  # [R, V]
-        values, ids = logits.topk(min(count, logits.shape[1]))
-        logprobs = (values - logits.logsumexp(-1, keepdim=True)).cpu()
+        if verdict.top_k is None:
+            logits = scores.raw_logits.float()  # [R, V]
+            values, ids = logits.topk(min(count, logits.shape[1]))
+            logprobs = (values - logits.logsumexp(-1, keepdim=True)).cpu()
+        else:
+            ids, logprobs = verdict.top_k
         ids = ids.to("cpu", torch.int32)
         return {sequence: TopK(tokens, ids[rows], logprobs[rows]) for sequence, tokens, rows in parts}
 

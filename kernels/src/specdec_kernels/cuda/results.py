@@ -1,0 +1,179 @@
+"""All that the host reads of a verification, in one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec.interfaces import CheckedDraft, Scores, VerifyBatch
+from specdec.logits import read_listings
+from specdec_kernels.cuda.arriving import Arriving
+from specdec_kernels.cuda.attention import kernels_on
+from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places, memory_of
+from specdec_kernels.triton.list_logprobs import list_logprobs
+
+Array = npt.NDArray[Any]
+Int64s = npt.NDArray[np.int64]
+TopK = tuple[torch.Tensor, torch.Tensor]
+"""See `Verdict.top_k`."""
+
+
+class Results:
+    """One tensor for all that the host reads: a kernel's results, drafted nodes, which rows are sound, and log probabilities.
+
+    Args:
+        scores: the rows.
+        draft: its nodes are read here if the host has not read them.
+        widths: columns of each result per request; 0 for a number per request.
+        batch: the requests; all its verdicts have room for as many tokens.
+        num_tokens: most tokens of a verdict.
+    """
+
+    def __init__(
+        self, scores: Scores, draft: CheckedDraft, widths: Sequence[int], batch: VerifyBatch, num_tokens: int
+    ) -> None:
+        size = len(batch.num_nodes)
+        unread = draft.unread if any(batch.num_nodes) else None
+        self._unread = unread if unread is not None and unread.num_outside is None else None
+        device = scores.logits.device
+        self._scores, self._num_tokens = scores, num_tokens
+        self._shapes = [(size, width) if width else (size,) for width in widths]
+        self.listed = listed_rows(batch)
+        """Rows that list log probabilities."""
+        self._most = min(max(batch.num_logprobs, default=0), scores.raw_logits.shape[1])
+        num_listed = len(self.listed) * num_tokens * (2 + 2 * self._most)
+        num_nodes = 0 if self._unread is None else self._unread.nodes.numel()
+        num_flags = 0 if scores.is_sound is None else len(scores.is_sound)
+        self._num_top = min(batch.num_top_k, scores.raw_logits.shape[1])
+        num_top = len(scores.raw_logits) * self._num_top
+        sizes = [
+            num_nodes,
+            *(size * max(1, width) for width in widths),
+            num_listed,
+            -(-num_flags // 8),
+            num_top,
+        ]
+        sizes += [-(-num_top // 2), -(-len(scores.raw_logits) // 2) if num_top else 0]
+        self._places = _places(sizes)
+        num_numbers = self._places[-1].stop
+        memory = _free_room(draft, device) if self._unread is None else self._unread.memory
+        self._memory: PassMemory | None = None
+        self._row_starts = -1
+        if memory is not None and len(memory) >= num_numbers:
+            self._all = memory[:num_numbers]
+            if self._unread is not None:  # of which it has the nodes
+                self._memory = memory_of(memory)
+        else:
+            self._all = torch.empty(num_numbers, dtype=torch.int64, device=device)
+            if self._unread is not None:
+                self._all[:num_nodes].view(self._unread.nodes.shape).copy_(self._unread.nodes)
+        _, *parts, self._lists, flags, ids, values, norms = (self._all[place] for place in self._places)
+        self.parts = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        if scores.is_sound is not None:
+            flags.view(torch.bool)[:num_flags].copy_(scores.is_sound)
+        if num_top:
+            _find_top(scores.raw_logits, ids, values, norms)
+
+    def list_logprobs(
+        self, listed: torch.Tensor, starts: torch.Tensor, nodes: torch.Tensor | None, token_ids: torch.Tensor
+    ) -> None:
+        """List log probabilities of all verdicts' tokens, as far as they go.
+
+        Args:
+            listed: `listed` on the device.
+            starts: `[B]` first row of each request.
+            nodes: `[B, num_tokens - 1]` accepted nodes, with padding; None for chains.
+            token_ids: `[B, num_tokens]` emitted tokens, with padding.
+        """
+        out = self._lists.view(torch.float64).view(len(listed), self._num_tokens, -1)
+        with kernels_on(out.device):
+            list_logprobs(self._scores.raw_logits, starts, nodes, token_ids, listed, self._most, out=out)
+
+    def send(self) -> None:
+        """Send everything to the host, once all of it is written."""
+        self._arriving = Arriving(self._all)
+
+    def begin_next(self, tokens: int, row_starts: torch.Tensor) -> None:
+        """Begin the next draft after a chain, if nothing of the host is needed.
+
+        Args:
+            tokens: see `read`.
+            row_starts: `[B]` first row of each request.
+        """
+        memory, states = self._memory, self._scores.hidden_states
+        if memory is None:
+            return
+        if states is not None and len(states) != len(self._scores.logits):
+            return
+        if memory_of(row_starts) is memory:
+            self._row_starts = int(row_starts.storage_offset())
+        if memory.next_loop is not None:
+            memory.next_loop(self._verdict(tokens), len(row_starts))
+
+    def _verdict(self, tokens: int) -> Places:
+        """Return where the verdict is in the memory of the pass; `tokens` see `read`."""
+        counts, emitted = self.parts[0], self.parts[tokens]
+        offsets = int(counts.storage_offset()), int(emitted.storage_offset())
+        return Places(*offsets, emitted.shape[1], self._row_starts)
+
+    def read(
+        self, tokens: int
+    ) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None, TopK | None]:
+        """Return the results, counts of accepted nodes first and the emitted tokens at `tokens`, as nested lists, the flags,
+        the log probabilities of the tokens of each row of `listed`, and `Verdict.top_k`. Waits for what was sent."""
+        everything = self._arriving.read()
+        nodes, *parts, lists, flags, ids, values, norms = (everything[place] for place in self._places)
+        top_k = _top_of(ids, values, norms, self._num_top) if self._num_top else None
+        results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
+        if self._unread is not None:
+            self._unread.take(nodes.reshape(self._unread.nodes.shape).tolist())
+        if self._memory is not None:
+            self._memory.judged = Judged(results[0], results[tokens], self._verdict(tokens))
+        is_sound = None
+        if self._scores.is_sound is not None:
+            is_sound = flags.view(np.bool_)[: len(self._scores.is_sound)].tolist()
+        if not len(self.listed):
+            return results, is_sound, None, top_k
+        table, counts = lists.view(np.float64).reshape(len(self.listed), self._num_tokens, -1), results[0]
+        found = zip(self.listed.tolist(), table, strict=True)  # what belongs to padding was not written
+        listed = {row: read_listings(numbers[: counts[row] + 1]) for row, numbers in found}
+        return results, is_sound, listed, top_k
+
+
+def listed_rows(batch: VerifyBatch) -> Int64s:
+    """Return the rows that list log probabilities."""
+    return np.array([row for row, count in enumerate(batch.num_logprobs) if count >= 0], np.int64)
+
+
+def _free_room(draft: CheckedDraft, device: torch.device) -> torch.Tensor | None:
+    """Return the part of the pass's memory where the next pass finds results; None without, or where drafted nodes are."""
+    sent = [] if draft.along is None or any(draft.num_nodes) else draft.along.on(device)
+    memory = memory_of(sent[0]) if sent else None
+    return None if memory is None else memory.room
+
+
+def _find_top(logits: torch.Tensor, ids: torch.Tensor, values: torch.Tensor, norms: torch.Tensor) -> None:
+    """Write the highest of `logits [R, V]`, of which `ids` has room for as many of each row, and each row's norm, float32."""
+    num_rows, wide = len(logits), logits.float()
+    highest = values.view(torch.float32)[: len(ids)].view(num_rows, -1), ids.view(num_rows, -1)
+    torch.topk(wide, highest[1].shape[1], out=highest)
+    torch.logsumexp(wide, -1, out=norms.view(torch.float32)[:num_rows])
+
+
+def _top_of(ids: Array, values: Array, norms: Array, count: int) -> TopK:
+    """Return `Verdict.top_k` of what `_find_top` wrote, on the host."""
+    num_rows = len(ids) // count
+    logprobs = values.view(np.float32)[: len(ids)].reshape(num_rows, count)
+    logprobs = logprobs - norms.view(np.float32)[:num_rows, None]
+    return torch.from_numpy(ids.reshape(num_rows, count)), torch.from_numpy(logprobs)
+
+
+def _places(sizes: Sequence[int]) -> list[slice]:
+    """Return the places of parts of one tensor; even ones, so that they are at addresses that kernels are compiled for."""
+    starts = accumulate((size + size % 2 for size in sizes), initial=0)
+    return [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
