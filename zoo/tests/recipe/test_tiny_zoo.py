@@ -69,7 +69,8 @@ def test_loads_with_plain_transformers_and_has_the_recorded_loss(tiny_zoo: TinyZ
 
 
 def test_loss_goes_down(tiny_zoo: TinyZoo) -> None:
-    log = json.loads((tiny_zoo.out / "training_log.json").read_text())["target"]
+    names, *points = json.loads((tiny_zoo.out / "training_log.json").read_text())["target"]
+    log = [dict(zip(names, point, strict=True)) for point in points]
     assert [entry["step"] for entry in log] == [10, 20, 30]
     assert log[-1]["train_loss"] < log[0]["train_loss"] < 6.4
     assert tiny_zoo.trained.heldout.nats_per_token < 6.0
