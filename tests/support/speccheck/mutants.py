@@ -103,7 +103,7 @@ def one_token_too_many(patch: pytest.MonkeyPatch) -> None:
 
 def _with_batch(patch: pytest.MonkeyPatch, change: Callable[[VerifyBatch], VerifyBatch]) -> None:
     right = engine_module._verify_batch
-    patch.setattr(engine_module, "_verify_batch", lambda plan, draft: change(right(plan, draft)))
+    patch.setattr(engine_module, "_verify_batch", lambda *given: change(right(*given)))
 
 
 def samples_share_their_noise(patch: pytest.MonkeyPatch) -> None:
