@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,17 @@ from speccheck.engines import engine_of, greedy, make_llm, proposer_of, tokens_o
 from speccheck.proposers import ScriptConfig, Scripted
 
 from specdec import ConfigError, SamplingParams
-from specdec.interfaces import Capability, Draft, ProposeBatch, ProposerConfig, TargetInfo
+from specdec.engine.speculation.top_k import top_k_of
+from specdec.interfaces import (
+    Capability,
+    CheckedDraft,
+    Draft,
+    ProposeBatch,
+    ProposerConfig,
+    Scores,
+    TargetInfo,
+    Verdict,
+)
 
 
 class TopConfig(ScriptConfig):
@@ -114,3 +125,29 @@ def test_more_than_the_vocabulary_are_all_of_it(subject) -> None:
 def test_not_in_the_device_form(subject) -> None:
     with pytest.raises(ConfigError, match="needs TARGET_TOP_K in the device form"):
         make_llm(subject.model, config(is_on_device=True))
+
+
+@dataclass(eq=False)
+class Text:
+    """What of a sequence is read."""
+
+    token_ids: list[int]
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_request_with_a_row_that_is_not_numbers_is_left_out(is_read: bool) -> None:
+    """Although the verdict does not say so: no token was drawn from that row."""
+    logits = torch.randn(5, 7)
+    logits[4, 2] = torch.nan
+    first, second = Text([3]), Text([5])
+    scores, draft = Scores(logits, [0, 2], logits, [0, 2]), CheckedDraft(((1,), (2, 4)))
+    values, ids = logits.log_softmax(-1).topk(3)
+    verdict = Verdict([[0], []], [[1, 6], [0]], top_k=(ids, values) if is_read else None)
+    assert [*top_k_of([first, second], draft, scores, 3, verdict)()] == [first]
+    logits[4, 2] = 0.0
+    values, ids = logits.log_softmax(-1).topk(3)
+    verdict = Verdict([[0], []], [[1, 6], [0]], top_k=(ids, values) if is_read else None)
+    found = [*top_k_of([first, second], draft, scores, 3, verdict)().values()]
+    assert [part.token_ids for part in found] == [[3, 1], [5, 2, 4]]
+    assert torch.equal(found[1].ids, ids[2:].int())
+    assert torch.allclose(found[1].logprobs, values[2:], atol=1e-6)

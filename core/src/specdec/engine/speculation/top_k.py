@@ -45,9 +45,7 @@ def top_k_of(
     parts: list[tuple[Sequence, list[int], slice]] = []
     for row, sequence in enumerate(sequences):
         first, tokens = scores.row_of(row, -1), [int(sequence.token_ids[-1]), *draft.rows[row]]
-        rows = slice(first, first + len(tokens))
-        if verdict.is_sound is None or all(verdict.is_sound[rows]):
-            parts.append((sequence, tokens, rows))
+        parts.append((sequence, tokens, slice(first, first + len(tokens))))
 
     def found() -> dict[Sequence, TopK]:
         if verdict.top_k is None:
@@ -57,7 +55,8 @@ def top_k_of(
         else:
             ids, logprobs = verdict.top_k
         ids = ids.to("cpu", torch.int32)
-        return {sequence: TopK(tokens, ids[rows], logprobs[rows]) for sequence, tokens, rows in parts}
+        sound = ~logprobs.isnan().any(-1)  # of rows that no token was drawn from the verdict knows nothing
+        return {s: TopK(tokens, ids[rows], logprobs[rows]) for s, tokens, rows in parts if sound[rows].all()}
 
     return found
 
