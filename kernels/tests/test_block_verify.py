@@ -82,6 +82,12 @@ def test_a_row_without_p_is_uniform_and_reported_and_a_vocabulary_may_be_its_own
     assert {-1, 0, 1} <= set(got.first_unsound.tolist())
 
 
+def test_a_node_after_a_forbidden_one_never_passes_however_small_its_q(device: torch.device) -> None:
+    p, q = [[0.0, 0.5, 0.5]] + [[0.5, 0.25, 0.25]] * 2, [[0.5, 0.25, 0.25], [1e-40, 0.5, 0.5]]
+    batch, probs = same_chain(p, q, 8)
+    assert not check(batch, [1.0] * 8, device, probs).num_accepted.any()
+
+
 def test_at_temperature_0_it_is_greedy_verification_whatever_q_says(device: torch.device) -> None:
     torch.manual_seed(3)
     (logits, draft, starts, counts), q = chains([4] * 5, 4, 60, 0.2)

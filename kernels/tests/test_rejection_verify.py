@@ -104,10 +104,14 @@ def test_forbidden_ids_are_never_emitted(device: torch.device) -> None:
     assert set(out.token_ids.flatten().tolist()) <= {-1, 0, 1, 2, 17, 18, 19}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("broken", [NAN, -torch.inf])
-def test_a_row_without_p_is_uniform_and_reported(broken: float, device: torch.device) -> None:
+def test_a_row_without_p_is_uniform_and_reported(
+    broken: float, dtype: torch.dtype, device: torch.device
+) -> None:
     torch.manual_seed(12)
     (logits, *batch), q = chains([2] * 40, 2, 9, 0.8)
+    logits = logits.to(dtype)
     by_place = logits.view(40, 3, 9)
     by_place[:10, 0] = broken
     by_place[10:20, 1, 3 if broken != broken else slice(None)] = broken
@@ -279,7 +283,7 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
     def check_all() -> None:
         test_many_short_chains(cpu)
         test_where_nothing_is_left_of_p_the_token_is_drawn_from_p(cpu)
-        test_a_row_without_p_is_uniform_and_reported(NAN, cpu)
+        test_a_row_without_p_is_uniform_and_reported(NAN, torch.float32, cpu)
         test_a_draft_vocabulary_of_its_own(torch.int64, cpu)
 
     check_mutant("rejection_verify", None if name is None else MUTANTS[name], check_all)

@@ -67,7 +67,7 @@ def _drafts(info: TargetInfo, used: frozenset[Capability], widths: set[int]) -> 
             yield CheckedDraft((row,), parents, drawn)
             if used & _OF_HEADS:
                 own = torch.arange(info.vocab_size // _VECTOR * _VECTOR or 1, device=info.device)
-                named = DrawnNodes(ids, probs[..., : len(own)], DraftSampling.IID, vocab_map=own)
+                named = DrawnNodes(ids, probs[..., : len(own)].contiguous(), DraftSampling.IID, vocab_map=own)
                 yield CheckedDraft((row,), parents, named)
 
 

@@ -56,7 +56,7 @@ class Verdict:
     token_ids: Sequence[Sequence[int]]
     """`[B][num_accepted + 1]`: emitted tokens: the accepted path and the correction or bonus token."""
     is_sound: Sequence[bool] | None = None
-    """`[R]`: `Scores.is_sound`, from a sampler that reads it together with the tokens; None leaves it to the engine."""
+    """`[R]`: `Scores.is_sound` of rows that tokens were drawn from, if it is read with these; None leaves it to the engine."""
     listed: Listed | None = None
     """For each row with `num_logprobs`, of each of its tokens: log probability and rank, ids and log probabilities of the
     most probable tokens, read with the tokens; None leaves them to the engine."""

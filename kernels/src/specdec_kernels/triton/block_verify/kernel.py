@@ -82,7 +82,7 @@ def weigh_chain(
             is_drawn,
             HAS_MAP,
         )
-        weight = tl.minimum(weight * ratio, 1.0)
+        weight = tl.where(weight > 0.0, tl.minimum(weight * ratio, 1.0), 0.0)  # the ratio may be infinite
         tl.store(weights_ptr + first + node + 1, weight)
 
 

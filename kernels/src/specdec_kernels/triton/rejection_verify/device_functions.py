@@ -53,7 +53,7 @@ def sum_tile(
     )
     ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
     logits = load_logits(row_ptr, ids, vocab_size, dtype)
-    raw = tl.load(row_ptr + ids, mask=ids < vocab_size, other=0.0)
+    raw = tl.load(row_ptr + ids, mask=ids < vocab_size, other=0.0).to(dtype)
     best, index = tl.max(logits, 0, return_indices=True, return_indices_tie_break_left=True)
     mass = tl.sum(tl.exp(heated_below(logits, best, load_divisor(temperatures_ptr, request, dtype))), 0)
     best_id = tile * BLOCK_V + index

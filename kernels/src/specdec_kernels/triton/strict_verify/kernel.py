@@ -159,7 +159,7 @@ def draw_and_walk_kernel(
         row = tl.load(row_starts_ptr + request).to(tl.int64) + place
         ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
         logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
-        raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=0.0)
+        raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=0.0).to(dtype)
         is_broken = tl.max((raw != raw).to(tl.int32), 0) > 0
         best = tl.max(logits, 0)
         score, winner = race_tile(
