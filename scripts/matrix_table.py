@@ -1,4 +1,4 @@
-"""Turns tests/results/matrix.json into a Markdown table with one line per sampler."""
+"""Writes and reads tests/results/matrix.json, and turns it into a Markdown table with one line per sampler."""
 
 from __future__ import annotations
 
@@ -9,6 +9,27 @@ from typing import Any
 from readme_table import markdown_table
 
 Row = dict[str, Any]
+
+
+COLUMNS = ["num_accepted", "ratio", "mutant_ratio"]
+"""Numbers of a cell."""
+
+
+def write_cells(file: Path, rows: list[Row], facts: dict[str, Any]) -> None:
+    """Write cells by parameter, sampler and draft, a line for each sampler, and facts about all of them."""
+    cells: dict[str, dict[str, dict[str, list[Any]]]] = {}
+    for row in rows:
+        by_draft = cells.setdefault(row["parameter"], {}).setdefault(row["sampler"], {})
+        by_draft[row["draft"]] = [row[column] for column in COLUMNS]
+    groups = [
+        f"{json.dumps(name)}:{{\n"
+        + ",\n".join(f"{json.dumps(s)}:{json.dumps(c, separators=(',', ':'))}" for s, c in by_sampler.items())
+        + "}"
+        for name, by_sampler in cells.items()
+    ]
+    others = "".join(f",\n{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items())
+    text = f'{{"columns": {json.dumps(COLUMNS)},\n"cells": {{\n' + ",\n".join(groups) + f"}}{others}}}\n"
+    file.write_text(text, encoding="utf-8")
 
 
 def read_cells(file: Path) -> list[Row]:

@@ -7,7 +7,6 @@ With parameters only their rows are made anew, and the others kept as they are.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -19,13 +18,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
-from matrix_table import read_cells
+from matrix_table import read_cells, write_cells
 from speccheck.matrix import CELLS, DRAFTS, NUM_SAMPLES, PARAMETERS, SAMPLERS, Result, check
 from speccheck.mutants import MUTANTS
 from speccheck.zoo_run import RESULTS, provenance
-
-COLUMNS = ["num_accepted", "ratio", "mutant_ratio"]
-"""Numbers of a cell."""
 
 
 def cell(sampler: str, draft: str, name: str) -> dict[str, Any]:
@@ -58,23 +54,6 @@ def is_good(row: dict[str, Any]) -> bool:
         and (row["num_accepted"] > 0) == (row["draft"] != "none")
     )
     return holds and (row["mutant_ratio"] is None or row["mutant_ratio"] >= 1)
-
-
-def write_cells(file: Path, rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
-    """Write cells by parameter, sampler and draft, a line for each sampler, and facts about all of them."""
-    cells: dict[str, dict[str, dict[str, list[Any]]]] = {}
-    for row in rows:
-        by_draft = cells.setdefault(row["parameter"], {}).setdefault(row["sampler"], {})
-        by_draft[row["draft"]] = [row[column] for column in COLUMNS]
-    groups = [
-        f"{json.dumps(name)}:{{\n"
-        + ",\n".join(f"{json.dumps(s)}:{json.dumps(c, separators=(',', ':'))}" for s, c in by_sampler.items())
-        + "}"
-        for name, by_sampler in cells.items()
-    ]
-    others = "".join(f",\n{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items())
-    text = f'{{"columns": {json.dumps(COLUMNS)},\n"cells": {{\n' + ",\n".join(groups) + f"}}{others}}}\n"
-    file.write_text(text, encoding="utf-8")
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from urllib.request import Request, urlopen
 
 import generate_docs
 import pytest
+from matrix_table import read_cells, write_cells
 from packages import ROOT, packages
 from readme_table import engines_table, results_table
 
@@ -371,3 +372,14 @@ def test_engines_are_lines_and_methods_columns(tmp_path: Path) -> None:
         "| 1 | vLLM | 5 (2.00 [1.90, 2.10]) | 4 (2.00 [1.90, 2.10]) |",
         "| 1 | llama.cpp BF16 | tokens differ |  |",
     ]
+
+
+def test_the_matrix_is_as_it_is_written(tmp_path: Path) -> None:
+    file, copy = ROOT / "tests/results/matrix.json", tmp_path / "matrix.json"
+    facts = {
+        name: value
+        for name, value in json.loads(file.read_text()).items()
+        if name not in ("columns", "cells")
+    }
+    write_cells(copy, read_cells(file), facts)
+    assert copy.read_text() == file.read_text()

@@ -114,7 +114,7 @@ def update_log(path: Path, name: str, entries: Sequence[Any]) -> None:
     """Write the loss curve of one artefact into the training log: names, then a line of numbers per point."""
     log: dict[str, list[Any]] = json.loads(path.read_text()) if path.exists() else {}
     points = [{k: v for k, v in asdict(entry).items() if v != ()} for entry in entries]
-    log[name] = [[*points[0]], *([*point.values()] for point in points)]
+    log[name] = [[*points[0]], *([point[name] for name in points[0]] for point in points)]
     parts = [
         f"{json.dumps(key)}:[\n" + ",\n".join(_compact(entry) for entry in log[key]) + "\n]"
         for key in sorted(log)

@@ -26,10 +26,12 @@ TopK = tuple[torch.Tensor, torch.Tensor]
 class Results:
     """One tensor for all that the host reads: a kernel's results, drafted nodes, which rows are sound, and log probabilities.
 
+    A kernel's results are numbers of accepted nodes, first unsound rows, emitted tokens and, of some kernels, accepted nodes.
+
     Args:
         scores: the rows.
         draft: its nodes are read here if the host has not read them.
-        widths: columns of each result per request; 0 for a number per request.
+        widths: columns of each of a kernel's results per request; 0 for a number per request.
         batch: the requests; all its verdicts have room for as many tokens.
         num_tokens: most tokens of a verdict.
     """
@@ -98,13 +100,8 @@ class Results:
         """Send everything to the host, once all of it is written."""
         self._arriving = Arriving(self._all)
 
-    def begin_next(self, tokens: int, row_starts: torch.Tensor) -> None:
-        """Begin the next draft after a chain, if nothing of the host is needed.
-
-        Args:
-            tokens: see `read`.
-            row_starts: `[B]` first row of each request.
-        """
+    def begin_next(self, row_starts: torch.Tensor) -> None:
+        """Begin the next draft after a chain, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""
         memory, states = self._memory, self._scores.hidden_states
         if memory is None:
             return
@@ -113,19 +110,17 @@ class Results:
         if memory_of(row_starts) is memory:
             self._row_starts = int(row_starts.storage_offset())
         if memory.next_loop is not None:
-            memory.next_loop(self._verdict(tokens), len(row_starts))
+            memory.next_loop(self._verdict(), len(row_starts))
 
-    def _verdict(self, tokens: int) -> Places:
-        """Return where the verdict is in the memory of the pass; `tokens` see `read`."""
-        counts, emitted = self.parts[0], self.parts[tokens]
+    def _verdict(self) -> Places:
+        """Return where the verdict is in the memory of the pass."""
+        counts, _, emitted, *_ = self.parts
         offsets = int(counts.storage_offset()), int(emitted.storage_offset())
         return Places(*offsets, emitted.shape[1], self._row_starts)
 
-    def read(
-        self, tokens: int
-    ) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None, TopK | None]:
-        """Return the results, counts of accepted nodes first and the emitted tokens at `tokens`, as nested lists, the flags,
-        the log probabilities of the tokens of each row of `listed`, and `Verdict.top_k`. Waits for what was sent."""
+    def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None, TopK | None]:
+        """Return a kernel's results as nested lists, which rows are sound, the log probabilities of the tokens of each row of
+        `listed`, and `Verdict.top_k`. Waits for what was sent."""
         everything = self._arriving.read()
         nodes, *parts, lists, flags, ids, values, norms = (everything[place] for place in self._places)
         top_k = _top_of(ids, values, norms, self._num_top) if self._num_top else None
@@ -133,7 +128,7 @@ class Results:
         if self._unread is not None:
             self._unread.take(nodes.reshape(self._unread.nodes.shape).tolist())
         if self._memory is not None:
-            self._memory.judged = Judged(results[0], results[tokens], self._verdict(tokens))
+            self._memory.judged = Judged(results[0], results[2], self._verdict())
         is_sound = None
         if self._scores.is_sound is not None:
             is_sound = flags.view(np.bool_)[: len(self._scores.is_sound)].tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
@@ -42,19 +43,27 @@ class _Given(NamedTuple):
     parents: torch.Tensor | None
 
 
-class WalkOnDevice:
-    """Verifies chains or trees along the target's drawn tokens; synchronises once. None for a batch without requests."""
+class _OnDevice(ABC):
+    """A verification that synchronises once, after it has begun."""
 
     takes_any_rows = True
-
-    def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
-        """See `ReadsAhead.arrays`."""
-        return _arrays(draft, batch, _row_starts(batch))
 
     def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
         begun = self.begin(scores, draft, batch)
         return None if begun is None else begun()
+
+    @abstractmethod
+    def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
+        """Begin to decide a batch; see `Begins`."""
+
+
+class WalkOnDevice(_OnDevice):
+    """Verifies chains or trees along the target's drawn tokens. None for a batch without requests."""
+
+    def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
+        """See `ReadsAhead.arrays`."""
+        return _arrays(draft, batch, _row_starts(batch))
 
     @in_inference_mode
     def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
@@ -76,19 +85,17 @@ class WalkOnDevice:
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
         results.send()
         if given.parents is None:
-            results.begin_next(2, given.row_starts)
+            results.begin_next(given.row_starts)
         paths_out = None if draft.parents is None else nodes
         return Begun(tokens, partial(_read, results, scores, paths_out))
 
 
-class JudgeOnDevice:
-    """Verifies chains by a kernel that compares p and q; synchronises once. None for batches that the kernels do not take.
+class JudgeOnDevice(_OnDevice):
+    """Verifies chains by a kernel that compares p and q. None for batches that the kernels do not take.
 
     Args:
         operation: `rejection_verify` or `block_verify`.
     """
-
-    takes_any_rows = True
 
     def __init__(self, operation: str) -> None:
         self._operation = operation
@@ -100,11 +107,6 @@ class JudgeOnDevice:
         """See `ReadsAhead.arrays`."""
         is_taken = batch.is_all_greedy or _is_for_kernels(draft, batch)
         return _arrays(draft, batch, _row_starts(batch)) if is_taken else []
-
-    def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
-        """Decide a batch; see `Verify`."""
-        begun = self.begin(scores, draft, batch)
-        return None if begun is None else begun()
 
     @in_inference_mode
     def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
@@ -133,7 +135,7 @@ class JudgeOnDevice:
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, None, tokens)
         results.send()
-        results.begin_next(2, given.row_starts)
+        results.begin_next(given.row_starts)
         return Begun(tokens, partial(_read, results, scores))
 
     def _draft_ids(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
@@ -147,14 +149,8 @@ class JudgeOnDevice:
 
 
 def _read(results: Results, scores: Scores, paths: torch.Tensor | None = None) -> Verdict:
-    """Return the verdict of results: numbers of accepted nodes, first unsound rows, emitted tokens and, of `strict`, nodes.
-
-    Args:
-        results: the results.
-        scores: the rows.
-        paths: see `Verdict.paths`.
-    """
-    (counts, unsound, emitted, *found), is_sound, logprobs, top_k = results.read(2)
+    """Return the verdict of results; `paths` see `Verdict.paths`."""
+    (counts, unsound, emitted, *found), is_sound, logprobs, top_k = results.read()
     nodes = found[0] if found else [range(count) for count in counts]
     accepted = [[*row[:count]] for row, count in zip(nodes, counts, strict=True)]
     tokens = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]

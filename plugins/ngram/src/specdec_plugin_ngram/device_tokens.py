@@ -79,7 +79,7 @@ class DeviceTokens:
             for request_id in request_ids:
                 if request_id not in self._lines:
                     self._lines[request_id] = self._take_line()
-            lines = torch.tensor([self._lines[request_id] for request_id in request_ids])
+            lines = torch.tensor([self._lines[name] for name in request_ids], dtype=torch.int64)
             if self._device.type == "cuda":  # a copy from pageable memory would synchronise with it
                 lines = lines.pin_memory()
             self._last_index = lines.to(self._device, non_blocking=True)

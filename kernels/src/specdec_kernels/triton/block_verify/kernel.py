@@ -1,7 +1,8 @@
 """Block verification along chains: two Triton kernels before the one of `rejection_verify` that draws from the residual.
 
 The first sums every tile of every row, and its last program of a request weighs the nodes; the second computes the residual
-mass after every node by tiles, and its last program finds the deepest node that passes.
+mass after every node by tiles, and its last program finds the deepest node that passes. All take the same first and last
+arguments, whether they read each or not (`Launcher`).
 """
 
 from __future__ import annotations
