@@ -47,8 +47,11 @@ def check(
             naive(text, min(width, count), shortest, longest, keeps_first)
             for text, count in zip(texts, counts, strict=True)
         ]
+        fillers = [text[-1] if text and options.get("fills") else -1 for text in texts]
         assert out.num_nodes.tolist() == [len(row) for row in expected]
-        assert out.token_ids.tolist() == [row + [-1] * (width - len(row)) for row in expected]
+        assert out.token_ids.tolist() == [
+            row + [filler] * (width - len(row)) for row, filler in zip(expected, fillers, strict=True)
+        ]
 
 
 def random_texts(num_ids: int, lengths: list[int]) -> list[list[int]]:
@@ -78,6 +81,10 @@ def test_widths_of_the_buffer(columns: int, device: torch.device) -> None:
 def test_max_nodes_caps_each_request(device: torch.device) -> None:
     texts = [[1, 2, 3, 1, 2]] * 4
     check(texts, 1, 3, 6, device, [0, 2, 6, 9])
+
+
+def test_the_last_token_fills_rows(device: torch.device) -> None:
+    check([[1, 2, 3, 1, 2], [4, 5, 6], [7, 7]], 1, 3, 6, device, [2, 6, 9], fills=True)
 
 
 def test_a_match_far_away_and_one_across_tiles(device: torch.device) -> None:

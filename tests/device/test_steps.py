@@ -45,6 +45,7 @@ LONGER = ("draft_model", "eagle3", "mtp", "eagle", "recycling", *DRAWN)
 MORE = {
     "eagle": {"method": "eagle", "model": "zoo", "num_speculative_tokens": 3},
     "recycling": {"method": "recycling", "num_speculative_tokens": 6},
+    "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3},
 }
 """Methods that only this file serves."""
 RARELY = ("draft_model-block", "eagle3-block", "eagle")

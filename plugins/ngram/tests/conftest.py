@@ -86,7 +86,7 @@ def device_batch(deliveries: Mapping[str, Delivery], device: str) -> DevicePropo
     return DeviceProposeBatch(
         request_ids=tuple(deliveries),
         max_nodes=torch.tensor([row.max_nodes for row in rows], device=device),
-        max_nodes_bound=1 + max(row.max_nodes for row in rows),
+        limits=tuple(row.max_nodes for row in rows),
         num_tokens=torch.tensor([row.start + len(row.token_ids) for row in rows], device=device),
         starts=torch.tensor([row.start for row in rows], device=device),
         counts=torch.tensor([len(row.token_ids) for row in rows], device=device),

@@ -96,8 +96,9 @@ def test_shapes_depend_on_nothing_that_is_on_the_device(make_device_batch, make_
     proposer = NgramGpuProposer(NgramConfig(num_speculative_tokens=3, max_model_len=100), info)
     proposer.load(None)
     result = proposer.propose(make_device_batch({"a": delivery(0, [1, 2]), "b": delivery(0, [4])}, "meta"))
-    assert result.token_ids.shape == (2, 6)
+    assert result.token_ids.shape == (2, 5)
     assert result.token_ids.device.type == "meta"
+    assert result.num_nodes == (5, 5)  # so that no length is read from a device
 
 
 @pytest.mark.gpu
@@ -114,7 +115,7 @@ def test_a_gpu_step_does_not_wait_for_the_host(make_device_batch, make_target_in
         result = proposer.propose(second)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert result.token_ids.tolist() == [[4, 4, 4, -1], [3, 1, 2, -1]]
+    assert result.token_ids.tolist() == [[4, 4, 4], [3, 1, 2]]
 
 
 def test_capabilities():

@@ -77,8 +77,8 @@ def _attend(*args: Any, num_shares: int, config: Any, **options: Any) -> None:
 
 
 def _match(*args: Any) -> None:
-    *given, keeps_first, token_ids, num_nodes, _config = args
-    found = _reference("ngram_match")(*given, token_ids.shape[1], keeps_first)
+    *given, keeps_first, fills, token_ids, num_nodes, _config = args
+    found = _reference("ngram_match")(*given, token_ids.shape[1], keeps_first, fills)
     for out, result in zip((token_ids, num_nodes), found, strict=True):
         out.copy_(result)
 

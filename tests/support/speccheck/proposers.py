@@ -291,12 +291,12 @@ class DeviceRecorder(Proposer):
             tensor = getattr(batch, name)
             if tensor.shape != (size,) or tensor.dtype != torch.int64:
                 self.complaints.append(f"{name} is {tensor.dtype} {tuple(tensor.shape)}")
-        if int(batch.max_nodes.max()) > batch.max_nodes_bound:
-            self.complaints.append("max_nodes is above its bound")
+        if tuple(batch.max_nodes.tolist()) != batch.limits:
+            self.complaints.append("max_nodes differs on the host")
         for name in ("token_ids", "num_prompt_tokens", "last_num_accepted"):
             if hasattr(batch, name):
                 self.complaints.append(f"{name} is there")
-        ids = torch.full((size, batch.max_nodes_bound), -1, dtype=torch.int64)
+        ids = torch.full((size, max(batch.limits)), -1, dtype=torch.int64)
         for row, request in enumerate(batch.request_ids):
             start, count = int(batch.starts[row]), int(batch.counts[row])
             news = batch.new_token_ids[row].tolist()

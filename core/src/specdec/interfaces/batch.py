@@ -99,8 +99,8 @@ class DeviceProposeBatch:
     request_ids: tuple[str, ...]
     max_nodes: torch.Tensor
     """`[B]` int64, on the device."""
-    max_nodes_bound: int
-    """Upper bound of `max_nodes`, known on the host: the width of the draft."""
+    limits: tuple[int, ...]
+    """`[B]` `max_nodes` on the host; the largest one is the width of the draft."""
     num_tokens: torch.Tensor
     """`[B]` int64: number of committed tokens, the new ones included."""
     starts: torch.Tensor

@@ -259,7 +259,7 @@ class Device(Proposer):
         return self.last[lines]
 
     def chain(self, batch: DeviceProposeBatch, newest: torch.Tensor) -> Draft:
-        nodes = torch.arange(batch.max_nodes_bound, device=newest.device)
+        nodes = torch.arange(max(batch.limits), device=newest.device)
         return Draft(torch.where(nodes[None] < batch.max_nodes[:, None], newest[:, None], -1))
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:

@@ -16,6 +16,7 @@ from specdec.engine.speculation.shown import EngineDraws, Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots
+from specdec.interfaces.sent import sent_together
 
 logger = logging.getLogger("specdec")
 
@@ -244,27 +245,22 @@ class Delivery:
     def _device_form(
         self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
     ) -> DeviceProposeBatch:
-        bound = max(max_nodes, default=0)
         width = max((end - start for start, end in zip(starts, ends, strict=True)), default=0)
         tokens = np.full((len(sequences), max(width, 1)), -1, np.int64)
         for row, (sequence, start, end) in enumerate(zip(sequences, starts, ends, strict=True)):
             tokens[row, : end - start] = sequence.token_ids[start:end]
-        facts = torch.tensor(
-            [
-                max_nodes,
-                [s.num_tokens for s in sequences],
-                starts,
-                [end - start for start, end in zip(starts, ends, strict=True)],
-            ]
-        ).to(self._device, non_blocking=True)
+        counts = np.subtract(ends, starts)
+        facts = max_nodes, [s.num_tokens for s in sequences], starts, counts
+        numbers = sent_together([*(np.array(each, np.int64) for each in facts), tokens], self._device)
+        most, lengths, firsts, counted, new = numbers
         return DeviceProposeBatch(
             request_ids=tuple(s.row_id for s in sequences),
-            max_nodes=facts[0],
-            max_nodes_bound=bound,
-            num_tokens=facts[1],
-            starts=facts[2],
-            counts=facts[3],
-            new_token_ids=torch.from_numpy(tokens).to(self._device, non_blocking=True),
+            max_nodes=most,
+            limits=tuple(max_nodes),
+            num_tokens=lengths,
+            starts=firsts,
+            counts=counted,
+            new_token_ids=new,
             sampling_params=tuple(s.shown_params for s in sequences),
             draws=EngineDraws(sequences, self._device),
         )

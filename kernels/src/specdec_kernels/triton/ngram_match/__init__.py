@@ -23,6 +23,7 @@ def ngram_match(
     *,
     max_nodes: torch.Tensor | None = None,
     keeps_first: bool = False,
+    fills: bool = False,
     out: ChainDraft | None = None,
     config: LaunchConfig | None = None,
 ) -> ChainDraft:
@@ -41,6 +42,7 @@ def ngram_match(
         width: maximum tokens to draft, at least 1.
         max_nodes: `[B]` integer: maximum tokens to draft for each request; None for `width`.
         keeps_first: use the earliest instead of the most recent occurrence.
+        fills: whether the text's last token, instead of -1, follows what is drafted.
         out: contiguous tensors to write to; None allocates them.
         config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
@@ -64,10 +66,10 @@ def ngram_match(
     if size == 0:
         return out
     if backend_for(tokens) is Backend.REFERENCE:
-        given = (tokens, num_tokens, max_nodes, shortest, longest, width, keeps_first)
+        given = (tokens, num_tokens, max_nodes, shortest, longest, width, keeps_first, fills)
         return written(out, ngram_match_reference(*given))
     from specdec_kernels.triton.ngram_match.kernel import ngram_match_triton  # imports Triton
 
     chosen = config or launch_config("ngram_match", heuristic, candidates, tokens.device, tokens.shape[1])
-    ngram_match_triton(tokens, num_tokens, max_nodes, shortest, longest, keeps_first, *out, chosen)
+    ngram_match_triton(tokens, num_tokens, max_nodes, shortest, longest, keeps_first, fills, *out, chosen)
     return out

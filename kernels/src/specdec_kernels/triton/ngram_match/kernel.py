@@ -61,6 +61,7 @@ def copy_match_kernel(
     num_tiles: tl.tensor,
     HAS_MAX_NODES: tl.constexpr,
     KEEPS_FIRST: tl.constexpr,
+    FILLS: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
@@ -81,8 +82,12 @@ def copy_match_kernel(
     count = tl.where(score > 0, count, 0)
     steps = tl.arange(0, BLOCK_N)
     read = source + steps % period
-    drafted = tl.load(tokens_ptr + request * tokens_stride + read, mask=steps < count, other=-1)
-    tl.store(token_ids_ptr + request * width + steps, drafted.to(tl.int64), mask=steps < width)
+    tokens_ptr += request * tokens_stride
+    drafted = tl.load(tokens_ptr + read, mask=steps < count, other=-1).to(tl.int64)
+    if FILLS:
+        last = tl.load(tokens_ptr + tl.maximum(num_tokens - 1, 0)).to(tl.int64)
+        drafted = tl.where(steps < count, drafted, last)
+    tl.store(token_ids_ptr + request * width + steps, drafted, mask=steps < width)
     tl.store(num_nodes_ptr + request, count)
 
 
@@ -93,6 +98,7 @@ def ngram_match_triton(
     shortest: int,
     longest: int,
     keeps_first: bool,
+    fills: bool,
     token_ids: torch.Tensor,
     num_nodes: torch.Tensor,
     config: LaunchConfig,
@@ -126,6 +132,7 @@ def ngram_match_triton(
         num_tiles,
         HAS_MAX_NODES=max_nodes is not None,
         KEEPS_FIRST=keeps_first,
+        FILLS=fills,
         BLOCK_TILES=roomy(num_tiles, _LEAST_BLOCK),
         BLOCK_N=roomy(width, _LEAST_BLOCK),
         num_warps=1,

@@ -15,6 +15,7 @@ def ngram_match_reference(
     longest: int,
     width: int,
     keeps_first: bool,
+    fills: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `token_ids [B, width]` and `num_nodes [B]`; see `ngram_match`."""
     size, columns = tokens.shape
@@ -42,4 +43,5 @@ def ngram_match_reference(
     steps = torch.arange(width, device=tokens.device)
     is_drafted = steps < count[:, None]
     read = torch.where(is_drafted, source[:, None] + steps % period[:, None], 0)
-    return torch.where(is_drafted, tokens.gather(1, read).long(), PADDING_ID), count
+    filler = tokens.gather(1, last.clamp(min=0)).long() if fills else PADDING_ID
+    return torch.where(is_drafted, tokens.gather(1, read).long(), filler), count
