@@ -221,7 +221,9 @@ def test_taking_in_and_drafting_in_one_call_is_what_two_calls_give(dtype, is_dra
     )
     torch.testing.assert_close(got.logits, logits, rtol=1e-5, atol=1e-5)
     lengths = [length + count for length, count in zip(cached, counts, strict=True)]
-    expected = in_turn.draft_chain(ForwardOutput(logits.clone()), ChainWork(slots, lengths, *settings))
+    given = logits.clone()
+    expected = in_turn.draft_chain(ForwardOutput(given), ChainWork(slots, lengths, *settings))
+    assert torch.equal(given, logits)  # whose they are keeps them
     assert got.token_ids.tolist() == expected.token_ids.tolist()
     np.testing.assert_allclose(got.confidences, expected.confidences, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(got.draft_probs, expected.draft_probs, rtol=1e-4, atol=1e-6)

@@ -51,7 +51,8 @@ class CompiledChain:
             carried[:] = states.float().numpy()
         segments = _segments(range(num_rows), [1] * num_rows, work)
         length = max(work.num_cached) + work.num_steps
-        return self._run(None, logits.float().contiguous().numpy(), carried, segments, length, work)
+        own = np.array(logits.float().numpy())  # each step writes to it, and the caller keeps its own
+        return self._run(None, own, carried, segments, length, work)
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
         """Run new rows first, then draft; see `Runner.draft_after`."""
