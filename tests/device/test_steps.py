@@ -41,10 +41,18 @@ DRAWN = {
     for sampler in ("probabilistic", "block")
 }
 """Where p and q are compared: texts are those of the same sampler on the CPU, whose noise is the same."""
-LONGER = ("draft_model", "eagle3", "mtp", "eagle", "recycling", *DRAWN)
+LONGER = ("draft_model", "eagle3", "mtp", "eagle", "recycling", "composite", *DRAWN)
 MORE = {
     "eagle": {"method": "eagle", "model": "zoo", "num_speculative_tokens": 3},
     "recycling": {"method": "recycling", "num_speculative_tokens": 6},
+    "composite": {
+        "method": "composite",
+        "policy": "cascade",
+        "proposers": [
+            {"method": "suffix", "num_speculative_tokens": 3},
+            {"method": "draft_model", "model": "zoo", "num_speculative_tokens": 3},
+        ],
+    },
     "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3},
 }
 """Methods that only this file serves."""

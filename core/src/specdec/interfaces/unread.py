@@ -22,7 +22,7 @@ class UnreadIds:
     def __init__(
         self, nodes: torch.Tensor | Sequence[torch.Tensor], num_nodes: Sequence[int], vocab_size: int
     ) -> None:
-        self._given, self.num_nodes, self.vocab_size = nodes, num_nodes, vocab_size
+        self.given, self.num_nodes, self.vocab_size = nodes, num_nodes, vocab_size
         self._nodes = nodes if isinstance(nodes, torch.Tensor) else None
         self.memory: torch.Tensor | None = None
         """`[M]` int64 that begins with `nodes`, if they were copied: what follows is free until they are read."""
@@ -34,18 +34,18 @@ class UnreadIds:
     def nodes(self) -> torch.Tensor:
         """`[1 or 2, B, N]` token ids and parents, which nobody else writes to."""
         if self._nodes is None:
-            self._nodes = torch.stack([*self._given])
+            self._nodes = torch.stack([*self.given])
         return self._nodes
 
     @property
     def is_tree(self) -> bool:
         """Whether there are parents."""
-        return len(self._given) == 2
+        return len(self.given) == 2
 
     @property
     def width(self) -> int:
         """N."""
-        return self._given[0].shape[1]
+        return self.given[0].shape[1]
 
     @property
     def rows(self) -> tuple[Sequence[int], ...]:
@@ -81,9 +81,9 @@ class UnreadIds:
 
     def copy_to(self, memory: torch.Tensor) -> None:
         """Move `nodes` to the beginning of a pass's own `memory` `[M]`, which is large enough."""
-        shape = len(self._given), *self._given[0].shape
+        shape = len(self.given), *self.given[0].shape
         place = memory[: prod(shape)].view(shape)
-        torch._foreach_copy_([*place], [*(self._given if self._nodes is None else self._nodes)])
+        torch._foreach_copy_([*place], [*(self.given if self._nodes is None else self._nodes)])
         self._nodes, self.memory = place, memory
 
     def scored(self, device: torch.device) -> torch.Tensor:

@@ -109,8 +109,9 @@ class Results:
             return
         if memory_of(row_starts) is memory:
             self._row_starts = int(row_starts.storage_offset())
-        if memory.next_loop is not None:
-            memory.next_loop(self._verdict(), len(row_starts))
+        begin, memory.next_loop = memory.next_loop, None  # what another proposer drafts next is not its draft
+        if begin is not None:
+            begin(self._verdict(), len(row_starts))
 
     def _verdict(self) -> Places:
         """Return where the verdict is in the memory of the pass."""

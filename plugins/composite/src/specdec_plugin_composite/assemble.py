@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from specdec.interfaces import CheckedDraft, Draft, DraftSampling, DrawnNodes
-from specdec_plugin_composite.offer import Offer
+from specdec.interfaces import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
+from specdec.runner import sent
+from specdec_plugin_composite.offer import Offer, UnreadOffer
 
 
 def draft_of(
@@ -22,6 +23,9 @@ def draft_of(
         is_tree: whether the draft may have trees.
         vocab_size: number of the target's ids.
     """
+    unread = _unread(offers, drawn)
+    if unread is not None:
+        return unread
     of_row = {row: draft.drawn for row, draft in drawn.items() if draft.drawn is not None}
     tokens = [() if offer is None else offer.token_ids for offer in offers]
     for row, nodes in of_row.items():  # as they were drawn, whether they can be scored or not
@@ -43,6 +47,39 @@ def draft_of(
         node_probs=probs,
         has_probs=torch.tensor([row in of_row for row in range(len(offers))], device=probs.device),
         vocab_map=vocab_map,
+    )
+
+
+def _unread(offers: Sequence[Offer | None], drawn: Mapping[int, CheckedDraft]) -> Draft | None:
+    """Return the draft with the tokens where they are, of chains of one member and of chains that the host knows; else None."""
+    ids = next((offer.ids for offer in offers if isinstance(offer, UnreadOffer)), None)
+    if ids is None or not all(offer is None or offer.is_chain for offer in offers):
+        return None
+    known = [() if offer is None or isinstance(offer, UnreadOffer) else offer.token_ids for offer in offers]
+    nodes, width = ids.given[0], max(ids.width, *map(len, known))
+    if any(isinstance(offer, UnreadOffer) and offer.ids is not ids for offer in offers):
+        return None
+    if drawn and (width > ids.width or any(draft.unread is not ids for draft in drawn.values())):
+        return None
+    if any(known):
+        there = sent(Draft.from_lists([*known, [PADDING_ID] * width]).token_ids[:-1], nodes.device)
+        part = there[:, : ids.width]
+        nodes, _ = there, part.copy_(torch.where(part < 0, nodes, part))
+    draft = Draft(
+        nodes,
+        proposers=tuple("" if offer is None else offer.proposer for offer in offers),
+        num_nodes=tuple(0 if offer is None else len(offer.token_ids) for offer in offers),
+    )
+    if not drawn:
+        return draft
+    q = next(iter(drawn.values())).drawn
+    assert q is not None
+    return replace(
+        draft,
+        sampling=q.sampling,
+        node_probs=q.node_probs,
+        has_probs=torch.tensor([row in drawn for row in range(len(offers))]),
+        vocab_map=q.vocab_map,
     )
 
 

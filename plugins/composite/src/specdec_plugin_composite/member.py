@@ -19,7 +19,7 @@ from specdec.interfaces import (
 )
 from specdec_plugin_composite.going_on import batch_behind
 from specdec_plugin_composite.inbox import Inbox
-from specdec_plugin_composite.offer import Offer
+from specdec_plugin_composite.offer import Offer, UnreadOffer
 from specdec_plugin_composite.states import States
 
 logger = logging.getLogger("specdec")
@@ -63,13 +63,13 @@ class Member:
             is_fallback=is_fallback,
             is_strict=False,
             takes_trees=Capability.TREE in proposer.capabilities,
-            reads_drafts=True,
         )
         self.name = self.guard.name
         given = self.guard.capabilities
         self.draws = Capability.DRAFT_PROBS in given
         """Whether its drafts carry q."""
         self.is_tree = Capability.TREE in given
+        self._is_on_host = proposer.target_info.device.type == "cpu"
         self.runs_model = bool(given & _OF_MODELS)
         """Whether a draft takes passes of a model; all others are called in every step."""
         self.reads_states = bool(given & STATES)
@@ -77,6 +77,8 @@ class Member:
         """Whether it is a form of the target, on its cache: there is nothing that it has to run before it drafts."""
         self.seconds, self.num_told = 0.0, 0
         """Duration of the last call, and number of tokens that it had to run before."""
+        self.is_unread = False
+        """Whether the last draft was left unread on a device, so that most of its duration is in the rest of the step."""
         self._inbox = Inbox(states if self.reads_states else None, aux_places)
         self._num_top_k = proposer.num_top_k if Capability.TARGET_TOP_K in given else 0
         self._verified: dict[str, tuple[int, Offer]] = {}
@@ -101,6 +103,8 @@ class Member:
                 self._not_chosen.add(request_id)
             position, offer = self._verified.pop(request_id, (0, None))
             if offer is not None and batch.last_num_drafted[row]:
+                if isinstance(offer, UnreadOffer):
+                    offer.judge(batch.last_num_drafted[row], batch.last_num_accepted[row])
                 accepted = batch.token_ids(row)[position : position + batch.last_num_accepted[row]]
                 self._feedback[request_id] = len(offer.token_ids), len(offer.path(accepted.tolist()))
 
@@ -132,8 +136,13 @@ class Member:
         """Whether it is neither left out nor paused after failures."""
         return not self.guard.pause_left and not self.is_left_out
 
-    def ask(self, batch: ProposeBatch, limits: Sequence[int]) -> CheckedDraft:
-        """Deliver what it was not told, and return its draft with at most `limits [B]` nodes; empty rows if it fails."""
+    def ask(self, batch: ProposeBatch, limits: Sequence[int], *, is_seen: bool) -> CheckedDraft:
+        """Deliver what it was not told, and return its draft with at most `limits [B]` nodes; empty rows if it fails.
+
+        Without `is_seen` a chain on a device is not read.
+        """
+        self.guard.reads_drafts = is_seen or self.is_tree or self._is_on_host
+        self.is_unread = False
         if not self.can_draft:
             return CheckedDraft.empty(batch.batch_size)
         names = batch.request_ids
@@ -155,6 +164,7 @@ class Member:
         draft = self.guard.propose(own, most)
         self.seconds = perf_counter() - started
         self.num_told = 0 if self.is_target else sum(own.counts)
+        self.is_unread = draft is not None and draft.unread is not None
         if draft is None:
             self._drop(names)
             return CheckedDraft.empty(batch.batch_size)
@@ -172,6 +182,7 @@ class Member:
             for name, limit in zip(names, limits, strict=True)
         ]
         own = replace(batch_behind(self._inbox.take(batch), paths), max_nodes=tuple(most))
+        self.guard.reads_drafts = True
         draft = self.guard.propose(own, most)
         if draft is None:
             self._drop(batch.request_ids)

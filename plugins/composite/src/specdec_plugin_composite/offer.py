@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from specdec.interfaces import CheckedDraft
+from specdec.interfaces import CheckedDraft, UnreadIds, UnreadRow
 
 
 @dataclass(frozen=True)
 class Offer:
     """Drafted tokens as a chain or a tree; any prefix is an offer too."""
 
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     parents: tuple[int, ...]
     """The parent of each node, which precedes it; -1 is the last committed token."""
     proposer: str
@@ -61,6 +61,31 @@ class Offer:
         return found
 
 
+@dataclass(frozen=True)
+class UnreadOffer(Offer):
+    """A chain on a device, of which the host reads no token: which ones are in the text, the verdict says."""
+
+    _verdict: list[int] = field(default_factory=list)
+    """The number of accepted nodes, once it is known."""
+
+    @property
+    def ids(self) -> UnreadIds:
+        """The draft that it is a row of."""
+        assert isinstance(self.token_ids, UnreadRow)
+        return self.token_ids.ids
+
+    def judge(self, num_drafted: int, num_accepted: int) -> None:
+        """Take the verdict: `num_accepted` of its first `num_drafted` nodes were accepted."""
+        if num_accepted < num_drafted or num_drafted == len(self.token_ids):
+            self._verdict[:] = [num_accepted]
+
+    def path(self, text: Sequence[int]) -> list[int]:
+        """Return the nodes whose tokens begin `text`, which begins where the offer does; waits if there was no verdict."""
+        if not self._verdict:
+            return super().path(text)
+        return list(range(min(self._verdict[0], len(text))))
+
+
 def offers_of(draft: CheckedDraft, name: str, member: int) -> list[Offer | None]:
     """Return the rows of a member's draft, None for empty ones; `name` and `member` are the member's name and number."""
     offers: list[Offer | None] = []
@@ -73,7 +98,10 @@ def offers_of(draft: CheckedDraft, name: str, member: int) -> list[Offer | None]
         if draft.confidence is not None:  # which nobody has checked: it may be no number
             confidence = tuple(min(chance, 1.0) if chance > 0.0 else 0.0 for chance in draft.confidence[row])
         inner = "" if draft.proposers is None else draft.proposers[row]
-        offers.append(Offer(tuple(token_ids), parents, inner or name, confidence, member))
+        if draft.unread is None:
+            offers.append(Offer(tuple(token_ids), parents, inner or name, confidence, member))
+        else:
+            offers.append(UnreadOffer(token_ids, parents, inner or name, None, member))
     return offers
 
 

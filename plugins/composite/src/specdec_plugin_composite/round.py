@@ -82,7 +82,7 @@ class Round:
             member: its number.
             limits: 0 where none is wanted; None means `max_nodes`.
         """
-        draft = self._ask(member, self.max_nodes if limits is None else limits)
+        draft = self._ask(member, self.max_nodes if limits is None else limits, is_seen=True)
         self._spoil(draft)
         return offers_of(draft, self._members[member].name, member)
 
@@ -123,15 +123,15 @@ class Round:
                 most = min(choice.max_nodes, self.max_nodes[row])
                 limits.setdefault(choice.member, [0] * self._batch.batch_size)[row] = most
         for number, wanted in limits.items():
-            self._ask(number, wanted)
+            self._ask(number, wanted, is_seen=False)
         return self._drafts
 
-    def _ask(self, member: int, limits: Sequence[int]) -> CheckedDraft:
+    def _ask(self, member: int, limits: Sequence[int], *, is_seen: bool) -> CheckedDraft:
         assert member not in self._drafts, "a member is asked once in a step"
         most = [min(a, b) for a, b in zip(limits, self.max_nodes, strict=True)]
         asked = self._members[member]
         self._limits[member] = [min(limit, asked.most_nodes) for limit in most]
-        draft = self._drafts[member] = asked.ask(self._batch, most)
+        draft = self._drafts[member] = asked.ask(self._batch, most, is_seen=is_seen)
         return draft
 
     def _spoil(self, draft: CheckedDraft) -> None:

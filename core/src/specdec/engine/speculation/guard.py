@@ -55,7 +55,6 @@ class ProposerGuard:
         is_fallback: False re-raises the proposer's exceptions (`on_proposer_error="raise"`).
         is_strict: True raises on malformed drafts (`strict_drafts=True`), which `is_fallback=False` does as well.
         takes_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
-        reads_drafts: whether drafts are read at once, also with `Draft.num_nodes`.
         metrics: failures are counted there.
     """
 
@@ -67,7 +66,6 @@ class ProposerGuard:
         is_fallback: bool,
         is_strict: bool,
         takes_trees: bool = True,
-        reads_drafts: bool = False,
         metrics: EngineMetrics | None = None,
     ) -> None:
         self.proposer = proposer
@@ -82,7 +80,10 @@ class ProposerGuard:
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
         self._is_strict = is_strict
-        self._takes_trees, self._reads_drafts = takes_trees, reads_drafts
+        self._takes_trees, self.reads_drafts = (
+            takes_trees,
+            False,
+        )  # True reads them at once, also with `num_nodes`
         self._failures = 0
         self._num_good = 0
         self._pause_length = _FIRST_PAUSE_STEPS
@@ -108,7 +109,7 @@ class ProposerGuard:
             if changed:
                 self._note_changes(changed)
             draft, num_cut, flaw = check_draft(
-                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees, reads=self._reads_drafts,
+                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees, reads=self.reads_drafts,
                 name=self.name,
             )  # fmt: skip
             drawn = draft.drawn

@@ -54,6 +54,8 @@ class Choose(Policy):
         self._scoring = Scoring()
         self._seen: dict[int, list[Offer | None]] = {}
         self._last: tuple[list[int], tuple[str, ...]] | None = None
+        self._unread: tuple[int, int] | None = None
+        """The member whose draft the last step left unread on a device, and its depth; 0 for the first one, which warms up."""
         self._plan = Plan()
         self._trial: int | None = None
         self._since_plain = self._num_plain = 0
@@ -78,8 +80,12 @@ class Choose(Policy):
             scored = dict(zip(turn.request_ids, turn.last_num_drafted, strict=True))
             is_as_chosen = all(scored.get(name, n) == n for name, n in zip(names, nodes, strict=True))
             # A first step without drafts finds caches that are warm for drafts.
-            if is_as_chosen and (any(nodes) or self._num_plain > 1):
+            if self._unread is not None:
+                if is_as_chosen:
+                    self._observe_unread(self._unread, len(nodes), sum(nodes), rest_s)
+            elif is_as_chosen and (any(nodes) or self._num_plain > 1):
                 self.costs.observe_rest(len(nodes), sum(nodes), rest_s)
+        self._unread = None
         for row, request_id in enumerate(turn.request_ids):
             text_from = partial(turn.text, row)
             for drafted, path in self._scoring.decided(request_id, turn.num_tokens[row], text_from):
@@ -188,16 +194,32 @@ class Choose(Policy):
         for number, trials in self._trials.items():
             limits = turn.limits_of(number)
             member = self.members[number]
-            if limits and trials.num_drafts:  # the first draft warms up
-                self.catching_up[number].observe(member.num_told, member.seconds)
-                if member.num_told <= _few_told(member) * len(turn.request_ids):
-                    self.costs.observe_draft(number, max(limits), member.seconds)
+            is_warm = trials.num_drafts > 0
+            if limits and member.is_unread:
+                self._unread = number, max(limits) * is_warm
+            elif limits and is_warm:
+                self._observe_draft(number, len(turn.request_ids), max(limits), member.seconds)
             seconds = self.costs.drafting(number).at(member.most_nodes) + self._catching_up_s(turn, number)
             trials.count(
                 has_drafted=bool(limits),
                 is_chosen=number != self._trial,
                 cost=self._plan.cost_of_trial(seconds),
             )
+
+    def _observe_unread(self, unread: tuple[int, int], size: int, num_nodes: int, rest_s: float) -> None:
+        """Record the last step's draft, of which the host saw no end: what the rest of the step took longer for it."""
+        number, depth = unread
+        rest = self.costs.rest(size)
+        if rest.is_known and depth:
+            more = max(0.0, rest_s - rest.at(num_nodes))
+            self._observe_draft(number, size, depth, self.members[number].seconds + more)
+
+    def _observe_draft(self, number: int, size: int, depth: int, seconds: float) -> None:
+        """Record what a member's draft for `size` requests took."""
+        member = self.members[number]
+        self.catching_up[number].observe(member.num_told, seconds)
+        if member.num_told <= _few_told(member) * size:
+            self.costs.observe_draft(number, depth, seconds)
 
     def _count_worth(self, turn: Round, *, has_nodes: bool) -> None:
         """Count what choosing took, and what it was to bring, unless the step was a trial."""

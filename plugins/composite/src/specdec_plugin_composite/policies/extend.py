@@ -53,7 +53,7 @@ class Extend(Policy):
 def _join(first: Offer | None, then: Offer | None) -> Offer | None:
     if first is None or then is None:
         return first or then
-    tokens = first.token_ids + then.token_ids
+    tokens = (*first.token_ids, *then.token_ids)
     confidence = None
     if first.confidence is not None and then.confidence is not None:
         confidence = first.confidence + then.confidence
