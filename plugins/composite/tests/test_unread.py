@@ -37,11 +37,15 @@ def test_the_verdict_is_all_that_is_known_of_a_chain() -> None:
     ]
 
 
-def test_a_chain_that_was_cut_is_read_when_the_text_goes_further() -> None:
-    _, (offer,) = unread(torch.tensor([[5, 6, 7]]), (3,))
+def test_of_a_chain_that_was_cut_the_rest_is_not_known() -> None:
+    _, (offer,) = unread(torch.empty(1, 3, dtype=torch.int64, device="meta"), (3,))
     assert isinstance(offer, UnreadOffer)
     offer.judge(2, 2)
-    assert offer.path([5, 6, 7, 8]) == [0, 1, 2]
+    assert not offer.is_judged
+    scoring = Scoring()
+    scoring.add("a", Waiting(1, offer, 0, 2.5))
+    assert scoring.decided("a", 3, lambda start: [5, 6, 7][start:]) == []
+    assert scoring.decided("a", 9, lambda start: [5] * 9) == []  # nor kept
     offer.judge(2, 1)
     assert offer.path([5, 8]) == [0]
 

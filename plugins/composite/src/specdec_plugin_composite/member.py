@@ -103,10 +103,12 @@ class Member:
                 self._not_chosen.add(request_id)
             position, offer = self._verified.pop(request_id, (0, None))
             if offer is not None and batch.last_num_drafted[row]:
+                count = batch.last_num_accepted[row]
                 if isinstance(offer, UnreadOffer):
-                    offer.judge(batch.last_num_drafted[row], batch.last_num_accepted[row])
-                accepted = batch.token_ids(row)[position : position + batch.last_num_accepted[row]]
-                self._feedback[request_id] = len(offer.token_ids), len(offer.path(accepted.tolist()))
+                    offer.judge(batch.last_num_drafted[row], count)
+                else:
+                    count = len(offer.path(batch.token_ids(row)[position : position + count].tolist()))
+                self._feedback[request_id] = len(offer.token_ids), count
 
     @property
     def must_be_called(self) -> bool:

@@ -63,7 +63,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class UnreadOffer(Offer):
-    """A chain on a device, of which the host reads no token: which ones are in the text, the verdict says."""
+    """A chain on a device, of which the host reads no token: which of them are in the text, the verdict says."""
 
     _verdict: list[int] = field(default_factory=list)
     """The number of accepted nodes, once it is known."""
@@ -74,15 +74,18 @@ class UnreadOffer(Offer):
         assert isinstance(self.token_ids, UnreadRow)
         return self.token_ids.ids
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether there was a verdict that says all."""
+        return bool(self._verdict)
+
     def judge(self, num_drafted: int, num_accepted: int) -> None:
-        """Take the verdict: `num_accepted` of its first `num_drafted` nodes were accepted."""
+        """Take the verdict: `num_accepted` of its first `num_drafted` nodes were accepted. What follows these is not known."""
         if num_accepted < num_drafted or num_drafted == len(self.token_ids):
             self._verdict[:] = [num_accepted]
 
     def path(self, text: Sequence[int]) -> list[int]:
-        """Return the nodes whose tokens begin `text`, which begins where the offer does; waits if there was no verdict."""
-        if not self._verdict:
-            return super().path(text)
+        """Return the nodes whose tokens begin `text`, which begins where the offer does; `is_judged` must hold."""
         return list(range(min(self._verdict[0], len(text))))
 
 

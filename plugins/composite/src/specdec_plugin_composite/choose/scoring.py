@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specdec_plugin_composite.offer import Offer
+from specdec_plugin_composite.offer import Offer, UnreadOffer
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Scoring:
         for each in waiting:
             if each.position > num_tokens:
                 continue  # the text was cut before it
+            if isinstance(each.offer, UnreadOffer) and not each.offer.is_judged:
+                continue  # it was verified in part, or not at all
             come = text[each.position - first :]
             path = each.offer.path(come)
             ends = not path or path[-1] not in each.offer.parents
