@@ -13,12 +13,14 @@ from composite_check import batch_of, composite_of, members_of, scripted
 from specdec.interfaces import Capability
 from specdec_adaptive import StepCosts
 from specdec_plugin_composite import Offer, Unseen
+from specdec_plugin_composite.choose import Choose
 from specdec_plugin_composite.choose.acceptance import Acceptance
 from specdec_plugin_composite.choose.best_plan import best_plan
-from specdec_plugin_composite.choose.options import Option
+from specdec_plugin_composite.choose.options import Option, Pick, Plan
 from specdec_plugin_composite.choose.scoring import Scoring, Waiting
 from specdec_plugin_composite.choose.trials import Trials
 from specdec_plugin_composite.choose.worth import Worth
+from specdec_plugin_composite.round import Round
 
 CHEAP, MODEL, OTHER = range(3)
 
@@ -236,28 +238,28 @@ def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:
     for _ in range(8):
         gap = 0
         while not trials.is_due:
-            trials.count(has_drafted=False, is_chosen=False, cost=0.1)
+            trials.count(has_drafted=False, is_chosen=False, cost=lambda: 0.1)
             gap += 1
         gaps.append(gap)
         while trials.is_due:
-            trials.count(has_drafted=True, is_chosen=False, cost=0.1)
+            trials.count(has_drafted=True, is_chosen=False, cost=lambda: 0.1)
     assert gaps == [0, 16, 32, 64, 128, 256, 512, 512]
     assert not trials.has_paid
-    trials.count(has_drafted=True, is_chosen=True, cost=0.1)
+    trials.count(has_drafted=True, is_chosen=True, cost=lambda: 0.1)
     assert trials.has_paid
     for _ in range(16):
-        trials.count(has_drafted=False, is_chosen=False, cost=0.1)
+        trials.count(has_drafted=False, is_chosen=False, cost=lambda: 0.1)
     assert trials.is_due
 
 
 def test_a_dear_trial_is_rare() -> None:
     trials = Trials()
     while trials.is_due:
-        trials.count(has_drafted=True, is_chosen=False, cost=5.0)
+        trials.count(has_drafted=True, is_chosen=False, cost=lambda: 5.0)
     for _ in range(499):
-        trials.count(has_drafted=False, is_chosen=False, cost=5.0)
+        trials.count(has_drafted=False, is_chosen=False, cost=lambda: 5.0)
     assert not trials.is_due
-    trials.count(has_drafted=False, is_chosen=False, cost=5.0)
+    trials.count(has_drafted=False, is_chosen=False, cost=lambda: 5.0)
     assert trials.is_due
 
 
@@ -275,6 +277,24 @@ def test_drafts_that_copy_are_scored_though_a_model_drafts() -> None:
     assert gains[1] > 1.2
     assert policy.acceptance[1].gains_by_depth("b", 1)[0] < 0.5  # type: ignore[attr-defined]
     assert cheap.heard == text
+
+
+def test_a_plan_is_kept_for_some_steps_while_no_copy_can_be_better() -> None:
+    composite = composite_of("choose", scripted(4, 4), scripted(9, needs=[Capability.OWN_KV]))
+    policy = composite._policy
+    assert isinstance(policy, Choose)
+    policy.costs = costs_of(FLAT, {})
+    policy._plan = Plan({0: Pick(Option(MODEL, [0.9], None), 1)}, 1.9, 1.1)
+
+    def is_kept(*tokens: int, most: int = 8) -> bool:
+        offer = Offer(tokens, tuple(range(-1, len(tokens) - 1)), "")
+        policy._seen = {CHEAP: [offer if tokens else None]}
+        return policy._keeps_plan(Round(batch_of([1, 2, 3], 0, most=most), composite._members))
+
+    assert [is_kept(4) for _ in range(20)] == [False, *[True] * 16, False, *[True] * 2]
+    assert not is_kept(4, 4)  # 1.96 tokens in a second at best, more than 1.9 in 1.1
+    assert is_kept()
+    assert not is_kept(most=2)
 
 
 def test_a_chosen_model_is_not_looked_at() -> None:

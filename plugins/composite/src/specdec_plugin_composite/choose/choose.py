@@ -25,6 +25,8 @@ _AMORTISED = 32
 """Steps over which the time of catching up is spread, as it is needed once."""
 _PLAIN_STEPS, _PLAIN_EVERY = 2, 256
 """Steps without drafts that are measured first, and drafting steps after which one is measured again."""
+_KEPT_STEPS = 16
+"""Steps for which a plan is kept while drafts that are made already cannot be better: its costs hardly change."""
 
 
 class Choose(Policy):
@@ -57,6 +59,9 @@ class Choose(Policy):
         self._unread: tuple[int, int] | None = None
         """The member whose draft the last step left unread on a device, and its depth; 0 for the first one, which warms up."""
         self._plan = Plan()
+        self._plan_of: tuple[tuple[str, ...], tuple[int, ...]] | None = None
+        """The requests and limits that the plan was made for."""
+        self._plan_age = 0
         self._trial: int | None = None
         self._since_plain = self._num_plain = 0
         self._worth: defaultdict[int, Worth] = defaultdict(Worth)
@@ -113,16 +118,17 @@ class Choose(Policy):
         wants_plain = rest.is_known and (
             rest.num_measured(0) < _PLAIN_STEPS or self._since_plain >= _PLAIN_EVERY
         )
-        self._plan = best_plan(
-            {row: self._options(turn, row) for row in rows},
-            size,
-            self.costs,
-            {
-                number: self._catching_up_s(turn, number) / _AMORTISED
-                for number in self._dear
-                if self.members[number].can_draft
-            },
-        )
+        if not self._keeps_plan(turn):
+            self._plan = best_plan(
+                {row: self._options(turn, row) for row in rows},
+                size,
+                self.costs,
+                {
+                    number: self._catching_up_s(turn, number) / _AMORTISED
+                    for number in self._dear
+                    if self.members[number].can_draft
+                },
+            )
         if due is not None:
             self._trial = due
             return [Unseen(due, most) if most > 0 else None for most in turn.max_nodes]
@@ -159,10 +165,24 @@ class Choose(Policy):
 
     def finish(self, request_ids: Sequence[str]) -> None:
         """Drop the state of requests."""
-        self._seen, self._last, self._plan = {}, None, Plan()
+        self._seen, self._last, self._plan, self._plan_of = {}, None, Plan(), None
         self._scoring.forget(request_ids)
         for acceptance in self.acceptance:
             acceptance.forget(request_ids)
+
+    def _keeps_plan(self, turn: Round) -> bool:
+        """Return whether the last plan still holds: of one request, no draft that is made can be better."""
+        plan_of, made = (turn.request_ids, tuple(turn.max_nodes)), self._plan.options.get(0)
+        is_same = len(turn.request_ids) == 1 and plan_of == self._plan_of and self._plan_age < _KEPT_STEPS
+        self._plan_of, self._plan_age = plan_of, self._plan_age + 1
+        if is_same and made is not None and made.option.offer is None:
+            (name,), number = turn.request_ids, made.option.member
+            offers = ((n, offer) for n, (offer,) in self._seen.items() if offer is not None)
+            most = max((self.acceptance[n].gains(name, offer)[-1] for n, offer in offers), default=0.0)
+            if (1 + most) / self.costs.rest(1).at(1) < self._plan.tokens / self._plan.seconds:
+                return self.members[number].can_draft_for(name)
+        self._plan_age = 0
+        return False
 
     def _options(self, turn: Round, row: int) -> list[Option]:
         """Return the drafts that a row may have, each with the expected tokens of its prefixes."""
@@ -199,11 +219,10 @@ class Choose(Policy):
                 self._unread = number, max(limits) * is_warm
             elif limits and is_warm:
                 self._observe_draft(number, len(turn.request_ids), max(limits), member.seconds)
-            seconds = self.costs.drafting(number).at(member.most_nodes) + self._catching_up_s(turn, number)
             trials.count(
                 has_drafted=bool(limits),
                 is_chosen=number != self._trial,
-                cost=self._plan.cost_of_trial(seconds),
+                cost=partial(self._cost_of_trial, turn, number),
             )
 
     def _observe_unread(self, unread: tuple[int, int], size: int, num_nodes: int, rest_s: float) -> None:
@@ -220,6 +239,11 @@ class Choose(Policy):
         self.catching_up[number].observe(member.num_told, seconds)
         if member.num_told <= _few_told(member) * size:
             self.costs.observe_draft(number, depth, seconds)
+
+    def _cost_of_trial(self, turn: Round, number: int) -> float:
+        """Return how much of this step a draft of a member would take."""
+        seconds = self.costs.drafting(number).at(self.members[number].most_nodes)
+        return self._plan.cost_of_trial(seconds + self._catching_up_s(turn, number))
 
     def _count_worth(self, turn: Round, *, has_nodes: bool) -> None:
         """Count what choosing took, and what it was to bring, unless the step was a trial."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 _FIRST_STEPS = 3
 """Drafts of a member before it is compared; the first one warms up and is not measured."""
 _TRIAL_STEPS = 2
@@ -30,13 +32,13 @@ class Trials:
         """Whether it was chosen since its last trial, or had none."""
         return self._wait == _SHORTEST
 
-    def count(self, *, has_drafted: bool, is_chosen: bool, cost: float) -> None:
+    def count(self, *, has_drafted: bool, is_chosen: bool, cost: Callable[[], float]) -> None:
         """Count a step.
 
         Args:
             has_drafted: whether it drafted.
             is_chosen: whether that was for what is expected of it.
-            cost: steps that a step with its draft takes longer than the best choice, as a multiple of that.
+            cost: returns how much longer a step with its draft takes than the best choice, as a multiple of that.
         """
         if has_drafted:
             self.num_drafts += 1
@@ -46,6 +48,6 @@ class Trials:
                 self._wait = _SHORTEST
             return
         self._idle += 1
-        if self._idle >= max(self._wait, int(_TRIAL_STEPS * cost / _TRIAL_COST)):
+        if self._idle >= self._wait and self._idle >= int(_TRIAL_STEPS * cost() / _TRIAL_COST):
             self._left, self._idle = _TRIAL_STEPS, 0
             self._wait = min(2 * self._wait, _LONGEST)
