@@ -88,16 +88,18 @@ def test_a_model_is_told_before_too_many_states_wait() -> None:
     assert head.heard == text
 
 
-def test_what_waits_for_a_model_that_is_not_in_use_is_let_go() -> None:
+@pytest.mark.parametrize(("is_awaited", "missed"), [(True, 1100), (False, 1)])
+def test_what_waits_for_a_model_that_is_not_in_use_is_let_go(monkeypatch, is_awaited, missed) -> None:
     composite = composite_of("cascade", scripted(7, 8, confidence=[1.0, 1.0]), scripted(5, needs=STATES))
+    monkeypatch.setattr(composite._policy, "waits_for", lambda number: is_awaited)
     cheap, head = members_of(composite)
     text = [1, 2]
     composite.propose(batch_of(text, 0, states=True))
     for _ in range(64):
         text = [*text, 3]
         composite.propose(batch_of(text, len(text) - 1, states=True))
-    text = [*text, *[4] * 1100]
-    composite.propose(batch_of(text, len(text) - 1100, states=True))
+    text = [*text, *[4] * missed]
+    composite.propose(batch_of(text, len(text) - missed, states=True))
     assert head.asked == []
     cheap.tokens = ()
     assert composite.propose(batch_of([*text, 6], len(text), states=True)).rows == ((),)

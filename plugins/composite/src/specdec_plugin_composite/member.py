@@ -26,7 +26,8 @@ logger = logging.getLogger("specdec")
 
 STATES = frozenset({Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
 _IN_USE = 64
-"""Steps without a draft after which a member is told nothing more of requests with many waiting states: it would take long."""
+"""Steps without a draft after which a member is told nothing more of requests with many waiting states, which would take
+long, or of all running ones if its policy does not wait for it."""
 _OF_MODELS = STATES | {Capability.OWN_KV, Capability.TARGET_CACHE}
 
 
@@ -195,9 +196,9 @@ class Member:
         """Record that a draft of it is verified in this step, from the position of its first token on."""
         self._verified[request_id] = position, offer
 
-    def end(self) -> None:
-        """End a step: count a pause, and let go of what waits for a member that is not in use."""
-        if self._idle >= _IN_USE and self._inbox.is_full:
+    def end(self, *, is_awaited: bool = True) -> None:
+        """End a step: count a pause, and let go of what waits for a member that is not in use, at once unless `is_awaited`."""
+        if self._idle >= _IN_USE and (not is_awaited or self._inbox.is_full):
             self._inbox.lose(list(self._inbox.waiting))
         if self._is_paused:
             self.guard.pause_left -= 1

@@ -59,6 +59,10 @@ class Policy(ABC):
         """Return whether a member is worth states that have to be computed again for it, as after a cached prefix."""
         return True
 
+    def waits_for(self, member: int) -> bool:
+        """Return whether states are kept for a member that has not drafted for long, so that it can in running requests."""
+        return True
+
     @abstractmethod
     def draft(self, turn: Round) -> list[Choice]:
         """Return what is verified for each row."""

@@ -179,8 +179,8 @@ class CompositeProposer(Proposer):
             if offer is not None and offer.member >= 0:
                 self._members[offer.member].verify(request_id, position, offer)
         wanted: dict[str, int] = {}
-        for member in self._members:
-            member.end()
+        for number, member in enumerate(self._members):
+            member.end(is_awaited=self._policy.waits_for(number))
             for name, position in member.waiting.items():
                 wanted[name] = min(position, wanted.get(name, position))
         self._states.keep(wanted)

@@ -77,6 +77,10 @@ class Choose(Policy):
         """Return whether a member was chosen since it was last tried; at first all are to be tried."""
         return member not in self._trials or self._trials[member].has_paid
 
+    def waits_for(self, member: int) -> bool:
+        """Return False for one that was not chosen since it was last tried: it is tried again in a request that begins."""
+        return self.pays(member) or self._trials[member].is_due
+
     def begin(self, turn: Round, rest_s: float | None) -> None:
         """Measure the last step, and score the drafts that its tokens decide."""
         self._began = perf_counter()
