@@ -69,9 +69,10 @@ def test_text_is_the_targets(name: str, prompts: list[str], plain: list[list[int
     proposer, calls = llm._built.engine.proposer, []
     inner = proposer._runner.draft_after
     proposer._runner.draft_after = lambda *given: calls.append(given) or inner(*given)
+    llm.generate(prompts[:1], PARAMS, use_tqdm=False)
+    # Most steps of few requests take in what is new and draft in one compiled call.
+    assert len(calls) > llm._built.engine.metrics.num_drafts / 2
     outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
-    # Most steps take in what is new and draft in one compiled call.
-    assert len(calls) > llm._built.engine.metrics.num_drafts / len(prompts) / 2
     assert [output.outputs[0].token_ids for output in outputs] == plain
     assert first_stands(outputs) > 0.3
 

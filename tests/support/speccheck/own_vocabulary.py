@@ -55,7 +55,7 @@ def _own_id(token_id: int) -> int:
 def _cut(tokenizer: dict[str, Any]) -> dict[str, Any]:
     """The content of a `tokenizer.json` with the first tokens only, and the merges that give one of them."""
     vocab = {token: i for token, i in tokenizer["model"]["vocab"].items() if i < NUM_TOKENS}
-    merges = [pair for pair in tokenizer["model"]["merges"] if "".join(pair) in vocab]
+    merges = [pair for pair in tokenizer["model"]["merges"] if pair.replace(" ", "") in vocab]
     own = {token: _own_id(i) for token, i in vocab.items()}
     added = [token | {"id": own[token["content"]]} for token in tokenizer["added_tokens"]]
     model = tokenizer["model"] | {"vocab": own, "merges": merges}

@@ -74,6 +74,8 @@ def _rewrite(path: Path, change: Any) -> None:
 
 
 def _write_compact(path: Path) -> None:
-    """Remove the indentation of a JSON file, which is more than half of a tokenizer file."""
-    content = json.dumps(json.loads(path.read_text("utf-8")), ensure_ascii=False, separators=(",", ":"))
-    path.write_text(content + "\n", "utf-8")
+    """Write a tokenizer file without indentation, which is more than half of it, and each merge as one string."""
+    content = json.loads(path.read_text("utf-8"))
+    content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+    compact = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    path.write_text(compact + "\n", "utf-8")
