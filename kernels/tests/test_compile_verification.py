@@ -221,6 +221,7 @@ def test_ngram_match(dtype: torch.dtype, keeps_first: bool, compile_launches) ->
         1,
         1 if keeps_first else 4,
         keeps_first,
+        dtype is torch.int64,
         longs(2, 5),
         longs(2),
         heuristic(8192),

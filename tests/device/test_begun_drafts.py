@@ -59,6 +59,27 @@ def test_they_end_where_the_tables_of_their_recording_do(device, prompts, monkey
     assert watched.num_used >= 2
 
 
+def test_known_chains_beside_a_loop_may_be_longer_than_its_own(device) -> None:
+    """A head runs the new tokens of every request, so a loop has rows of one for which another method drafted more."""
+    config = {
+        "method": "composite", "policy": "cascade", "adaptive": False, "on_proposer_error": "raise",
+        "proposers": [
+            {"method": "ngram", "num_speculative_tokens": 8},
+            {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3},
+        ],
+    }  # fmt: skip
+    prompts = ["a = 1\nb = 2\nc = 3\nd = 4\n" * 2 + "x = 1\n", "The history of the small town begins with"]
+    given = SamplingParams(temperature=0.0, max_tokens=44, ignore_eos=True)
+    llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
+    outputs = llm.generate(prompts, given)
+    assert outputs[0].metrics.accepted_per_position[7] > 0
+    llm.shutdown()
+    plain = LLM("zoo", device="cpu", **OPTIONS)
+    for output, wanted in zip(outputs, plain.generate(prompts, given), strict=True):
+        assert output.outputs[0].token_ids == wanted.outputs[0].token_ids
+    plain.shutdown()
+
+
 class Watched:
     """What the draft loops of an engine do."""
 

@@ -53,8 +53,8 @@ class PassMemory:
         """`[M]` the part that the last pass leaves free, unless it has drafted nodes: the next one does not write there."""
         self.states: torch.Tensor | None = None
         """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
-        self.next_loop: Callable[[Places, int], None] | None = None
-        """Called once a verdict on some requests is on its way, with where it is and their number: begins the next draft."""
+        self.next_loop: Callable[[Places, Sequence[int]], None] | None = None
+        """Called once a verdict on some requests is on its way, with where it is and the nodes of each: begins the next draft."""
         _MEMORIES[self.numbers.untyped_storage().data_ptr()] = self
         if is_targets:
             _NEWEST.by_device[device] = self

@@ -39,7 +39,7 @@ class Results:
     def __init__(
         self, scores: Scores, draft: CheckedDraft, widths: Sequence[int], batch: VerifyBatch, num_tokens: int
     ) -> None:
-        size = len(batch.num_nodes)
+        size, self._num_nodes = len(batch.num_nodes), batch.num_nodes
         unread = draft.unread if any(batch.num_nodes) else None
         self._unread = unread if unread is not None and unread.num_outside is None else None
         device = scores.logits.device
@@ -111,7 +111,7 @@ class Results:
             self._row_starts = int(row_starts.storage_offset())
         begin, memory.next_loop = memory.next_loop, None  # what another proposer drafts next is not its draft
         if begin is not None:
-            begin(self._verdict(), len(row_starts))
+            begin(self._verdict(), self._num_nodes)
 
     def _verdict(self) -> Places:
         """Return where the verdict is in the memory of the pass."""

@@ -80,10 +80,9 @@ class ProposerGuard:
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
         self._is_strict = is_strict
-        self._takes_trees, self.reads_drafts = (
-            takes_trees,
-            False,
-        )  # True reads them at once, also with `num_nodes`
+        self._takes_trees = takes_trees
+        self.reads_drafts = False
+        """Whether drafts are read at once, also with `Draft.num_nodes`."""
         self._failures = 0
         self._num_good = 0
         self._pause_length = _FIRST_PAUSE_STEPS

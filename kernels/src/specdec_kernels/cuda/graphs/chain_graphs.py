@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
 from weakref import WeakMethod
@@ -182,7 +182,7 @@ class ChainGraphs(Graphs[StaticLoop]):
             self._record(shape, static, outputs, num_rows)
         return _drafted(outputs, num_rows, work)
 
-    def begin_next(self, places: Places, size: int) -> None:
+    def begin_next(self, places: Places, num_nodes: Sequence[int]) -> None:
         """Replay the loop for the draft after the last one, once a verdict on that is on its way.
 
         It is done, or well under way, when the host has that verdict and asks for the draft. If it then asks for another one,
@@ -190,8 +190,9 @@ class ChainGraphs(Graphs[StaticLoop]):
 
         Args:
             places: where the verdict is.
-            size: number of its requests.
+            num_nodes: nodes of each of its requests; some may be of another proposer, beside this one.
         """
+        size = len(num_nodes)
         memory, last, self._places[size] = self._verdicts, self._last, places
         if memory is None or last is None or self._is_begun or self._share_followed < _LEAST_FOLLOWED:
             return
@@ -200,6 +201,8 @@ class ChainGraphs(Graphs[StaticLoop]):
         if found is None or not work.has_room or places != expected or size != len(work.num_cached):
             return
         depths = _depths(work)
+        if (np.array(num_nodes) > depths).any():
+            return  # there is no room for what may be emitted
         if not (np.array(work.ends or [NO_END]) - work.keys.positions > depths + 1).all():
             return
         bounds = static.shape.last.max_context_len, self._max_context, self._max_positions
@@ -271,14 +274,14 @@ class ChainGraphs(Graphs[StaticLoop]):
             self._recordings.fail(wrong)
 
 
-def _weakly(graphs: ChainGraphs) -> Callable[[Places, int], None]:
+def _weakly(graphs: ChainGraphs) -> Callable[[Places, Sequence[int]], None]:
     """Return `begin_next`, without keeping the graphs."""
     method = WeakMethod(graphs.begin_next)
 
-    def begin_next(places: Places, size: int) -> None:
+    def begin_next(places: Places, num_nodes: Sequence[int]) -> None:
         begin = method()
         if begin is not None:
-            begin(places, size)
+            begin(places, num_nodes)
 
     return begin_next
 
