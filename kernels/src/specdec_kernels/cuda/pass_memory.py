@@ -54,7 +54,7 @@ class PassMemory:
         self.states: torch.Tensor | None = None
         """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
         self.next_loop: Callable[[Places, Sequence[int]], None] | None = None
-        """Called once a verdict on some requests is on its way, with where it is and the nodes of each: begins the next draft."""
+        """Called once a verdict is on its way, with where it is and the nodes of each request: begins the next draft."""
         _MEMORIES[self.numbers.untyped_storage().data_ptr()] = self
         if is_targets:
             _NEWEST.by_device[device] = self
