@@ -56,7 +56,7 @@ MORE = {
     "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3},
 }
 """Methods that only this file serves."""
-RARELY = ("draft_model-block", "eagle3-block", "eagle")
+RARELY = ("draft_model-block", "eagle3-block", "eagle", "composite")
 """Methods that only the slow tests serve."""
 LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1600}
 
