@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SPECDEC = Path(sys.executable).with_name("specdec")
-LIMIT_S, MOST_STARTS = 0.5, 40
+LIMIT_S, MOST_STARTS = 0.5, 32
 """Of a command, in seconds, and on slow processors in starts of Python itself."""
 
 

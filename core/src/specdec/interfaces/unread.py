@@ -23,6 +23,7 @@ class UnreadIds:
         self, nodes: torch.Tensor | Sequence[torch.Tensor], num_nodes: Sequence[int], vocab_size: int
     ) -> None:
         self.given, self.num_nodes, self.vocab_size = nodes, num_nodes, vocab_size
+        """The arguments."""
         self._nodes = nodes if isinstance(nodes, torch.Tensor) else None
         self.memory: torch.Tensor | None = None
         """`[M]` int64 that begins with `nodes`, if they were copied: what follows is free until they are read."""

@@ -57,14 +57,13 @@ def _unread(offers: Sequence[Offer | None], drawn: Mapping[int, CheckedDraft]) -
         return None
     known = [() if offer is None or isinstance(offer, UnreadOffer) else offer.token_ids for offer in offers]
     nodes, width = ids.given[0], max(ids.width, *map(len, known))
-    if any(isinstance(offer, UnreadOffer) and offer.ids is not ids for offer in offers):
-        return None
-    if drawn and (width > ids.width or any(draft.unread is not ids for draft in drawn.values())):
+    unread = [*(o.ids for o in offers if isinstance(o, UnreadOffer)), *(d.unread for d in drawn.values())]
+    if any(each is not ids for each in unread) or (drawn and width > ids.width):
         return None
     if any(known):
-        there = sent(Draft.from_lists([*known, [PADDING_ID] * width]).token_ids[:-1], nodes.device)
-        part = there[:, : ids.width]
-        nodes, _ = there, part.copy_(torch.where(part < 0, nodes, part))
+        nodes = sent(Draft.from_lists([*known, [PADDING_ID] * width]).token_ids[:-1], nodes.device)
+        part = nodes[:, : ids.width]
+        part.copy_(torch.where(part < 0, ids.given[0], part))
     draft = Draft(
         nodes,
         proposers=tuple("" if offer is None else offer.proposer for offer in offers),
