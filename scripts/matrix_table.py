@@ -16,19 +16,24 @@ COLUMNS = ["num_accepted", "ratio", "mutant_ratio"]
 
 
 def write_cells(file: Path, rows: list[Row], facts: dict[str, Any]) -> None:
-    """Write cells by parameter, sampler and draft, a line for each sampler, and facts about all of them."""
-    cells: dict[str, dict[str, dict[str, list[Any]]]] = {}
+    """Write cells by parameter and sampler, a line for each sampler with a cell or null for each draft, and facts about all."""
+    drafts = list(dict.fromkeys(row["draft"] for row in rows))
+    cells: dict[str, dict[str, list[list[Any] | None]]] = {}
     for row in rows:
-        by_draft = cells.setdefault(row["parameter"], {}).setdefault(row["sampler"], {})
-        by_draft[row["draft"]] = [row[column] for column in COLUMNS]
+        by_draft = cells.setdefault(row["parameter"], {}).setdefault(row["sampler"], [None] * len(drafts))
+        by_draft[drafts.index(row["draft"])] = [row[column] for column in COLUMNS]
     groups = [
         f"{json.dumps(name)}:{{\n"
         + ",\n".join(f"{json.dumps(s)}:{json.dumps(c, separators=(',', ':'))}" for s, c in by_sampler.items())
         + "}"
         for name, by_sampler in cells.items()
     ]
-    others = "".join(f",\n{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items())
-    text = f'{{"columns": {json.dumps(COLUMNS)},\n"cells": {{\n' + ",\n".join(groups) + f"}}{others}}}\n"
+    named = {"columns": COLUMNS, "drafts": drafts}
+    before, after = (
+        "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in parts.items())
+        for parts in (named, facts)
+    )
+    text = f'{{{before}{after}"cells": {{\n' + ",\n".join(groups) + "}}\n"
     file.write_text(text, encoding="utf-8")
 
 
@@ -43,8 +48,9 @@ def read_cells(file: Path) -> list[Row]:
             **dict(zip(result["columns"], cell, strict=True)),
         }
         for name, by_sampler in result["cells"].items()
-        for sampler, by_draft in by_sampler.items()
-        for draft, cell in by_draft.items()
+        for sampler, cells in by_sampler.items()
+        for draft, cell in zip(result["drafts"], cells, strict=True)
+        if cell is not None
     ]
 
 

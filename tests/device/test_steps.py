@@ -12,13 +12,14 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from pretend import Counts, PretendDevice
+from pretend import Counts, PretendDevice, heads
+from pretend.heads import NAMES as HEADS
 from pretend.requests import METHODS, PARAMS, TEXT, params
 
 from specdec import LLM, RequestOutput, SamplingParams
 
 HELD = json.loads((Path(__file__).parent / "counts.json").read_text())
-"""By method, parameters and number of requests, 1, 3, 8 and 64: the numbers of `LIMITED`, in this order."""
+"""By method, parameters and number of requests, 1, 3, 8 and 64, or for all of them: the numbers of `LIMITED`, in this order."""
 LIMITED = ("synchronisations", "launches", "copies_in", "copies_out")
 MOST_LAUNCHES = 10
 """Of one step, beside recorded passes and loops, whatever is held."""
@@ -41,7 +42,7 @@ DRAWN = {
     for sampler in ("probabilistic", "block")
 }
 """Where p and q are compared: texts are those of the same sampler on the CPU, whose noise is the same."""
-LONGER = ("draft_model", "eagle3", "mtp", "eagle", "recycling", "composite", *DRAWN)
+LONGER = ("draft_model", "eagle3", "mtp", "eagle", "recycling", "composite", *HEADS, *DRAWN)
 MORE = {
     "eagle": {"method": "eagle", "model": "zoo", "num_speculative_tokens": 3},
     "recycling": {"method": "recycling", "num_speculative_tokens": 6},
@@ -56,7 +57,7 @@ MORE = {
     "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3},
 }
 """Methods that only this file serves."""
-RARELY = ("draft_model-block", "eagle3-block", "eagle", "composite")
+RARELY = ("draft_model-block", "eagle3-block", "eagle", "composite", "medusa", "parallel")
 """Methods that only the slow tests serve."""
 LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1600}
 
@@ -85,9 +86,15 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(m, marks=[pytest.mark.slow] * (m in RARELY)) for m in [*METHODS, *MORE, *DRAWN]],
+    params=[
+        pytest.param(m, marks=[pytest.mark.slow] * (m in RARELY)) for m in [*METHODS, *MORE, *HEADS, *DRAWN]
+    ],
 )
-def served(request, device, prompts, expected) -> Iterator[tuple[str, LLM, dict[str, list[RequestOutput]]]]:
+def served(
+    request, device, prompts, expected, tmp_path_factory
+) -> Iterator[tuple[str, LLM, dict[str, list[RequestOutput]]]]:
+    if request.param in HEADS:
+        MORE[request.param] = heads.make(request.param, tmp_path_factory.mktemp(request.param))
     device.forget_compiled()
     llm = made(request.param)
     device.counted()
@@ -190,7 +197,8 @@ def check_counts(later: list[Counts], method: str, name: str, size: int) -> None
     """Check that steps ask for no more than `HELD` allows."""
     settled = [median(getattr(step, kind) for step in later) for kind in LIMITED]
     print(f"\ncounts: {method} {name} {size} {settled}")  # pytest -rP shows it
-    most = HELD[method][name][(*SIZES, LARGE).index(size)]
+    held = HELD[method][name]
+    most = held[(*SIZES, LARGE).index(size) if len(held) > 1 else 0]
     typical = min(later, key=lambda step: abs(step.launches - settled[1]))
     assert typical.launches - typical.replays <= MOST_LAUNCHES, typical.listed("launches")
     for kind, got, held in zip(LIMITED, settled, most, strict=True):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from specdec_drafting.assemble import draft_of
     from specdec_drafting.aux_layers_config import AuxLayersConfig
     from specdec_drafting.chain_growth import ChainGrowth
+    from specdec_drafting.chain_steps import ChainSteps, can_record
     from specdec_drafting.checkpoint import HeadCheckpoint
     from specdec_drafting.chooser import Choice, Chooser, Place
     from specdec_drafting.drafter import DraftModule
@@ -33,6 +34,7 @@ __all__ = [
     "AcceptanceWatch",
     "AuxLayersConfig",
     "ChainGrowth",
+    "ChainSteps",
     "Choice",
     "Chooser",
     "DraftModule",
@@ -51,6 +53,7 @@ __all__ = [
     "RowsProposer",
     "StepDrafter",
     "TargetRows",
+    "can_record",
     "draft_of",
     "embedding_of",
     "equal_vocabulary",
@@ -65,6 +68,8 @@ _HOME = {
     "draft_of": "specdec_drafting.assemble",
     "AuxLayersConfig": "specdec_drafting.aux_layers_config",
     "ChainGrowth": "specdec_drafting.chain_growth",
+    "ChainSteps": "specdec_drafting.chain_steps",
+    "can_record": "specdec_drafting.chain_steps",
     "HeadCheckpoint": "specdec_drafting.checkpoint",
     "Choice": "specdec_drafting.chooser",
     "Chooser": "specdec_drafting.chooser",

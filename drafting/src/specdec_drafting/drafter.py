@@ -22,6 +22,7 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec_drafting.chain_growth import ChainGrowth
+from specdec_drafting.chain_steps import ChainSteps
 from specdec_drafting.chains import ChainCall, ChainLoop, Places
 from specdec_drafting.chooser import Chooser
 from specdec_drafting.drafting_config import DraftingConfig
@@ -86,6 +87,9 @@ class Drafter:
             self.rows = TargetRows(module.max_len, module.own_ids)
         self.chooser = Chooser(method, vocabulary, wants_confidence=config.has_confidence or tree is not None)
         self._chains = ChainGrowth(self.chooser, threshold, ends)
+        self._steps = ChainSteps(config, vocabulary, module.num_logits, info)
+        if module.mask_id is not None:
+            self._steps.prepare_logits(runner.dtype)
         self._trees = None if tree is None else TreeGrowth(tree, self.chooser, vocabulary, ends)
         self._tree_loop: TreeLoop | None = None
         if tree is not None and self._trees is not None:
@@ -289,7 +293,8 @@ class Drafter:
         states = [self._state(batch, draft.row) for draft in drafts]
         known = [state.logits for state in states if state.logits is not None]
         if self._module.mask_id is not None:
-            self._chains.at_once(batch, drafts, known)
+            if not self._steps.draft(batch, drafts, known):
+                self._chains.at_once(batch, drafts, known)
             return drafts
         logits = torch.cat(known) if logits is None else logits
         carries = None if self._head is None else torch.stack([state.carries[0] for state in states])

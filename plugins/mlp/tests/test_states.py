@@ -35,7 +35,7 @@ def batch(rows, *, states=True, flags=None):
 def test_the_last_new_row_counts():
     states = LastStates()
     states.take_in(batch([("a", 0, 5), ("b", 7, 1), ("c", 3, 2)]))
-    assert states.of(["c", "a", "b"])[:, 0].tolist() == [8.0, 5.0, 6.0]
+    assert torch.stack(states.of(["c", "a", "b"]))[:, 0].tolist() == [8.0, 5.0, 6.0]
     assert states.has("a", 5)
     assert not states.has("a", 6), "tokens have been committed since"
     assert not states.has("d", 5)
@@ -47,7 +47,7 @@ def test_a_state_stays_while_nothing_is_new_and_is_a_copy():
     states.take_in(first)
     first.hidden_states.fill_(torch.nan)
     states.take_in(batch([("b", 3, 1), ("a", 2, 0)]))
-    assert states.of(["a", "b"])[:, 0].tolist() == [2.0, 1.0]
+    assert torch.stack(states.of(["a", "b"]))[:, 0].tolist() == [2.0, 1.0]
     states.take_in(batch([("a", 2, 0)], states=False))
     assert states.has("a", 2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +57,9 @@ class Runner(Protocol):
     """Most nodes of the trees that passes verify; 0 if drafts are chains."""
     expected: tuple[NewRows, ChainWork] | None
     """What its draft loop will be asked for, of one request with as many new tokens as there may be; None if unknown."""
+
+    prepared: list[Callable[[int], None]]
+    """Called with the most requests of a batch once there is a cache, to record what is run beside passes."""
 
     @property
     def max_chain_rows(self) -> int:

@@ -39,6 +39,8 @@ class TargetInfo:
     prefix_block_size: int = 0
     """Tokens per block of the prefix cache: prefixes passed to `Proposer.resume` end at a multiple of it. 0
     if prefixes are not reused."""
+    may_record: bool = False
+    """Whether a proposer may capture graphs of what it runs beside its runners."""
     gives: frozenset[Capability] = NEEDED_CAPABILITIES | {Capability.TREE}
     """What the engine gives to proposers, and whether it verifies trees: other engines may not list the target's top ids. A
     proposer that can do without leaves the capability out in `__init__`."""

@@ -88,6 +88,7 @@ class ModuleRunner:
         self.states = layer_states(module, is_invariant=is_invariant)
         """States of the layers that keep no keys and values; None if there are no such layers."""
         self.num_tree_nodes = 0
+        self.prepared: list[Callable[[int], None]] = []
         self.expected: tuple[NewRows, ChainWork] | None = None
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
@@ -185,6 +186,8 @@ class ModuleRunner:
         """Let the forms record what that many requests need, so that no request waits for it."""
         for forms in self.forms:
             keep_working(self, forms, "preparation", lambda form: form.prepare(num_requests))
+        for prepare in self.prepared:
+            prepare(num_requests)
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""
@@ -248,10 +251,8 @@ class ModuleRunner:
     def _warm_up_chain(self, chain: Chain, batch: PackedBatch, features: torch.Tensor | None) -> None:
         output, zero = self.forms[0][0].forward(batch, features), np.zeros(1, np.int64)
         states = None if features is None or output.hidden_states is None else output.hidden_states[:1]
-        rules = ChainRules(output.logits.shape[1])
-        chain.draft(
-            output.logits[:1], states, ChainWork([0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), rules)
-        )
+        keys, rules = NoiseKeys(zero, zero, zero), ChainRules(output.logits.shape[1])
+        chain.draft(output.logits[:1], states, ChainWork([0], [0], 2, [0.0], keys, rules))
 
     def _rebind(self) -> None:
         for forms in self.forms:

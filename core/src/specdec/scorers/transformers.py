@@ -213,10 +213,8 @@ def check_spread(options: EngineOptions, target: LoadedTarget) -> None:
 
 def _info(target: LoadedTarget, options: EngineOptions, *, has_states: bool) -> TargetInfo:
     config = target.model.config.get_text_config()
-    head = output_head(target.model)
-    rows = getattr(head, "out_features", None) or config.vocab_size
     return TargetInfo(
-        vocab_size=int(rows),
+        vocab_size=getattr(output_head(target.model), "out_features", None) or config.vocab_size,
         hidden_size=config.hidden_size,
         num_layers=config.num_hidden_layers,
         max_model_len=target.max_model_len,
@@ -226,5 +224,6 @@ def _info(target: LoadedTarget, options: EngineOptions, *, has_states: bool) -> 
         tokenizer_fingerprint=fingerprint(target.tokenizer),
         max_num_seqs=options.max_num_seqs,
         prefix_block_size=options.block_size if options.enable_prefix_caching else 0,
+        may_record=not options.enforce_eager,
         gives=TargetInfo.gives - (_NOT_WITH_STATES if has_states else set()),
     )

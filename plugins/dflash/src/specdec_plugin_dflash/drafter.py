@@ -5,7 +5,16 @@ from __future__ import annotations
 from itertools import accumulate
 
 from specdec.interfaces import ProposeBatch, Runner, TargetInfo
-from specdec_drafting import ChainGrowth, Chooser, DraftVocabulary, PartialDraft, Piece, RequestRows
+from specdec_drafting import (
+    ChainGrowth,
+    ChainSteps,
+    Chooser,
+    DraftVocabulary,
+    PartialDraft,
+    Piece,
+    RequestRows,
+    can_record,
+)
 from specdec_plugin_dflash.block import BlockRunner
 from specdec_plugin_dflash.config import DFlashConfig
 from specdec_plugin_dflash.context import ContextRows
@@ -42,7 +51,10 @@ class BlockDrafter:
         )
         self.chooser = Chooser(config.draft_sample_method, vocabulary, wants_confidence=config.has_confidence)
         self._growth = ChainGrowth(self.chooser, config.draft_confidence_threshold, info.eos_token_ids)
-        self._context = ContextRows(head, runner)
+        self._steps = ChainSteps(config, vocabulary, head.settings.num_logits, info)
+        self._steps.prepare_logits(runner.dtype)
+        most_new = config.num_speculative_tokens + 1 if can_record(info) else 0
+        self._context = ContextRows(head, runner, most_new)
         self._blocks = BlockRunner(head, runner)
 
     @property
@@ -71,7 +83,9 @@ class BlockDrafter:
             self._context.write(batch.aux_hidden_states, new)
         if wanted:
             logits = self._blocks.run([block for _, block in wanted])
-            self._growth.at_once(batch, [draft for draft, _ in wanted], logits)
+            empty = [draft for draft, _ in wanted]
+            if not self._steps.draft(batch, empty, logits):
+                self._growth.at_once(batch, empty, logits)
         return drafts
 
     def _begin(self, batch: ProposeBatch, row: int) -> PartialDraft | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from specdec import ModelError
@@ -93,11 +92,17 @@ def _fill(head: DFlashHead, names: dict[str, str], checkpoint: HeadCheckpoint, t
             f"{checkpoint}: tensor {unknown[0]!r} has no place in this head: config.json does not say what it is for "
             "(num_hidden_layers, attention_bias), or it is of another method"
         )
-    for name, parameter in wanted.items():
-        parameter.data = checkpoint.read(names[name], tuple(parameter.shape)).to(torch.float32)
-    for parameter in head.parameters():  # not the rotary frequencies, which stay in float32
+    place = (
+        target.info.device,
+        target.info.dtype,
+    )  # the rotary frequencies, which are no parameters, stay in float32
+    read = {
+        name: checkpoint.read(names[name], tuple(parameter.shape)).to(*place)
+        for name, parameter in wanted.items()
+    }
+    head.load_state_dict(read, strict=False, assign=True)
+    for parameter in head.parameters():
         if id(parameter) not in shared:
-            parameter.data = parameter.data.to(target.info.device, target.info.dtype)
             parameter.requires_grad_(False)
     head.model.model.rotary_emb.to(target.info.device)
     head.eval()

@@ -21,8 +21,10 @@ from specdec.interfaces import (
     TargetInfo,
     TokenIds,
 )
+from specdec.runner import in_inference_mode
 from specdec_drafting import (
     ChainGrowth,
+    ChainSteps,
     Chooser,
     DraftVocabulary,
     HeadCheckpoint,
@@ -83,7 +85,11 @@ class StateHeadsProposer(Proposer):
         )
         threshold = config.draft_confidence_threshold
         self._chains = ChainGrowth(self._chooser, threshold, target.info.eos_token_ids)
+        self._steps = ChainSteps(config, self._vocabulary, self._vocabulary.num_ids, target.info)
+        state = torch.empty(target.info.hidden_size, dtype=target.info.dtype, device=target.info.device)
+        self._steps.prepare(self._heads, state, self._heads.num_heads)
 
+    @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Store the new states and draft for every row that wants a draft and has a state."""
         self._states.take_in(batch)
@@ -116,7 +122,10 @@ class StateHeadsProposer(Proposer):
 
     def _grow(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> None:
         """Draft one depth after another, each with the head of that depth."""
-        states = self._heads.begin(self._states.of([batch.request_ids[draft.row] for draft in drafts]))
+        known = self._states.of([batch.request_ids[draft.row] for draft in drafts])
+        if self._steps.draft(batch, drafts, known):
+            return
+        states = self._heads.begin(torch.stack(known))
 
         def run_next(active: list[PartialDraft], places: list[int], token_ids: list[int]) -> torch.Tensor:
             nonlocal states

@@ -19,18 +19,14 @@ class LastStates:
     def take_in(self, batch: ProposeBatch) -> None:
         """Store the state of each row's last new token; a row whose last token has no state loses its state."""
         last = [end - 1 for end in accumulate(batch.counts)]
-        states, flags = batch.hidden_states, batch.has_hidden
         new = [row for row, count in enumerate(batch.counts) if count]
-        if states is None:
-            kept, has_state = None, [False] * len(new)
-        else:
-            index = torch.tensor([last[row] for row in new], dtype=torch.int64, device=states.device)
-            kept = states.index_select(0, index)
-            has_state = [True] * len(new) if flags is None else flags.index_select(0, index).tolist()
+        kept = batch.hidden_states
+        if kept is not None and new:
+            kept = torch.stack([kept[last[row]] for row in new])
         for place, row in enumerate(new):
-            request_id = batch.request_ids[row]
-            if has_state[place] and kept is not None:
-                self._ends[request_id] = batch.starts[row] + batch.counts[row]
+            request_id, end = batch.request_ids[row], batch.starts[row] + batch.counts[row]
+            if kept is not None and end > 1:  # no state chose the first token of a text
+                self._ends[request_id] = end
                 self._states[request_id] = kept[place]
             else:
                 self.drop(request_id)
@@ -42,9 +38,9 @@ class LastStates:
         """Return whether the state that chose the last of a request's tokens is available."""
         return self._ends.get(request_id) == num_tokens
 
-    def of(self, request_ids: list[str]) -> torch.Tensor:
-        """Return the states `[R, H]` of requests that have one."""
-        return torch.stack([self._states[request_id] for request_id in request_ids])
+    def of(self, request_ids: list[str]) -> list[torch.Tensor]:
+        """Return the states `[H]` of requests that have one."""
+        return [self._states[request_id] for request_id in request_ids]
 
     def drop(self, request_id: str) -> None:
         """Forget a request."""

@@ -111,10 +111,9 @@ class EngineDraws:
 
     def coupled_noise(self, rows: Ids[int], depth: int, num_ids: int) -> torch.Tensor:
         """Return the Gumbel noise `[R, num_ids]` that `strict` uses at that position."""
-        keys = self.coupled_keys(rows)
-        operations = row_operations(self._device)
-        positions = keys.positions + depth - 1
-        return operations.gumbel(keys.seeds, positions, keys.samples, node_word(Stream.TARGET), num_ids)
+        keys, word = self.coupled_keys(rows), node_word(Stream.TARGET)
+        place = keys.seeds, keys.positions + depth - 1, keys.samples
+        return row_operations(self._device).gumbel(*place, word, num_ids)
 
     def coupled_keys(self, rows: Ids[int]) -> NoiseKeys:
         """Return seeds, sample indices and next positions of rows."""
@@ -124,6 +123,5 @@ class EngineDraws:
     def _race(self, probs: torch.Tensor, rows: Ids[int], word: int, offset: int) -> torch.Tensor:
         keys = self.coupled_keys(rows)
         words = torch.full((len(rows),), word, device=probs.device)
-        return row_operations(probs.device).race(
-            probs, keys.seeds, keys.positions + offset, keys.samples, words
-        )
+        place = keys.seeds, keys.positions + offset, keys.samples
+        return row_operations(probs.device).race(probs, *place, words)

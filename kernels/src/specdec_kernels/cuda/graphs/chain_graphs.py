@@ -16,6 +16,7 @@ from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, PassShape, larger_s
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
+from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_loop import NO_END, NOWHERE, ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.graphs.static_start import Combine, NewRowsStart
@@ -236,8 +237,8 @@ class ChainGraphs(Graphs[StaticLoop]):
 
     def _shapes(self, work: ChainWork, numbers: PassNumbers, first: _Pass | None) -> Iterator[ChainShape]:
         """Yield the shapes of which a recording drafts these chains, those with little padding first."""
-        is_greedy = not any(t > 0 for t in work.temperatures)
-        how = is_greedy, work.rules, (bool(work.cuts) or work.rules.is_drawn) and not is_greedy
+        is_greedy, has_cuts = StaticChoice.way_of(work)
+        how = is_greedy, work.rules, has_cuts
         most = MAX_CHAIN_REQUESTS if work.rules.width == 1 else self.max_tree_nodes // work.rules.width
         for last in larger_shapes(len(work.first_slots), numbers, max(most, len(work.first_slots))):
             for num_steps in range(work.num_steps, self._most_steps + 1):

@@ -66,10 +66,14 @@ def shapes_for(
     ]
 
 
+def sizes_for(num_requests: int) -> list[int]:
+    """Return the numbers of requests, powers of two, that draft loops are recorded for."""
+    return [1 << place for place in range(_power(num_requests).bit_length())]
+
+
 def loops_for(num_requests: int, max_context: int) -> list[tuple[int, int]]:
-    """Return the numbers of requests, powers of two, and the bounds on contexts that draft loops are recorded for."""
-    sizes = [1 << place for place in range(_power(num_requests).bit_length())]
-    return [(size, bound) for size in sizes for bound in bounds_for(max_context)]
+    """Return the numbers of requests and the bounds on contexts that draft loops are recorded for."""
+    return [(size, bound) for size in sizes_for(num_requests) for bound in bounds_for(max_context)]
 
 
 def bounds_for(max_context: int) -> list[int]:

@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from specdec.noise import Stream, node_word
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_start import RunStep
-from specdec_kernels.triton.noise import NoiseKeys
 
 
 class StaticChain(StaticLoop):
@@ -37,8 +35,8 @@ class StaticChain(StaticLoop):
         ids, confidences, draft_probs = [], [], []
         first = logits[:, :0]
         for step in range(num_steps):
-            index, law = self._choose(logits[:, : rules.num_ids].float(), step)
-            ids.append(self._named(index))
+            index, law = self.choice.choose(logits[:, : rules.num_ids].float(), step)
+            ids.append(self.choice.named(index))
             if rules.wants_confidences:
                 confidences.append(law.gather(1, index[:, None])[:, 0])
             if rules.is_drawn and not self.shape.is_greedy:
@@ -55,19 +53,6 @@ class StaticChain(StaticLoop):
             torch.stack([*draft_probs, draft_probs[-1]], 1) if draft_probs else none[:, None],
             first.clone(),
         )
-
-    def _choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return for each row an index `[T]` into `scores [T, num_ids]`, and its distribution `[T, num_ids]`."""
-        best = scores.argmax(-1)
-        rules = self.shape.rules
-        if self.shape.is_greedy:
-            return best, scores.softmax(-1) if rules.wants_confidences else scores
-        law = self._exact_law(scores) if rules.is_drawn else self._law(scores, self._heat)
-        count = len(scores)
-        word = node_word(Stream.DRAFT, step) if rules.is_drawn else node_word(Stream.TARGET)
-        positions = self._positions[:count] + (0 if rules.is_drawn else step)
-        noise = self._exponentials(NoiseKeys(self._seeds[:count], positions, self._samples[:count]), word)
-        return torch.where(self._heat[0] > 0, (noise / law.double()).argmin(-1), best), law
 
     def _advance(self, token_ids: torch.Tensor, step: int, carry: torch.Tensor | None) -> None:
         """Write the inputs of the pass over the tokens just chosen.

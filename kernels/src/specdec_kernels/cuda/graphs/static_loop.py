@@ -12,13 +12,13 @@ import torch
 from specdec.interfaces import ChainRules, ChainWork, HostRows
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
 from specdec_kernels.cuda.graphs.static_start import Combine, GivenStart, NewRowsStart, RunStep, Start
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
 from specdec_kernels.cuda.pass_memory import Places
 from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
-from specdec_kernels.triton.noise import NoiseKeys, uniforms
-from specdec_kernels.triton.process_logits import Cuts, process_logits
+from specdec_kernels.triton.noise import NoiseKeys
 
 _NUM_COLUMNS = 7
 """Numbers of a row: cached rows, first slot, three keys of the noise, how deep its draft is, which is 0 of padding, and the
@@ -28,10 +28,6 @@ NO_END = 2**40
 """Stands for an end that is not known."""
 _NUM_PLACES = 4
 """See `LoopRows.verdict`."""
-_MOST_KEPT = 64
-"""Most ids that a cut keeps: enough for a guess, and found without sorting all."""
-_COLDEST = 1e-30
-"""Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +93,10 @@ class StaticLoop(ABC):
         table, heat, self._places = self.step.more.split((_NUM_COLUMNS * size, num_heat, _NUM_PLACES))
         self._cached, self._first_slots, self._seeds, self._samples, *others = table.view(_NUM_COLUMNS, size)
         self._positions, self._depths, self._ends = others
-        self._heat = heat.view(torch.float32).view(4, num_heat // 2)
-        """Temperature, top-k, top-p and min-p; empty if all rows choose greedily."""
-        ids = shape.rules.target_ids
-        self._target_ids = None if ids is None else torch.from_numpy(ids).to(device)
-        self._num_noisy = shape.rules.num_ids if ids is None or shape.rules.is_drawn else int(ids[-1]) + 1
+        keys = NoiseKeys(self._seeds, self._positions, self._samples)
+        self.choice = StaticChoice(
+            shape.rules, keys, heat, is_greedy=shape.is_greedy, has_cuts=shape.has_cuts
+        )
 
     @property
     def num_bytes(self) -> int:
@@ -142,16 +137,7 @@ class StaticLoop(ABC):
         table[0, :count], table[1, :count] = work.num_cached, work.first_slots
         table[2:5, :count] = keys.seeds, keys.samples, keys.positions
         table[5, :count], table[6, :count] = work.depths or work.num_steps, work.ends or NO_END
-        heat = np.zeros(self._heat.shape, np.float32)
-        if not self.shape.is_greedy:
-            # A positive temperature that float32 rounds to 0 is still not greedy.
-            heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
-        if self.shape.has_cuts:
-            rules = self.shape.rules
-            most = rules.num_ids if rules.is_drawn else _MOST_KEPT
-            cuts = work.cuts or [(0, 1.0, 0.0)] * count
-            heat[1:, :count] = np.array([(k or most, p, floor) for k, p, floor in cuts], np.float32).T
-        return np.concatenate((table.reshape(-1), heat.reshape(-1).view(np.int64)))
+        return np.concatenate((table.reshape(-1), self.choice.numbers(work)))
 
     @abstractmethod
     def run(self, run_pass: RunStep) -> Tensors:
@@ -185,38 +171,3 @@ class StaticLoop(ABC):
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             memory, most_new = self._verdicts
             advance_rows(numbers, memory, most_new)
-
-    def _law(self, scores: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
-        """Return the distributions `[R, num_ids]` of rows with `heat [4, R]`; greedy rows have some distribution."""
-        temperatures = heat[0, :, None]
-        law = (
-            (scores - scores.amax(-1, keepdim=True)) / torch.where(temperatures > 0, temperatures, 1.0)
-        ).softmax(-1)
-        return self._cut(law, heat) if self.shape.has_cuts else law
-
-    def _exact_law(self, scores: torch.Tensor) -> torch.Tensor:
-        """Return the distributions `[T, num_ids]` as the target's are made, with all that the cuts keep, summing to 1."""
-        temperatures, top_k, top_p, min_p = self._heat
-        cuts = Cuts(temperatures, min_p, top_k.long(), top_p)
-        with torch.cuda.device(scores.device) if scores.is_cuda else nullcontext():
-            return process_logits(scores, cuts=cuts).softmax(-1)
-
-    def _cut(self, law: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
-        """Return distributions without what the cuts leave out, and of any row only the best ids."""
-        top_k, top_p, min_p = heat[1:, :, None]
-        best = law.topk(min(_MOST_KEPT, law.shape[1])).values
-        ranks = torch.arange(best.shape[1], device=best.device)
-        keep = (best.cumsum(-1) - best < top_p) & (ranks < top_k) & (best >= min_p * best[:, :1])
-        least = torch.where(keep, best, torch.inf).amin(-1, keepdim=True)
-        return torch.where(law >= least, law, 0.0)
-
-    def _exponentials(self, keys: NoiseKeys, word: int) -> torch.Tensor:
-        """Return unit exponentials `[R, num_ids]`, float64, for rows with these keys."""
-        noise = -torch.log1p(-uniforms(keys, torch.full_like(keys.positions, word), self._num_noisy))
-        if self._target_ids is not None and not self.shape.rules.is_drawn:
-            return noise[:, self._target_ids]
-        return noise
-
-    def _named(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the target's ids of indices into the logits."""
-        return index if self._target_ids is None else self._target_ids[index]

@@ -57,7 +57,7 @@ class StaticTree(StaticLoop):
         for step in range(self.shape.num_steps):
             probs, index = self._scores(logits, step).softmax(-1).topk(width)
             confidences.append(probs.clamp(_LEAST, 1.0).view(size, -1))
-            ids.append(self._named(index).view(size, -1))
+            ids.append(self.choice.named(index).view(size, -1))
             parents.append(_each(frontier, width))
             above = _each(joint, width) + confidences[-1].log()
             joints.append(above.masked_fill((self._depths[:size] <= step)[:, None], -torch.inf))
@@ -96,12 +96,13 @@ class StaticTree(StaticLoop):
         if self.shape.is_greedy:
             return plain
         count = len(logits) // self._size
-        heat = _each(self._heat, count)
+        heat = _each(self.choice.heat, count)
         seeds, positions, samples = (
             _each(key[: self._size], count) for key in (self._seeds, self._positions + step, self._samples)
         )
-        noise = self._exponentials(NoiseKeys(seeds, positions, samples), node_word(Stream.TARGET))
-        return torch.where(heat[0, :, None] > 0, (self._law(plain, heat).log() - noise.log()).float(), plain)
+        keys, law = NoiseKeys(seeds, positions, samples), self.choice.law(plain, heat)
+        noise = self.choice.exponentials(keys, node_word(Stream.TARGET))
+        return torch.where(heat[0, :, None] > 0, (law.log() - noise.log()).float(), plain)
 
     def _lengthened(self, lines: torch.Tensor, places: torch.Tensor, step: int) -> torch.Tensor:
         """Return for nodes `[T, W]` the rows, after the committed ones, of their ancestors and themselves `[T, W, step + 1]`.

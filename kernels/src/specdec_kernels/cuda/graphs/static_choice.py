@@ -1,0 +1,109 @@
+"""Chooses the tokens of a recorded loop, by numbers at fixed addresses."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+
+from specdec.interfaces import ChainRules, ChainWork
+from specdec.noise import Stream, node_word
+from specdec_kernels.cuda.paged_pass import Int64s
+from specdec_kernels.triton.noise import NoiseKeys, uniforms
+from specdec_kernels.triton.process_logits import Cuts, process_logits
+
+_MOST_KEPT = 64
+"""Most ids that a cut keeps: enough for a guess, and found without sorting all."""
+_COLDEST = 1e-30
+"""Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
+_NUM_HEATS = 4
+
+
+class StaticChoice:
+    """Chooses greedily, with the noise of `strict`, or by drawing from a separate stream.
+
+    Args:
+        rules: how tokens are chosen.
+        keys: of the noise, of T rows or more.
+        heat: `[2 * T]` int64, where `numbers` are; empty if all rows choose greedily.
+        is_greedy: whether they do, and no noise is needed.
+        has_cuts: whether a row may be cut by top-k, top-p or min-p: where q is kept always, but for greedy rows.
+    """
+
+    def __init__(
+        self, rules: ChainRules, keys: NoiseKeys, heat: torch.Tensor, *, is_greedy: bool, has_cuts: bool
+    ) -> None:
+        self._rules, self._is_greedy, self._has_cuts = rules, is_greedy, has_cuts
+        self._keys = keys
+        self.heat = heat.view(torch.float32).view(_NUM_HEATS, -1 if len(heat) else 0)
+        """`[4, T]` temperature, top-k, top-p and min-p."""
+        ids = rules.target_ids
+        self._target_ids = None if ids is None else torch.from_numpy(ids).to(heat.device)
+        self._num_noisy = rules.num_ids if ids is None or rules.is_drawn else int(ids[-1]) + 1
+
+    @staticmethod
+    def way_of(work: ChainWork) -> tuple[bool, bool]:
+        """Return `is_greedy` and `has_cuts` of what is to be drafted."""
+        is_greedy = not any(t > 0 for t in work.temperatures)
+        return is_greedy, (bool(work.cuts) or work.rules.is_drawn) and not is_greedy
+
+    def numbers(self, work: ChainWork) -> Int64s:
+        """Return what goes to `heat`."""
+        count = len(work.temperatures)
+        heat = np.zeros(self.heat.shape, np.float32)
+        if not self._is_greedy:
+            # A positive temperature that float32 rounds to 0 is still not greedy.
+            heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
+        if self._has_cuts:
+            most = self._rules.num_ids if self._rules.is_drawn else _MOST_KEPT
+            cuts = work.cuts or [(0, 1.0, 0.0)] * count
+            heat[1:, :count] = np.array([(k or most, p, floor) for k, p, floor in cuts], np.float32).T
+        return heat.reshape(-1).view(np.int64)
+
+    def choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return for each row an index `[T]` into its `scores [T, num_ids]` of a step, and its distribution `[T, num_ids]`."""
+        best, is_drawn = scores.argmax(-1), self._rules.is_drawn
+        if self._is_greedy:
+            return best, scores.softmax(-1) if self._rules.wants_confidences else scores
+        law = self._exact_law(scores) if is_drawn else self.law(scores, self.heat)
+        seeds, positions, samples = (key[: len(scores)] for key in self._keys)
+        keys = NoiseKeys(seeds, positions + (0 if is_drawn else step), samples)
+        word = node_word(Stream.DRAFT, step) if is_drawn else node_word(Stream.TARGET)
+        noise = self.exponentials(keys, word)
+        return torch.where(self.heat[0] > 0, (noise / law.double()).argmin(-1), best), law
+
+    def named(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the target's ids of indices into the logits."""
+        return index if self._target_ids is None else self._target_ids[index]
+
+    def law(self, scores: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
+        """Return the distributions `[R, num_ids]` of rows with `heat [4, R]`; greedy rows have some distribution."""
+        temperatures = heat[0, :, None]
+        law = (
+            (scores - scores.amax(-1, keepdim=True)) / torch.where(temperatures > 0, temperatures, 1.0)
+        ).softmax(-1)
+        return self._cut(law, heat) if self._has_cuts else law
+
+    def exponentials(self, keys: NoiseKeys, word: int) -> torch.Tensor:
+        """Return unit exponentials `[R, num_ids]`, float64, for rows with these keys."""
+        noise = -torch.log1p(-uniforms(keys, torch.full_like(keys.positions, word), self._num_noisy))
+        if self._target_ids is not None and not self._rules.is_drawn:
+            return noise[:, self._target_ids]
+        return noise
+
+    def _exact_law(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return the distributions as the target's are made, with all that the cuts keep, summing to 1."""
+        temperatures, top_k, top_p, min_p = self.heat
+        cuts = Cuts(temperatures, min_p, top_k.long(), top_p)
+        with torch.cuda.device(scores.device) if scores.is_cuda else nullcontext():
+            return process_logits(scores, cuts=cuts).softmax(-1)
+
+    def _cut(self, law: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
+        """Return distributions without what the cuts leave out, and of any row only the best ids."""
+        top_k, top_p, min_p = heat[1:, :, None]
+        best = law.topk(min(_MOST_KEPT, law.shape[1])).values
+        ranks = torch.arange(best.shape[1], device=best.device)
+        keep = (best.cumsum(-1) - best < top_p) & (ranks < top_k) & (best >= min_p * best[:, :1])
+        least = torch.where(keep, best, torch.inf).amin(-1, keepdim=True)
+        return torch.where(law >= least, law, 0.0)

@@ -1,0 +1,114 @@
+"""Draft loops whose steps need no cache, on the device, without the host between choosing tokens and running them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+
+import torch
+
+from specdec.interfaces import Chains, ChainWork, done_once
+from specdec_kernels.cuda.graphs.pass_shape import sizes_for
+from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
+from specdec_kernels.cuda.graphs.recordings import Graphs
+from specdec_kernels.cuda.graphs.static_choice import StaticChoice
+from specdec_kernels.cuda.graphs.static_steps import StaticSteps, Steps, StepsShape
+from specdec_kernels.cuda.paged_pass import Int64s
+
+MAX_REQUESTS = 64
+"""Maximum number of requests whose chains are drafted together."""
+_MOST_GIVEN = 2**27
+"""Most memory of what loops begin with, in bytes, which limits the requests of those that are recorded."""
+
+
+class StepGraphs(Graphs[StaticSteps]):
+    """Drafts chains with one recording per number of requests and way to choose, all made at load.
+
+    Args:
+        steps: gives logits.
+        recorder: the device's recorder.
+        given: `[...]` what a request begins with, for sizes, dtype and device.
+    """
+
+    max_rows = MAX_REQUESTS
+
+    def __init__(self, steps: Steps, recorder: Recorder, given: torch.Tensor) -> None:
+        super().__init__("drafts")
+        self._steps, self._recorder, self._like = steps, recorder, given
+        self._given = given.new_zeros(0, *given.shape)
+        self._sizes: list[int] = []
+        self._most_steps = 0
+
+    def prepare(self, num_requests: int, work: ChainWork) -> None:
+        """Record the loops that will be asked for.
+
+        Args:
+            num_requests: the most of a batch.
+            work: the longest draft of one request.
+        """
+        most = min(num_requests, MAX_REQUESTS, max(1, _MOST_GIVEN // self._like.nbytes))
+        self._sizes, self._most_steps = sizes_for(most), work.num_steps
+        self._given = self._like.new_zeros(self._sizes[-1], *self._like.shape)
+        is_drawn = work.rules.is_drawn
+        for size in self._sizes:
+            for is_greedy, has_cuts in [
+                (True, False),
+                *([] if is_drawn else [(False, False)]),
+                (False, True),
+            ]:
+                if self.failure is None:
+                    self._record(StepsShape(size, work.num_steps, is_greedy, has_cuts, work.rules))
+
+    def draft(self, token_ids: Int64s, given: Sequence[torch.Tensor], work: ChainWork) -> Chains:
+        """Return a chain for each request.
+
+        Args:
+            token_ids: `[R]` the last tokens, as ids of the draft's input.
+            given: `[R]` what each begins with; some may have fewer rows than others.
+            work: what to draft; slots and cached rows mean nothing.
+        """
+        num_rows = len(token_ids)
+        found = next(filter(None, map(self._recordings.find, self._shapes(num_rows, work))), None)
+        if found is None:
+            self.num_plain += 1
+            shape = StepsShape(num_rows, work.num_steps, *StaticChoice.way_of(work), work.rules)
+            static = StaticSteps(shape, self._steps, self._like.new_zeros(num_rows, *self._like.shape))
+            static.send(token_ids, given, work)
+            outputs = self._run(static)
+        else:
+            static, recording = found
+            static.send(token_ids, given, work)
+            recording.replay()
+            self.num_replays += 1
+            outputs = recording.outputs
+        ids, confidences, draft_probs = (output[:num_rows] for output in outputs)
+        return Chains(ids, confidences, draft_probs)
+
+    def _shapes(self, num_rows: int, work: ChainWork) -> Iterator[StepsShape]:
+        """Yield the shapes of recordings that can draft this, those with little padding first."""
+        for size in self._sizes:
+            if size >= num_rows and work.num_steps <= self._most_steps:
+                yield StepsShape(size, self._most_steps, *StaticChoice.way_of(work), work.rules)
+
+    def _run(self, static: StaticSteps) -> Tensors:
+        device = self._like.device
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            return static.run()
+
+    def _record(self, shape: StepsShape) -> None:
+        """Record a loop over zeros, and compare a replay with it."""
+        static = StaticSteps(shape, self._steps, self._given[: shape.num_rows])
+        with done_once():
+            try:
+                expected = self._run(static)
+                recording = self._recorder.record(lambda: self._run(static))
+                recording.replay()
+                wrong = None
+                if not torch.equal(recording.outputs[0], expected[0]):
+                    wrong = "a replay chose other tokens"
+            except RuntimeError as error:  # not recordable, or out of device memory
+                wrong = f"{type(error).__name__}: {error}"
+        if wrong is None:
+            self._recordings.keep(shape, static, recording)
+        else:
+            self._recordings.fail(wrong)
