@@ -131,8 +131,11 @@ def served(
     [
         ("draft_model", None),
         ("eagle3", 5),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("draft_model", 5), ("eagle3", None)]),
-        *(pytest.param("mtp", at, marks=pytest.mark.slow) for at in (None, 5)),
+        pytest.param("eagle3", None, marks=pytest.mark.slow),
+        *(
+            pytest.param(*each, marks=pytest.mark.full)
+            for each in [("draft_model", 5), ("mtp", None), ("mtp", 5)]
+        ),
     ],
 )
 def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, expected, monkeypatch) -> None:
@@ -148,9 +151,14 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
     assert alone.num_used == 0
 
 
-@pytest.mark.parametrize("method", ["draft_model", pytest.param("eagle3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "sampler", ["strict", "probabilistic", pytest.param("block", marks=pytest.mark.slow)]
+    ("sampler", "method"),
+    [
+        ("probabilistic", "draft_model"),
+        *(pytest.param(sampler, "eagle3", marks=pytest.mark.slow) for sampler in ("strict", "block")),
+        *(pytest.param(sampler, "draft_model", marks=pytest.mark.full) for sampler in ("strict", "block")),
+        pytest.param("probabilistic", "eagle3", marks=pytest.mark.full),
+    ],
 )
 def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, prompts, monkeypatch) -> None:
     given = {"sampler": sampler, "heat": 0.8}

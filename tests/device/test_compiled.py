@@ -44,7 +44,7 @@ def expected() -> None:
 
 SERVED = [
     pytest.param("plain", {"dtype": "bfloat16"}, id="plain bfloat16"),
-    pytest.param("plain", {"dtype": "float32", "max_num_seqs": 1}, id="plain alone"),
+    pytest.param("plain", {"dtype": "float32", "max_num_seqs": 1}, marks=pytest.mark.full, id="plain alone"),
     pytest.param("ngram", {"dtype": "float32"}, id="ngram"),
     pytest.param(
         "ngram",
@@ -53,9 +53,12 @@ SERVED = [
         id="ngram deterministic",
     ),
     pytest.param("wide", {"dtype": "float32"}, marks=pytest.mark.slow, id="wide"),
-    pytest.param("wide tree", {"dtype": "float32"}, marks=pytest.mark.slow, id="wide tree"),
-    *(pytest.param(m, {"dtype": "float32"}, marks=pytest.mark.slow, id=m) for m in ("eagle3-tree", "self")),
-    *(pytest.param(m, {"dtype": "float32"}, marks=pytest.mark.full, id=m) for m in ("eagle3", "draft_model")),
+    pytest.param("wide tree", {"dtype": "float32"}, marks=pytest.mark.full, id="wide tree"),
+    pytest.param("eagle3-tree", {"dtype": "float32"}, marks=pytest.mark.slow, id="eagle3-tree"),
+    *(
+        pytest.param(m, {"dtype": "float32"}, marks=pytest.mark.full, id=m)
+        for m in ("self", "eagle3", "draft_model")
+    ),
 ]
 
 

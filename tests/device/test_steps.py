@@ -30,8 +30,8 @@ MORE_TOKENS = 12
 """More of methods with few steps, or whose next draft begins ahead: the first step that does so launches two of them."""
 SETTLED = 3
 """Steps for the prompts, the first draft, and the first one whose verdict has a place."""
-ALWAYS_LARGE = ("plain", "eagle3")
-"""Methods that every run of the tests serves to a large batch."""
+ALWAYS_LARGE = ("plain",)
+"""Methods that the slow tests serve to a large batch."""
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
@@ -57,8 +57,10 @@ MORE = {
     "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3},
 }
 """Methods that only this file serves."""
-RARELY = ("draft_model-block", "eagle3-block", "eagle", "composite", "medusa", "parallel")
+RARELY = ("mtp", "draft_model-probabilistic", "eagle3-block", "composite", "parallel")
 """Methods that only the slow tests serve."""
+SELDOM = ("ngram", "eagle", "medusa", "draft_model-block")
+"""Methods whose steps are those of others, which only the full tests serve."""
 LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1600}
 
 
@@ -87,7 +89,8 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(m, marks=[pytest.mark.slow] * (m in RARELY)) for m in [*METHODS, *MORE, *HEADS, *DRAWN]
+        pytest.param(m, marks=[pytest.mark.slow] * (m in RARELY) + [pytest.mark.full] * (m in SELDOM))
+        for m in [*METHODS, *MORE, *HEADS, *DRAWN]
     ],
 )
 def served(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from specdec import SamplingParams
@@ -26,6 +27,8 @@ class ChainLoop:
         num_logits: number of logits of the draft.
         threshold: a draft ends after the first token with a probability below this; 0 for never.
         eos_token_ids: ids that end a text.
+        margin: in place of a threshold, a draft ends after the first token that is ahead of the next best one by less than
+            this, in logits over the temperature with the noise of coupled draws; 0 for never. For loops of the CPU.
     """
 
     def __init__(
@@ -35,12 +38,16 @@ class ChainLoop:
         num_logits: int,
         threshold: float,
         eos_token_ids: tuple[int, ...],
+        margin: float = 0.0,
     ) -> None:
         self._method, self._eos_token_ids = method, eos_token_ids
         ids = vocabulary.chain_ids(num_logits)
         self._is_possible = ids is not None
         num_ids, target_ids = (0, None) if ids is None else ids
-        self.rules = ChainRules(num_ids, target_ids, is_drawn=method == "probabilistic", threshold=threshold)
+        if margin > 0:
+            threshold = 1.0 / (1.0 + math.exp(-margin))
+        is_drawn = method == "probabilistic"
+        self.rules = ChainRules(num_ids, target_ids, is_drawn, threshold, is_paired=margin > 0)
 
     def can_draft(
         self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int, *, is_recorded: bool = False

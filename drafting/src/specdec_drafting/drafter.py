@@ -57,6 +57,8 @@ class DraftModule:
     """The shape of trees in which several nodes of a depth are continued, if drafts are such."""
     target_runner: Runner | None = None
     """Its runner on the target's cache, if it is a form of the target; None if it gets a cache of its own."""
+    margin: float = 0.0
+    """See `ChainLoop`."""
     own_ids: OwnIds | None = None
     """Finds what a draft of the request may name beside the ids of the vocabulary, for a form of the target."""
 
@@ -94,7 +96,7 @@ class Drafter:
         self._tree_loop: TreeLoop | None = None
         if tree is not None and self._trees is not None:
             self._tree_loop = TreeLoop(tree, vocabulary, module.num_logits, self._trees.depth)
-        self._loop = ChainLoop(method, vocabulary, module.num_logits, threshold, ends)
+        self._loop = ChainLoop(method, vocabulary, module.num_logits, threshold, ends, module.margin)
         self._is_chain = self.rows.num_stages == 1 and module.mask_id is None and not config.is_tree
         runner.expected = self._expected(info, num_aux)
         self._most_new = 0 if runner.expected is None else runner.expected[0].counts[0]

@@ -6,13 +6,15 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
+from specdec.noise import uniforms
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import exp
 from specdec_kernels.cpu.compiled.team import make_team, run_with_team
 from specdec_kernels.cpu.rows.draw import EVERY_ID, can_draw, draw
-from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team
+from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team, sure_of_highest
 from specdec_kernels.cpu.rows.noise import philox_block, race
 
 INF, ONE = math.inf, np.float32(1)
@@ -20,22 +22,28 @@ THREADS = pytest.mark.parametrize("num_threads", [1, 2, 3, 8])
 
 
 @njit(nogil=True)
-def _choose(team, logits, ids, scale, seed, position, out):
+def _choose(team, logits, ids, scale, seed, position, ratio, out, sure):
     out[0] = highest_in_team(team, logits)
     if out[0] >= 0:
-        out[1] = draw_in_team(team, logits, ids, out[0], scale, seed, position, 3, 0)
+        out[1], sure[0] = draw_in_team(team, logits, ids, out[0], scale, seed, position, 3, 0, ratio)
+        sure[1] = sure_of_highest(logits, out[0])
 
 
 @njit(nogil=True)
-def choose(team, logits, ids, scale, seed, position, out):
-    run_with_team(team, call_of(_choose, (team, logits, ids, scale, seed, position, out)))
+def choose(team, logits, ids, scale, seed, position, ratio, out, sure):
+    run_with_team(team, call_of(_choose, (team, logits, ids, scale, seed, position, ratio, out, sure)))
 
 
 def chosen(num_threads, *arguments) -> list[int]:
     """Return the index of the highest logit and that of the id drawn."""
-    team, out = make_team(num_threads), np.full(2, -1)
-    choose(team.ctypes.data, *arguments, out)
-    return out.tolist()
+    return chosen_with(num_threads, *arguments, 1.0)[0]
+
+
+def chosen_with(num_threads, *arguments) -> tuple[list[int], list[float]]:
+    """Return them, and how sure the draw, by the last argument, and the highest are."""
+    team, out, sure = make_team(num_threads), np.full(2, -1), np.ones(2, np.float32)
+    choose(team.ctypes.data, *arguments, out, sure)
+    return out.tolist(), sure.tolist()
 
 
 @njit(nogil=True, error_model="numpy")
@@ -79,6 +87,32 @@ def test_it_draws_what_the_race_does(size, num_threads) -> None:
                 assert can_draw(logits, best, scale)
                 assert (own[index] if len(own) else index) == raced(logits, own, scale, *keys)
     assert chosen(num_threads, broken, ids, ONE, 1, 2)[0] == -1
+
+
+@THREADS
+@pytest.mark.parametrize("size", [1, 2, 3, 65, 1000])
+def test_how_sure_a_draw_is(size, num_threads) -> None:
+    """It is the winner's share of its weight and the next best one's, noise included, where these are within the ratio."""
+    rng, ids = np.random.default_rng(size), np.empty(0, np.int64)
+    num_close = 0
+    for position in range(150):
+        logits, scale = (rng.standard_normal(size) * 2).astype(np.float32), np.float32(1.25)
+        keys = (torch.tensor([number]) for number in (5, position, 3, 0))
+        noise = np.log(-np.log1p(-uniforms(*keys, size)[0].numpy()))
+        scores = np.sort(logits * np.float64(scale) - noise)[::-1]
+        (best, index), (sure, highest) = chosen_with(num_threads, logits, ids, scale, 5, position, 1.5)
+        assert [best, index] == chosen(num_threads, logits, ids, scale, 5, position)
+        if size == 1:
+            assert sure == highest == 1.0
+            continue
+        margin, top = scores[0] - scores[1], np.sort(logits)[::-1]
+        assert highest == pytest.approx(1 / (1 + math.exp(top[1] - top[0])), rel=1e-5)
+        if margin < math.log(1.5):
+            num_close += 1
+            assert sure == pytest.approx(1 / (1 + math.exp(-margin)), rel=1e-5)
+        else:
+            assert sure >= 0.6 - 1e-6
+    assert num_close > 5 or size == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

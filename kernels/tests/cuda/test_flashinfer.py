@@ -273,7 +273,10 @@ OPTIONS_OF_LLM = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("is_eager", [True, False], ids=["eager", "graphs"])
+@pytest.mark.parametrize(
+    "is_eager",
+    [pytest.param(True, marks=pytest.mark.full, id="eager"), pytest.param(False, id="graphs")],
+)
 def test_tokens_are_those_of_the_triton_kernel(is_eager) -> None:
     from transformers import AutoTokenizer
 

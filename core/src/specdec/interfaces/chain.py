@@ -23,10 +23,9 @@ class ChainRules:
     Args:
         num_ids: number of leading logits that are used.
         target_ids: `[num_ids]` the target's id of each logit, ascending, or None if they are the same.
-        is_drawn: whether tokens are drawn from a separate noise stream and q is kept; otherwise the noise of
-            `strict` chooses.
-        threshold: a row needs no further tokens after one with a probability below it; 0 disables this, and then
-            no probabilities are computed.
+        is_drawn: whether tokens are drawn from a separate noise stream and q is kept; else `strict`'s noise chooses.
+        threshold: a row needs no tokens after one with a probability below it; 0 disables this: none are computed.
+        is_paired: whether a probability is that against the next best token alone, the noise of coupled draws included.
         width: above 1 drafts are trees of point masses expanded by joint confidence: so many nodes of each depth are continued,
             with so many children each.
         num_nodes: the most nodes of a tree.
@@ -36,6 +35,7 @@ class ChainRules:
     target_ids: Ints | None = None
     is_drawn: bool = False
     threshold: float = 0.0
+    is_paired: bool = False
     width: int = 1
     num_nodes: int = 0
 

@@ -100,10 +100,11 @@ class CompiledChain:
             self._rotary.cover(length)
         stack.bind(cache, self._rotary.by_layer)
         cuts = np.array(work.cuts, np.float32) if work.cuts else _NO_CUTS
+        ratio = rules.threshold / (1.0 - rules.threshold) if rules.is_paired else 1.0
         count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids, target_ids, more_ids, more_ends,
             temperatures, cuts, keys.seeds, keys.samples, keys.positions, _words(num_steps, rules.is_drawn), not rules.is_drawn,
-            np.float32(rules.threshold), stack.draft_tables, cache.num_slots, segments, out, confidences, draft_probs,
+            np.float32(rules.threshold), ratio, stack.draft_tables, cache.num_slots, segments, out, confidences, draft_probs,
         )  # fmt: skip
         return Chains(
             torch.from_numpy(out[:, :count]),

@@ -11,7 +11,7 @@ from specdec.interfaces import Resolve
 from specdec_drafting import DraftingConfig
 from specdec_kernels import QuantizedLinear
 
-_DEFAULT_TOKENS = 8
+_DEFAULT_TOKENS = 12
 
 
 class SelfDraftConfig(DraftingConfig):
@@ -48,6 +48,14 @@ class SelfDraftConfig(DraftingConfig):
         default=0,
         description="Layers that the draft leaves out: their numbers from 0, or how many. Then it is those without which the "
         "target's distributions over a short text change least, each tried alone when the target is loaded.",
+    )
+
+    draft_margin: float = Field(
+        default=0.1,
+        ge=0.0,
+        description="A draft ends after the first token that is ahead of the next best one by less than this, in logits over "
+        "the temperature with the noise of the draw: there draft and target often differ. 0 for never. On models with a "
+        "compiled form on the CPU, for chains without q and without draft_confidence_threshold.",
     )
 
     attention_window: int | None = Field(

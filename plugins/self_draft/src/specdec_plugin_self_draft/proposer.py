@@ -53,6 +53,8 @@ class SelfDraftProposer(DraftingProposer):
                 "would: compiled drafts are for models with a compiled form on the CPU, with specdec-kernels",
                 config.weights,
             )
+        is_compiled = info.device.type == "cpu" and runner.max_new_rows > 0
+        has_margin = is_compiled and is_chain_without_q and not config.has_confidence
         return DraftModule(
             runner.module,
             vocabulary,
@@ -60,4 +62,5 @@ class SelfDraftProposer(DraftingProposer):
             min(config.max_model_len or info.max_model_len, info.max_model_len),
             target_runner=runner,
             own_ids=own_ids,
+            margin=config.draft_margin if has_margin else 0.0,
         )

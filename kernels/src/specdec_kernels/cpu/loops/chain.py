@@ -14,7 +14,7 @@ from specdec_kernels.cpu.loops.frame import Part, Tables
 from specdec_kernels.cpu.loops.more_ids import logits_of
 from specdec_kernels.cpu.loops.stack import Floats, Ints
 from specdec_kernels.cpu.rows.draw import can_draw
-from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team
+from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team, sure_of_highest
 from specdec_kernels.cpu.rows.noise import race
 
 _COLDEST = np.float32(1e-30)
@@ -25,8 +25,8 @@ _COLDEST = np.float32(1e-30)
 def run_chain(
     tokens: Ints, features: Floats, taken_logits: Floats, taken_states: Floats, logits: Floats, states: Floats, num_ids: int,
     target_ids: Ints, more_ids: Ints, more_ends: Ints, temperatures: Floats, cuts: Floats, seeds: Ints, samples: Ints,
-    noise_positions: Ints, words: Ints, is_coupled: bool, threshold: np.float32, tables: Tables, num_slots: int,
-    segments: Ints, out: Ints, confidences: Floats, draft_probs: Floats,
+    noise_positions: Ints, words: Ints, is_coupled: bool, threshold: np.float32, ratio: float, tables: Tables,
+    num_slots: int, segments: Ints, out: Ints, confidences: Floats, draft_probs: Floats,
 ) -> int:  # fmt: skip
     """Run new tokens and draft with the threads of the model's team; see `_run_chain`. The arrays are the caller's.
 
@@ -39,9 +39,8 @@ def run_chain(
     num_chosen = np.zeros(1, np.int64)
     run_with_team(tables.frame[Part.TEAM], call_of(_run_chain, (
         tokens, features, taken_logits, taken_states, logits, states, num_ids, target_ids, more_ids, more_ends, temperatures,
-        cuts, seeds, samples, noise_positions, words, is_coupled, threshold, tables, num_slots, segments, out, confidences,
-        draft_probs,
-        num_chosen,
+        cuts, seeds, samples, noise_positions, words, is_coupled, threshold, ratio, tables, num_slots, segments, out,
+        confidences, draft_probs, num_chosen,
     )))  # fmt: skip
     return int(num_chosen[0])
 
@@ -66,6 +65,7 @@ def _run_chain(
     words: Ints,
     is_coupled: bool,
     threshold: np.float32,
+    ratio: float,
     tables: Tables,
     num_slots: int,
     segments: Ints,
@@ -95,6 +95,8 @@ def _run_chain(
         words: `[K]` counter word of each draw; see `specdec.noise`.
         is_coupled: whether each draw uses the noise of its own position (`strict`), or all draws that of the first.
         threshold: the loop ends once every row has chosen a token with a probability below this; 0 for never.
+        ratio: above 1 the probability of a token is against the next best one alone, the noise of coupled draws included, and
+            found up to where their weights differ by this factor.
         tables: see `run_in_team`, like the next one.
         num_slots: ditto.
         segments: `[5, B]` as in `Table`: of the new tokens, or of one row each; advanced.
@@ -113,6 +115,7 @@ def _run_chain(
     uncut = np.array([0.0, 1.0, 0.0], np.float32)
     no_aux = np.empty((0, num_rows, tables.frame[Part.HIDDEN]), np.float32)
     no_tree = np.empty((0, 0), np.bool_)
+    wants_probs = draft_probs.size > 0 or (confidences.size > 0 and ratio <= 1.0)
     all_rows = np.arange(num_rows)
     if tokens.shape[0]:
         _take_in(
@@ -133,8 +136,7 @@ def _run_chain(
                 chosen = all_logits
             index, chance = _choose(
                 tables.frame[Part.TEAM], chosen, temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place,
-                samples[row], words[step], all_ids[:count], weights[:count], confidences.size > 0 or draft_probs.size > 0,
-                is_coupled,
+                samples[row], words[step], all_ids[:count], weights[:count], wants_probs, is_coupled, ratio,
             )  # fmt: skip
             out[row, step] = all_ids[index] if target_ids.shape[0] else index
             if confidences.size:
@@ -202,8 +204,10 @@ def _choose(
     weights: Floats,
     wants_probs: bool,
     is_coupled: bool,
+    ratio: float,
 ) -> tuple[int, np.float32]:
-    """Choose one of the first `len(weights)` of `logits`; returns its index and, if `wants_probs`, its probability.
+    """Choose one of the first `len(weights)` of `logits`; returns its index and, if `wants_probs` or `ratio` is above 1, its
+    probability.
 
     `target_ids` are empty or as many: those that the noise of coupled draws is of. `weights` becomes the distribution if
     `wants_probs`.
@@ -213,7 +217,7 @@ def _choose(
     best = max(0, place)
     is_greedy = temperature < _COLDEST
     if is_greedy and not wants_probs:
-        return best, np.float32(0.0)
+        return best, sure_of_highest(row, best) if ratio > 1.0 and place >= 0 else np.float32(1.0)
     if is_greedy and temperature > 0:  # drawn, but from a distribution that is practically a point mass
         weights[:] = np.float32(0.0)
         weights[best] = np.float32(1.0)
@@ -222,7 +226,7 @@ def _choose(
     scale = np.float32(1.0) if is_greedy else np.float32(1.0) / temperature
     is_sound = can_draw(row, place, scale)
     if is_coupled and is_sound and _keeps_all(cuts) and not wants_probs:
-        return draw_in_team(team, row, target_ids, best, scale, seed, position, sample, word), np.float32(0.0)
+        return draw_in_team(team, row, target_ids, best, scale, seed, position, sample, word, ratio)
     mass = np.float32(0.0)
     for j in range(weights.shape[0]):
         weight = fast_exp((logits[j] - highest) * scale)
@@ -235,15 +239,18 @@ def _choose(
         return best, weights[best]
     if wants_probs:
         mass = np.float32(1.0)
+    sure = np.float32(1.0)
     while True:
         index = best  # nothing is drawn if logits are NaN
         if not is_coupled:
             drawn = race(weights, seed, position, sample, word)
             index = drawn if drawn >= 0 else best
         elif is_sound:
-            index = draw_in_team(team, row, target_ids, best, scale, seed, position, sample, word)
+            index, sure = draw_in_team(
+                team, row, target_ids, best, scale, seed, position, sample, word, ratio
+            )
         if index == best or _is_kept(weights, index, mass, weights[best], cuts):
-            return index, weights[index]
+            return index, weights[index] if wants_probs else sure
         # What is no more probable than an id that is left out is left out too; the race goes on among the others.
         least, row = weights[index], row.copy()
         for j in range(weights.shape[0]):

@@ -35,8 +35,8 @@ def draw(
     logits: Floats, ids: Ints, best: int, scale: np.float32, seed: int, position: int, sample: int, word: int
 ) -> int:  # fmt: skip
     """Return the index that `draw_part` finds in all of a row."""
-    scores, places = np.empty(1), np.empty(1, np.int64)
-    draw_part(logits, ids, best, scale, seed, position, sample, word, scores, places, 0, 1)
+    scores, seconds, places = np.empty(1), np.empty(1), np.empty(1, np.int64)
+    draw_part(logits, ids, best, scale, seed, position, sample, word, 1.0, scores, seconds, places, 0, 1)
     return int(places[0])
 
 
@@ -50,7 +50,9 @@ def draw_part(
     position: int,
     sample: int,
     word: int,
+    ratio: float,
     scores: npt.NDArray[np.float64],
+    seconds: npt.NDArray[np.float64],
     places: Ints,
     part: int,
     num_parts: int,
@@ -69,7 +71,9 @@ def draw_part(
         position: ditto.
         sample: ditto.
         word: ditto.
+        ratio: the second lowest score is found if it is below so many times the lowest; at least 1.
         scores: `[num_parts]` the lowest score, written.
+        seconds: `[num_parts]` the second lowest, or any higher number or infinity, written.
         places: `[num_parts]` its index, written; of equal scores, that of the lowest id.
         part: which part.
         num_parts: how many there are; what is lowest of all does not depend on it.
@@ -81,7 +85,8 @@ def draw_part(
     start = best // _CHUNK * _CHUNK
     _fill(words, ids[start : start + _CHUNK], start, c1, c2, c3, k0, k1)
     lowest, winner = -math.log1p(-uniform_of(words[best - start])), best
-    slope, level = LOG2E * _UNIT, np.float32((math.log2(lowest) + _OFFSET) * _UNIT)
+    second, room = np.inf, _OFFSET + math.log2(ratio)
+    slope, level = LOG2E * _UNIT, np.float32((math.log2(lowest) + room) * _UNIT)
     for chunk in part_of((size + _CHUNK - 1) // _CHUNK, part, num_parts):
         start = chunk * _CHUNK
         row, own = logits[start : start + _CHUNK], ids[start : start + _CHUNK]
@@ -92,14 +97,16 @@ def draw_part(
         if has_chance == 0:
             continue
         for j in range(row.shape[0]):
-            if not _may_win(words[j], row[j], highest, scale, slope, level):
+            if start + j == best or not _may_win(words[j], row[j], highest, scale, slope, level):
                 continue
             score = -math.log1p(-uniform_of(words[j])) / np.float64(exp((row[j] - highest) * scale))
             is_lower = start + j < winner if ids.shape[0] == 0 else own[j] < ids[winner]
             if score < lowest or (score == lowest and is_lower):
-                lowest, winner = score, start + j
-                level = np.float32((math.log2(lowest) + _OFFSET) * _UNIT)
-    scores[part], places[part] = lowest, winner
+                second, lowest, winner = lowest, score, start + j
+                level = np.float32((math.log2(lowest) + room) * _UNIT)
+            elif score < second:
+                second = score
+    scores[part], seconds[part], places[part] = lowest, second, winner
 
 
 @njit(inline="always")
