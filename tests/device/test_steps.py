@@ -30,7 +30,7 @@ MORE_TOKENS = 12
 """More of methods with few steps, or whose next draft begins ahead: the first step that does so launches two of them."""
 SETTLED = 3
 """Steps for the prompts, the first draft, and the first one whose verdict has a place."""
-ALWAYS_LARGE = ("plain",)
+ALWAYS_LARGE = ("plain", "eagle3")
 """Methods that the slow tests serve to a large batch."""
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,

@@ -55,6 +55,15 @@ def greedily(model: PreTrainedModel, prompts: list[list[int]], count: int = MAX_
     return found
 
 
+def test_an_embedding_of_its_own_takes_the_dtype_of_the_target(tmp_path: Path) -> None:
+    shape = replace(FLAT, has_own_embedding=True, has_own_lm_head=True)
+    llm = make_llm(tmp_path, shape, {}, dtype=torch.bfloat16)
+    head = llm._built.engine.proposer._drafter._head
+    assert {parameter.dtype for parameter in head.parameters()} == {torch.bfloat16}
+    output = llm.generate(PROMPTS[:1], SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True))[0]
+    assert output.metrics.num_draft_tokens > 0
+
+
 @cache
 def expected() -> list[list[int]]:
     return greedily(target_model(), PROMPTS)

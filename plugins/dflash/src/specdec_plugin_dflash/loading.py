@@ -101,6 +101,9 @@ def _fill(head: DFlashHead, names: dict[str, str], checkpoint: HeadCheckpoint, t
         for name, parameter in wanted.items()
     }
     head.load_state_dict(read, strict=False, assign=True)
+    embedding = head.model.get_input_embeddings()
+    if embedding is not target.embed_tokens:
+        embedding.to(*place)
     for parameter in head.parameters():
         if id(parameter) not in shared:
             parameter.requires_grad_(False)

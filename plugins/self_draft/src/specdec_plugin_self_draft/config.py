@@ -53,9 +53,11 @@ class SelfDraftConfig(DraftingConfig):
     draft_margin: float = Field(
         default=0.1,
         ge=0.0,
+        le=16.0,
+        allow_inf_nan=False,
         description="A draft ends after the first token that is ahead of the next best one by less than this, in logits over "
         "the temperature with the noise of the draw: there draft and target often differ. 0 for never. On models with a "
-        "compiled form on the CPU, for chains without q and without draft_confidence_threshold.",
+        "compiled form on the CPU, for chains without q, grammars and draft_confidence_threshold.",
     )
 
     attention_window: int | None = Field(

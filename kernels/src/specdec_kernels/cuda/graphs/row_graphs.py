@@ -98,5 +98,5 @@ class RowGraphs(Graphs[StaticRows]):
             try:
                 run()
                 self._recordings.keep(size, static, self._recorder.record(run))
-            except RuntimeError as error:  # not recordable, or out of device memory
+            except Exception as error:  # not recordable, or out of device memory
                 self._recordings.fail(f"{type(error).__name__}: {error}")

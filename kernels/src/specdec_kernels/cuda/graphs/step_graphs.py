@@ -17,8 +17,8 @@ from specdec_kernels.cuda.paged_pass import Int64s
 
 MAX_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
-_MOST_GIVEN = 2**27
-"""Most memory of what loops begin with, in bytes, which limits the requests of those that are recorded."""
+_MOST_BYTES = 2**27
+"""Most memory of what a loop begins with and of the q that it returns, which limits its requests."""
 
 
 class StepGraphs(Graphs[StaticSteps]):
@@ -30,14 +30,17 @@ class StepGraphs(Graphs[StaticSteps]):
         given: `[...]` what a request begins with, for sizes, dtype and device.
     """
 
-    max_rows = MAX_REQUESTS
-
     def __init__(self, steps: Steps, recorder: Recorder, given: torch.Tensor) -> None:
         super().__init__("drafts")
         self._steps, self._recorder, self._like = steps, recorder, given
         self._given = given.new_zeros(0, *given.shape)
-        self._sizes: list[int] = []
+        self._sizes = [1]
         self._most_steps = 0
+
+    @property
+    def max_rows(self) -> int:
+        """Maximum number of requests of a draft."""
+        return self._sizes[-1]
 
     def prepare(self, num_requests: int, work: ChainWork) -> None:
         """Record the loops that will be asked for.
@@ -46,10 +49,12 @@ class StepGraphs(Graphs[StaticSteps]):
             num_requests: the most of a batch.
             work: the longest draft of one request.
         """
-        most = min(num_requests, MAX_REQUESTS, max(1, _MOST_GIVEN // self._like.nbytes))
-        self._sizes, self._most_steps = sizes_for(most), work.num_steps
-        self._given = self._like.new_zeros(self._sizes[-1], *self._like.shape)
         is_drawn = work.rules.is_drawn
+        num_bytes = self._like.nbytes + is_drawn * 4 * (work.num_steps + 1) * work.rules.num_ids
+        sizes = sizes_for(min(num_requests, MAX_REQUESTS))
+        self._sizes = [size for size in sizes if size == 1 or size * num_bytes <= _MOST_BYTES]
+        self._most_steps = work.num_steps
+        self._given = self._like.new_zeros(self._sizes[-1], *self._like.shape)
         for size in self._sizes:
             for is_greedy, has_cuts in [
                 (True, False),
@@ -63,7 +68,7 @@ class StepGraphs(Graphs[StaticSteps]):
         """Return a chain for each request.
 
         Args:
-            token_ids: `[R]` the last tokens, as ids of the draft's input.
+            token_ids: `[R]` the last tokens.
             given: `[R]` what each begins with; some may have fewer rows than others.
             work: what to draft; slots and cached rows mean nothing.
         """
@@ -106,7 +111,9 @@ class StepGraphs(Graphs[StaticSteps]):
                 wrong = None
                 if not torch.equal(recording.outputs[0], expected[0]):
                     wrong = "a replay chose other tokens"
-            except RuntimeError as error:  # not recordable, or out of device memory
+            except (
+                Exception
+            ) as error:  # not recordable, a kernel that does not compile, or out of device memory
                 wrong = f"{type(error).__name__}: {error}"
         if wrong is None:
             self._recordings.keep(shape, static, recording)
