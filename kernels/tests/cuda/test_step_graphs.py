@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws
 from specdec.interfaces import ChainRules, ChainWork
 from specdec.interfaces.draws import NoiseKeys
+from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import StepGraphs
 
@@ -99,6 +102,26 @@ def test_what_is_chosen(rules: ChainRules, temperatures: list[float], num_steps:
             assert not chains.draft_probs.numel()
     is_recorded = num_steps <= MOST_STEPS
     assert (graphs.num_replays, graphs.num_plain) == ((3, 0) if is_recorded else (0, 3))
+
+
+def test_q_is_what_cuts_leave() -> None:
+    rules = RULES["drawn"]
+    params = [SamplingParams(temperature=0.7, top_k=5, top_p=0.9), SamplingParams(temperature=1.5, min_p=0.1)]
+    temperatures = [own.temperature for own in params]
+    graphs, states = made(rules), torch.randn(2, WIDTH)
+    cuts = [(own.top_k, own.top_p, own.min_p) for own in params]
+    chains = graphs.draft(LAST[:2], [*states], replace(work_of(rules, temperatures, 3), cuts=cuts))
+    steps, token_ids = MadeUp(), torch.from_numpy(LAST[:2])
+    states = steps.begin(states)
+    draws = EngineDraws(sequences_of(temperatures))
+    for step in range(3):
+        states, logits = steps.step(step, states, token_ids)
+        kept = apply_temperature_and_truncation(logits[:, :NUM_IDS].clone(), params, [1, 1])
+        drawn, law = draws.sample(kept, [0, 1], step)
+        token_ids = torch.from_numpy(NAMES)[drawn]
+        assert (law == 0).any()
+        assert torch.equal(chains.token_ids[:, step], token_ids)
+        torch.testing.assert_close(chains.draft_probs[:, step], law)
 
 
 def test_a_cut_leaves_the_best_id() -> None:
