@@ -121,7 +121,7 @@ class SpeculativeOptions(TypedDict, total=False):
     draft_margin: float
     """A draft ends after the first token that is ahead of the next best one by less than this, in logits over the
     temperature with the noise of the draw: there draft and target often differ. 0 for never. On models with a compiled
-    form on the CPU, for chains without q and without draft_confidence_threshold."""
+    form on the CPU, for chains without q, grammars and draft_confidence_threshold."""
     draft_vocab_size: int | None
     """Ids that a draft names, the more frequent ones by their numbers. Chains without q on the CPU name those of their
     request's text besides, if the output projection is the embedding. By default all; on the CPU an eighth of the
