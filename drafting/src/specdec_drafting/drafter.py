@@ -89,8 +89,9 @@ class Drafter:
             self.rows = TargetRows(module.max_len, module.own_ids)
         self.chooser = Chooser(method, vocabulary, wants_confidence=config.has_confidence or tree is not None)
         self._chains = ChainGrowth(self.chooser, threshold, ends)
-        self._steps = ChainSteps(config, vocabulary, module.num_logits, info)
+        self._steps: ChainSteps | None = None
         if module.mask_id is not None:
+            self._steps = ChainSteps(config, vocabulary, module.num_logits, info)
             self._steps.prepare_logits(runner.dtype)
         self._trees = None if tree is None else TreeGrowth(tree, self.chooser, vocabulary, ends)
         self._tree_loop: TreeLoop | None = None
@@ -294,7 +295,7 @@ class Drafter:
         """Draft for rows whose new tokens have been run; `logits [R, V']` are those of their states, if they are together."""
         states = [self._state(batch, draft.row) for draft in drafts]
         known = [state.logits for state in states if state.logits is not None]
-        if self._module.mask_id is not None:
+        if self._steps is not None:
             if not self._steps.draft(batch, drafts, known):
                 self._chains.at_once(batch, drafts, known)
             return drafts

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from kernelchains import chosen_by_hand
 from speccheck.recorder import Rerun, StandInAttention
 
 from specdec.engine.sequence import Sequence
@@ -85,22 +86,12 @@ def by_hand(
     cached: list[int] = CACHED,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens `[B, K]` and q `[B, K, num_ids]`, chosen as proposers choose step by step."""
-    draws, rows = EngineDraws(sequences), range(len(sequences))
-    temperatures = torch.tensor([s.params.temperature for s in sequences])
-    names = torch.arange(rules.num_ids) if rules.target_ids is None else torch.from_numpy(rules.target_ids)
+    draws, temperatures = EngineDraws(sequences), [s.params.temperature for s in sequences]
     tokens, draft_probs = [], []
     for step in range(num_steps):
-        scores = logits[:, : rules.num_ids]
-        scaled = scores / torch.where(temperatures > 0, temperatures, 1.0)[:, None]
-        draft_probs.append(scaled.softmax(-1))
-        if rules.is_drawn:
-            drawn, _ = draws.sample(scaled, rows, step)
-        else:
-            wide = torch.full((len(rows), int(names[-1]) + 1), -torch.inf)
-            wide[:, names] = scaled
-            drawn = torch.searchsorted(names, draws.coupled(wide, rows, step + 1))
-        index = torch.where(temperatures > 0, drawn, scores.argmax(-1))
-        tokens.append(names[index])
+        chosen, law = chosen_by_hand(logits[:, : rules.num_ids], temperatures, draws, rules, step)
+        tokens.append(chosen)
+        draft_probs.append(law)
         logits = made_up(tokens[-1], torch.tensor(cached) + step, carry)
         carry = None if carry is None else carry * 0.5 + tokens[-1][:, None]
     return torch.stack(tokens, 1), torch.stack(draft_probs, 1)

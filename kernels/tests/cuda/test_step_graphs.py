@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from kernelchains import chosen_by_hand
 from speccheck.recorder import Rerun
 
 from specdec.engine.sequence import Sequence
@@ -58,24 +59,14 @@ def by_hand(
     states: torch.Tensor, temperatures: list[float], num_steps: int, rules: ChainRules
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens `[R, K]` and q `[R, K, num_ids]`, chosen as proposers choose step by step."""
-    draws, rows = EngineDraws(sequences_of(temperatures)), range(len(temperatures))
-    heat = torch.tensor(temperatures)
-    names = torch.arange(NUM_IDS) if rules.target_ids is None else torch.from_numpy(rules.target_ids)
-    steps, token_ids, tokens, laws = MadeUp(), torch.from_numpy(LAST[: len(rows)]), [], []
+    draws, steps = EngineDraws(sequences_of(temperatures)), MadeUp()
+    token_ids, tokens, laws = torch.from_numpy(LAST[: len(temperatures)]), [], []
     states = steps.begin(states)
     for step in range(num_steps):
         states, logits = steps.step(step, states, token_ids)
-        scores = logits[:, :NUM_IDS]
-        scaled = scores / torch.where(heat > 0, heat, 1.0)[:, None]
-        laws.append(scaled.softmax(-1))
-        if rules.is_drawn:
-            drawn, _ = draws.sample(scaled, rows, step)
-        else:
-            wide = torch.full((len(rows), int(names[-1]) + 1), -torch.inf)
-            wide[:, names] = scaled
-            drawn = torch.searchsorted(names, draws.coupled(wide, rows, step + 1))
-        token_ids = names[torch.where(heat > 0, drawn, scores.argmax(-1))]
+        token_ids, law = chosen_by_hand(logits[:, :NUM_IDS], temperatures, draws, rules, step)
         tokens.append(token_ids)
+        laws.append(law)
     return torch.stack(tokens, 1), torch.stack(laws, 1)
 
 

@@ -92,10 +92,8 @@ def _fill(head: DFlashHead, names: dict[str, str], checkpoint: HeadCheckpoint, t
             f"{checkpoint}: tensor {unknown[0]!r} has no place in this head: config.json does not say what it is for "
             "(num_hidden_layers, attention_bias), or it is of another method"
         )
-    place = (
-        target.info.device,
-        target.info.dtype,
-    )  # the rotary frequencies, which are no parameters, stay in float32
+    # The rotary frequencies, which are no parameters, stay in float32.
+    place = target.info.device, target.info.dtype
     read = {
         name: checkpoint.read(names[name], tuple(parameter.shape)).to(*place)
         for name, parameter in wanted.items()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
 from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_start import RunStep
 
@@ -23,36 +24,20 @@ class StaticChain(StaticLoop):
         super().__init__(shape, shape.last, *place)
 
     def run(self, run_pass: RunStep) -> Tensors:
-        """See `StaticLoop.run`: ids `[T, K]`, confidences `[T, K]` and q `[T, K + 1, num_ids]`, where rows are not all greedy.
-
-        The last row of q, from which nothing was drawn, is there because drafts have one.
-        """
-        rules, num_steps = self.shape.rules, self.shape.num_steps
-        num_rows = self.shape.last.num_rows
+        """See `StaticLoop.run` and `ChosenTokens.outputs`."""
+        num_steps, chosen = self.shape.num_steps, ChosenTokens(self.choice)
         self._take_verdict()
         self.step.make_inputs()
         logits, carry = self.start.run(run_pass)
-        ids, confidences, draft_probs = [], [], []
         first = logits[:, :0]
         for step in range(num_steps):
-            index, law = self.choice.choose(logits[:, : rules.num_ids].float(), step)
-            ids.append(self.choice.named(index))
-            if rules.wants_confidences:
-                confidences.append(law.gather(1, index[:, None])[:, 0])
-            if rules.is_drawn and not self.shape.is_greedy:
-                draft_probs.append(law)
+            token_ids = chosen.add(logits)
             if step + 1 < num_steps:
-                self._advance(ids[-1], step, carry)
+                self._advance(token_ids, step, carry)
                 logits, *carried = run_pass(self.step, self.step.features)
                 carry = None if carry is None else carried[0]
                 first = logits if step == 0 else first
-        none = first.new_zeros((num_rows, 0), dtype=torch.float32)
-        return (
-            torch.stack(ids, 1),
-            torch.stack(confidences, 1) if confidences else none,
-            torch.stack([*draft_probs, draft_probs[-1]], 1) if draft_probs else none[:, None],
-            first.clone(),
-        )
+        return (*chosen.outputs(), first.clone())
 
     def _advance(self, token_ids: torch.Tensor, step: int, carry: torch.Tensor | None) -> None:
         """Write the inputs of the pass over the tokens just chosen.

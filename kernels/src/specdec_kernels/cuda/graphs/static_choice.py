@@ -9,6 +9,7 @@ import torch
 
 from specdec.interfaces import ChainRules, ChainWork
 from specdec.noise import Stream, node_word
+from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
 from specdec_kernels.triton.process_logits import Cuts, process_logits
@@ -34,7 +35,7 @@ class StaticChoice:
     def __init__(
         self, rules: ChainRules, keys: NoiseKeys, heat: torch.Tensor, *, is_greedy: bool, has_cuts: bool
     ) -> None:
-        self._rules, self._is_greedy, self._has_cuts = rules, is_greedy, has_cuts
+        self.rules, self.is_greedy, self._has_cuts = rules, is_greedy, has_cuts
         self._keys = keys
         self.heat = heat.view(torch.float32).view(_NUM_HEATS, -1 if len(heat) else 0)
         """`[4, T]` temperature, top-k, top-p and min-p."""
@@ -52,20 +53,20 @@ class StaticChoice:
         """Return what goes to `heat`."""
         count = len(work.temperatures)
         heat = np.zeros(self.heat.shape, np.float32)
-        if not self._is_greedy:
+        if not self.is_greedy:
             # A positive temperature that float32 rounds to 0 is still not greedy.
             heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
         if self._has_cuts:
-            most = self._rules.num_ids if self._rules.is_drawn else _MOST_KEPT
+            most = self.rules.num_ids if self.rules.is_drawn else _MOST_KEPT
             cuts = work.cuts or [(0, 1.0, 0.0)] * count
             heat[1:, :count] = np.array([(k or most, p, floor) for k, p, floor in cuts], np.float32).T
         return heat.reshape(-1).view(np.int64)
 
     def choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return for each row an index `[T]` into its `scores [T, num_ids]` of a step, and its distribution `[T, num_ids]`."""
-        best, is_drawn = scores.argmax(-1), self._rules.is_drawn
-        if self._is_greedy:
-            return best, scores.softmax(-1) if self._rules.wants_confidences else scores
+        best, is_drawn = scores.argmax(-1), self.rules.is_drawn
+        if self.is_greedy:
+            return best, scores.softmax(-1) if self.rules.wants_confidences else scores
         law = self._exact_law(scores) if is_drawn else self.law(scores, self.heat)
         seeds, positions, samples = (key[: len(scores)] for key in self._keys)
         keys = NoiseKeys(seeds, positions + (0 if is_drawn else step), samples)
@@ -88,7 +89,7 @@ class StaticChoice:
     def exponentials(self, keys: NoiseKeys, word: int) -> torch.Tensor:
         """Return unit exponentials `[R, num_ids]`, float64, for rows with these keys."""
         noise = -torch.log1p(-uniforms(keys, torch.full_like(keys.positions, word), self._num_noisy))
-        if self._target_ids is not None and not self._rules.is_drawn:
+        if self._target_ids is not None and not self.rules.is_drawn:
             return noise[:, self._target_ids]
         return noise
 
@@ -107,3 +108,41 @@ class StaticChoice:
         keep = (best.cumsum(-1) - best < top_p) & (ranks < top_k) & (best >= min_p * best[:, :1])
         least = torch.where(keep, best, torch.inf).amin(-1, keepdim=True)
         return torch.where(law >= least, law, 0.0)
+
+
+class ChosenTokens:
+    """The tokens of chains while they are chosen, and what is kept of each.
+
+    Args:
+        choice: chooses them.
+    """
+
+    def __init__(self, choice: StaticChoice) -> None:
+        self._choice = choice
+        self._ids: list[torch.Tensor] = []
+        self._confidences: list[torch.Tensor] = []
+        self._laws: list[torch.Tensor] = []
+
+    def add(self, logits: torch.Tensor) -> torch.Tensor:
+        """Choose the next token of each row from `logits [T, V]`; returns the target's ids `[T]`."""
+        rules = self._choice.rules
+        index, law = self._choice.choose(logits[:, : rules.num_ids].float(), len(self._ids))
+        self._ids.append(self._choice.named(index))
+        if rules.wants_confidences:
+            self._confidences.append(law.gather(1, index[:, None])[:, 0])
+        if rules.is_drawn and not self._choice.is_greedy:
+            self._laws.append(law)
+        return self._ids[-1]
+
+    def outputs(self) -> Tensors:
+        """Return ids `[T, K]`, confidences `[T, K]` or of width 0, and q `[T, K + 1, num_ids]` or of width 0.
+
+        The last row of q, from which nothing was drawn, is there because drafts have one.
+        """
+        ids = torch.stack(self._ids, 1)
+        none = torch.empty((len(ids), 0), device=ids.device)
+        return (
+            ids,
+            torch.stack(self._confidences, 1) if self._confidences else none,
+            torch.stack([*self._laws, self._laws[-1]], 1) if self._laws else none[:, None],
+        )

@@ -11,7 +11,7 @@ import torch
 
 from specdec.interfaces import ChainRules, ChainWork
 from specdec_kernels.cuda.graphs.recorder import Tensors
-from specdec_kernels.cuda.graphs.static_choice import StaticChoice
+from specdec_kernels.cuda.graphs.static_choice import ChosenTokens, StaticChoice
 from specdec_kernels.cuda.graphs.static_pass import copy_in
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.noise import NoiseKeys
@@ -82,23 +82,10 @@ class StaticSteps:
         torch._foreach_copy_(places, list(given))
 
     def run(self) -> Tensors:
-        """Run the loop: ids `[T, K]` of the target, the draft's own probability of each, of width 0 if not requested, and q
-        `[T, K + 1, num_ids]`, as `StaticChain.run`."""
-        rules, num_steps = self.shape.rules, self.shape.num_steps
+        """Run the loop; see `ChosenTokens.outputs`."""
         states, token_ids = self._steps.begin(self._given), self._token_ids
-        ids, confidences, draft_probs = [], [], []
-        for step in range(num_steps):
+        chosen = ChosenTokens(self._choice)
+        for step in range(self.shape.num_steps):
             states, logits = self._steps.step(step, states, token_ids)
-            index, law = self._choice.choose(logits[:, : rules.num_ids].float(), step)
-            token_ids = self._choice.named(index)
-            ids.append(token_ids)
-            if rules.wants_confidences:
-                confidences.append(law.gather(1, index[:, None])[:, 0])
-            if rules.is_drawn and not self.shape.is_greedy:
-                draft_probs.append(law)
-        none = self._given.new_zeros((self.shape.num_rows, 0), dtype=torch.float32)
-        return (
-            torch.stack(ids, 1),
-            torch.stack(confidences, 1) if confidences else none,
-            torch.stack([*draft_probs, draft_probs[-1]], 1) if draft_probs else none[:, None],
-        )
+            token_ids = chosen.add(logits)
+        return chosen.outputs()
