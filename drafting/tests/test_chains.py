@@ -19,7 +19,7 @@ from specdec_drafting.partial_draft import UnreadNodes
 CPU = torch.device("cpu")
 PLACES = [0, 64], [5, 7]
 TOKENS = torch.tensor([[4, 5, 6, 7], [1, 0, 2, 3]])
-CONFIDENCES = np.array([[0.9, 0.8, 0.2, 0.6], [0.5, 0.5, 0.5, 0.5]], np.float32)
+CONFIDENCES = torch.tensor([[0.9, 0.8, 0.2, 0.6], [0.5, 0.5, 0.5, 0.5]])
 
 
 def loop(method: str, threshold: float = 0.0, ends: tuple[int, ...] = ()) -> ChainLoop:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from specdec_kernels.triton import LoopRows, advance_rows
+from specdec_kernels.triton import LoopRows, Masks, advance_rows
+from specdec_kernels.triton.advance_rows import NO_MASKS
 from specdec_kernels.triton.advance_rows.config import LaunchConfig, candidates, heuristic
 
 COLUMNS, AT = 5, 3
@@ -29,17 +30,19 @@ class Request(NamedTuple):
     end: int = 99
 
 
-def packed(requests: list[Request], most_new: int, *, is_due: bool) -> LoopRows:
+def packed(requests: list[Request], most_new: int, *, is_due: bool, masks: Masks = NO_MASKS) -> LoopRows:
     """The numbers of a loop for one request more than there are, with padding, as the host sends them."""
     size = len(requests) + 1
-    num_rows, num_requests = size * most_new + 2, size + 2
-    ids, positions, slots, starts, last = [], [], [], [0], []
+    num_rows, num_requests = size * (most_new + masks.most) + 2, size + 2
+    ids, positions, slots, starts, last, lengths = [], [], [], [0], [], []
     for each in requests:
-        places = range(each.cached - len(each.new), each.cached)
-        ids, positions = ids + each.new, [*positions, *places]
+        count = each.depth + masks.num_more if masks.most else 0
+        places = range(each.cached - len(each.new), each.cached + count)
+        last.append(len(ids) + len(each.new) - 1)
+        ids, positions = ids + each.new + [masks.token_id] * count, [*positions, *places]
         slots += [each.first_slot + place for place in places]
         starts.append(len(ids))
-        last.append(len(ids) - 1)
+        lengths.append(each.cached + count)
 
     def padded(numbers: list[int], count: int, padding: int = 0) -> torch.Tensor:
         return torch.tensor(numbers + [padding] * (count - len(numbers)))
@@ -50,7 +53,7 @@ def packed(requests: list[Request], most_new: int, *, is_due: bool) -> LoopRows:
         padded(positions, num_rows),
         padded(slots, num_rows, -1),
         padded(starts, num_requests + 1, len(ids)),
-        padded(cached, num_requests),
+        padded(lengths, num_requests),
         padded(last, num_rows),
         padded(cached, size),
         padded([each.next_position for each in requests], size),
@@ -87,12 +90,18 @@ def after(requests: list[Request], counts: list[int], most_new: int) -> list[Req
 REQUESTS = [Request(16, 4, 9, 10, [5]), Request(512, 1, 30, 31, [6]), Request(64, 3, 1, 2, [7], 8)]
 
 
-def check(most_new: int, counts: list[int], device: torch.device, config: LaunchConfig | None = None) -> None:
+def check(
+    most_new: int,
+    counts: list[int],
+    device: torch.device,
+    config: LaunchConfig | None = None,
+    masks: Masks = NO_MASKS,
+) -> None:
     requests = [REQUESTS[0]._replace(new=[5, 8][:most_new]), *REQUESTS[1:]]
-    given = packed(requests, most_new, is_due=True)
+    given = packed(requests, most_new, is_due=True, masks=masks)
     rows = LoopRows(*(part.to(device).clone() for part in given))
-    advance_rows(rows, verdict(counts).to(device), most_new, config=config)
-    expected = packed(after(requests, counts, most_new), most_new, is_due=True)
+    advance_rows(rows, verdict(counts).to(device), most_new, masks=masks, config=config)
+    expected = packed(after(requests, counts, most_new), most_new, is_due=True, masks=masks)
     for name, ours, theirs in zip(LoopRows._fields, rows, expected, strict=True):
         assert ours.tolist() == theirs.tolist(), name
 
@@ -104,6 +113,18 @@ COUNTS = [[0, 0, 0], [4, 1, 3], [2, 0, 3], [0, 1, 1]]
 @pytest.mark.parametrize("most_new", [1, 2, 5])
 def test_it_writes_what_the_host_would_send(most_new: int, counts: list[int], device: torch.device) -> None:
     check(most_new, counts, device)
+
+
+MASKS = [Masks(77, -1, 3), Masks(78, 0, 4)]
+
+
+@pytest.mark.parametrize("counts", COUNTS, ids=str)
+@pytest.mark.parametrize("masks", MASKS, ids=str)
+@pytest.mark.parametrize("most_new", [1, 5])
+def test_masks_follow_new_tokens(
+    most_new: int, masks: Masks, counts: list[int], device: torch.device
+) -> None:
+    check(most_new, counts, device, masks=masks)
 
 
 def test_numbers_that_were_sent_stay_once(device: torch.device) -> None:
@@ -151,6 +172,8 @@ MUTANTS = {
     "reads one column less": ("tl.load(verdict_ptr + 3) + num_left", "(tl.load(verdict_ptr + 3) - 1) + num_left"),
     "leaves old rows": ("(rows >= total) &", "(rows > total) &"),
     "goes as deep as before": ("tl.minimum(depths, room)", "depths"),
+    "forgets masks": ("range(most_masks)", "range(0)"),
+    "masks as deep as before": ("next_depths + num_more", "depths + num_more"),
     "counts from the position before": ("other=0) + counts + 1", "other=0) + counts"),
 }  # fmt: skip
 
@@ -165,5 +188,8 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
         for most_new in (1, 2, 5):
             for counts in COUNTS:
                 check(most_new, counts, cpu, LaunchConfig(4))
+        for masks in MASKS:
+            check(1, COUNTS[2], cpu, LaunchConfig(4), masks)
+            check(5, COUNTS[2], cpu, LaunchConfig(4), masks)
 
     check_mutant("advance_rows", None if name is None else MUTANTS[name], check_all)

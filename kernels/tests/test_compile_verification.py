@@ -185,12 +185,12 @@ def test_sound_probs(dtype: torch.dtype, compile_launches) -> None:
 
 
 def test_advance_rows(compile_launches) -> None:
-    from specdec_kernels.triton.advance_rows import LoopRows, kernel
+    from specdec_kernels.triton.advance_rows import LoopRows, Masks, kernel
     from specdec_kernels.triton.advance_rows.config import heuristic
 
     compiled = compile_launches(kernel)
     rows = LoopRows(*(longs(size) for size in (12, 12, 12, 5, 4, 12, 3, 3, 3, 3, 3, 4)))
-    kernel.advance_rows_triton(rows, longs(50), 4, heuristic(12))
+    kernel.advance_rows_triton(rows, longs(50), 4, Masks(9, -1, 3), heuristic(12))
     assert set(compiled) == {"advance_rows_kernel"}
 
 

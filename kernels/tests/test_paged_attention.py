@@ -83,7 +83,15 @@ class Scene:
         return [tensor.to(device) for tensor in tensors]
 
     def naive(
-        self, dtype: torch.dtype, *, scale=1.0, window=None, softcap=None, sinks=None, product=torch.matmul
+        self,
+        dtype: torch.dtype,
+        *,
+        scale=1.0,
+        window=None,
+        softcap=None,
+        sinks=None,
+        is_causal=True,
+        product=torch.matmul,
     ) -> torch.Tensor:
         """What `paged_attention` promises, one request and head at a time, every operation in `dtype`."""
         out = torch.full((self.query.shape[0], self.heads[0], self.dims[1]), NAN, dtype=dtype)
@@ -93,7 +101,8 @@ class Scene:
             place = self.tables[b][index // self.block_size], index % self.block_size
             hidden = torch.ones(count, len(index), dtype=torch.bool)
             for i in range(count):
-                seen = list(range(committed)) + [committed + node for node in self.path(b, i)]
+                own = self.path(b, i) if is_causal else range(count)
+                seen = list(range(committed)) + [committed + node for node in own]
                 hidden[i, seen if window is None else seen[-window:]] = (
                     False  # one for each position, in order
                 )
@@ -199,6 +208,11 @@ def test_trees(window, num_splits: int, device: torch.device) -> None:
     check(scene, device, LaunchConfig(16, 16, 4, num_splits=num_splits), window=window)
 
 
+@pytest.mark.parametrize("config", [SMALL, LaunchConfig(16, 16, 4, num_splits=3)], ids=str)
+def test_rows_of_a_block_see_each_other(config: LaunchConfig, device: torch.device) -> None:
+    check(Scene(**MIXED, padding=2), device, config, is_causal=False)
+
+
 def test_a_tree_of_many_rows_beside_a_longer_chunk(device: torch.device) -> None:
     generator = torch.Generator().manual_seed(1)
     parents = [-1] + [int(torch.randint(i, (1,), generator=generator)) for i in range(1, 70)]
@@ -256,6 +270,8 @@ def test_nothing_to_do(device: torch.device) -> None:
 
 
 MUTANTS = {
+    "sees nothing later": ("if not IS_CAUSAL:", "if False:"),
+    "ends with its tile": ("    if IS_CAUSAL:\n", "    if True:\n"),
     "looks one token ahead": ("tokens[None, :] <= last_seen[:, None]", "tokens[None, :] <= last_seen[:, None] + 1"),
     "forgets the window": ("token_places[None, :] > places[:, None] - WINDOW", "True"),
     "starts behind the window": ("begin = tl.min(places, 0)", "begin = tl.max(places, 0)"),
@@ -276,6 +292,7 @@ MUTANTS = {
 
 def check_all(device: torch.device) -> None:
     """Calls between which every line of the kernels matters."""
+    check(Scene(rows=[19, 2], contexts=[36, 70]), device, SMALL, is_causal=False)
     parents = [-1, *range(63), 3, 64, 3, 66]  # the paths of the last rows differ in the second word
     check(Scene(rows=[5, 2], contexts=[36, 70]), device, LaunchConfig(16, 16, 4, num_splits=3), window=3)
     trees = {1: parents, 2: [-1, 0, 0]}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from specdec_drafting.aux_layers_config import AuxLayersConfig
     from specdec_drafting.chain_growth import ChainGrowth
     from specdec_drafting.chain_steps import ChainSteps, can_record
+    from specdec_drafting.chains import ChainLoop
     from specdec_drafting.checkpoint import HeadCheckpoint
     from specdec_drafting.chooser import Choice, Chooser, Place
     from specdec_drafting.drafter import DraftModule
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from specdec_drafting.head_config import HeadConfig
     from specdec_drafting.head_parts import embedding_of, published_by_module, target_ids_of
     from specdec_drafting.head_proposer import HeadProposer
+    from specdec_drafting.loop_rows import new_rows
     from specdec_drafting.own_ids import OwnIds
     from specdec_drafting.partial_draft import PartialDraft
     from specdec_drafting.passes import Piece, run
@@ -34,6 +36,7 @@ __all__ = [
     "AcceptanceWatch",
     "AuxLayersConfig",
     "ChainGrowth",
+    "ChainLoop",
     "ChainSteps",
     "Choice",
     "Chooser",
@@ -57,6 +60,7 @@ __all__ = [
     "draft_of",
     "embedding_of",
     "equal_vocabulary",
+    "new_rows",
     "published_by_module",
     "reduced_vocabulary",
     "run",
@@ -70,6 +74,7 @@ _HOME = {
     "ChainGrowth": "specdec_drafting.chain_growth",
     "ChainSteps": "specdec_drafting.chain_steps",
     "can_record": "specdec_drafting.chain_steps",
+    "ChainLoop": "specdec_drafting.chains",
     "HeadCheckpoint": "specdec_drafting.checkpoint",
     "Choice": "specdec_drafting.chooser",
     "Chooser": "specdec_drafting.chooser",
@@ -81,6 +86,7 @@ _HOME = {
     "published_by_module": "specdec_drafting.head_parts",
     "target_ids_of": "specdec_drafting.head_parts",
     "HeadProposer": "specdec_drafting.head_proposer",
+    "new_rows": "specdec_drafting.loop_rows",
     "OwnIds": "specdec_drafting.own_ids",
     "PartialDraft": "specdec_drafting.partial_draft",
     "Piece": "specdec_drafting.passes",

@@ -71,7 +71,7 @@ def _unread_draft(drafts: Sequence[UnreadNodes | None], vocab_map: torch.Tensor 
         node_probs=ordered(made.draft_probs) if is_drawn else None,
         has_probs=torch.tensor(has_probs) if is_drawn else None,
         vocab_map=vocab_map if is_drawn else None,
-        confidence=ordered(made.confidences) if is_tree else None,
+        confidence=ordered(made.confidences) if is_tree and made.confidences.numel() else None,
         num_nodes=tuple(0 if draft is None else draft.num_nodes for draft in drafts),
     )
 

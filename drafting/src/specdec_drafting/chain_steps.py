@@ -56,7 +56,9 @@ class ChainSteps:
         self._config, self._vocabulary, self._info = config, vocabulary, info
         self._num_logits = num_logits
         threshold, ends = config.draft_confidence_threshold, info.eos_token_ids
-        self._loop = ChainLoop(config.draft_sample_method, vocabulary, num_logits, threshold, ends)
+        self._loop = ChainLoop(
+            config.draft_sample_method, vocabulary, num_logits, threshold, ends, siblings=config.tree_top_k
+        )
         self._graphs: StepGraphs | None = None
 
     def prepare(self, steps: Steps, given: torch.Tensor, most_steps: int) -> None:
@@ -68,13 +70,13 @@ class ChainSteps:
             most_steps: the longest chain that there are steps for.
         """
         config, rules = self._config, self._loop.rules
-        if config.is_tree or not rules.num_ids or not can_record(self._info):
+        if not self._loop.is_possible or not can_record(self._info):
             return
         from specdec_kernels.cuda.graphs import CudaRecorder, StepGraphs
 
         self._graphs = StepGraphs(steps, CudaRecorder(given.device), given)
         keys = NoiseKeys(*np.zeros((3, 1), np.int64))
-        num_steps = min(config.num_speculative_tokens, most_steps)
+        num_steps = min(-(-config.num_speculative_tokens // rules.siblings), most_steps)
         with torch.inference_mode():
             self._graphs.prepare(self._info.max_num_seqs, ChainWork([0], [0], num_steps, [0.0], keys, rules))
 
@@ -91,6 +93,6 @@ class ChainSteps:
         if graphs is None or not self._loop.can_draft(batch, drafts, graphs.max_rows, is_recorded=True):
             return False
         last = self._vocabulary.to_draft(np.array([batch.token_ids(draft.row)[-1] for draft in drafts]))
-        nowhere = [0] * len(drafts)
-        self._loop.draft(batch, drafts, partial(graphs.draft, last, given), (nowhere, nowhere))
+        texts = [0] * len(drafts), [batch.num_tokens[draft.row] for draft in drafts]
+        self._loop.draft(batch, drafts, partial(graphs.draft, last, given), texts, has_room=True)
         return True

@@ -9,6 +9,7 @@ from specdec import SamplingParams
 from specdec.interfaces import ChainRules, Chains, ChainWork, ProposeBatch
 from specdec_drafting.partial_draft import PartialDraft, UnreadNodes
 from specdec_drafting.passes import Int64s
+from specdec_drafting.reading import read_together
 from specdec_drafting.vocabulary import DraftVocabulary
 
 ChainCall = Callable[[ChainWork], Chains]
@@ -27,6 +28,8 @@ class ChainLoop:
         num_logits: number of logits of the draft.
         threshold: a draft ends after the first token with a probability below this; 0 for never.
         eos_token_ids: ids that end a text.
+        siblings: candidates of each depth.
+        masks: the mask token and whether the row of the last token guesses nothing, if one pass guesses all tokens.
         margin: in place of a threshold, a draft ends after the first token that is ahead of the next best one by less than
             this, in logits over the temperature with the noise of coupled draws; 0 for never. For loops of the CPU.
     """
@@ -39,24 +42,44 @@ class ChainLoop:
         threshold: float,
         eos_token_ids: tuple[int, ...],
         margin: float = 0.0,
+        masks: tuple[int | None, bool] = (None, False),
+        siblings: int = 1,
     ) -> None:
         self._method, self._eos_token_ids = method, eos_token_ids
         ids = vocabulary.chain_ids(num_logits)
-        self._is_possible = ids is not None
+        self.is_possible = ids is not None
+        """Whether it can draft at all."""
         num_ids, target_ids = (0, None) if ids is None else ids
         if margin > 0:
             threshold = 1.0 / (1.0 + math.exp(-margin))
         is_drawn = method == "probabilistic"
-        self.rules = ChainRules(num_ids, target_ids, is_drawn, threshold, is_paired=margin > 0)
+        self._keeps_rows = masks[0] is None and siblings == 1
+        mask_id, skips_last = masks
+        self.rules = ChainRules(
+            num_ids,
+            target_ids,
+            is_drawn,
+            threshold,
+            margin > 0,
+            mask_id=mask_id,
+            skips_last=skips_last,
+            siblings=siblings,
+        )
+        if siblings > 1:  # of which q is not kept, nor where it ends
+            self.is_possible = not is_drawn and threshold == 0 and siblings <= num_ids
 
     def can_draft(
         self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int, *, is_recorded: bool = False
     ) -> bool:
         """Return whether the loop can draft these rows together: no grammar, and where q is kept top-k, top-p and min-p only if
         it is a recorded one."""
-        if not self._is_possible or batch.allowed_after is not None or not 0 < len(drafts) <= max_rows:
+        if not self.is_possible or batch.allowed_after is not None or not 0 < len(drafts) <= max_rows:
             return False
-        if self._method != "probabilistic" or is_recorded:
+        if is_recorded:
+            return True
+        if self.rules.siblings > 1:
+            return False
+        if self._method != "probabilistic":
             return True
         return not any(_has_cuts(batch.sampling_params[draft.row]) for draft in drafts)
 
@@ -69,7 +92,8 @@ class ChainLoop:
 
         Returns:
             for each draft the tokens that have been run: all chosen tokens, up to its depth limit, but the last, None for those
-            that are not read; and the result of the call.
+            that are not read, and none where masks guess them or where another candidate may be accepted; and the result of the
+            call.
         """
         rows = [draft.row for draft in drafts]
         depths = [min(draft.max_depth, draft.max_nodes) for draft in drafts]
@@ -88,10 +112,10 @@ class ChainLoop:
         if chains.token_ids.is_cuda and not self.rules.wants_confidences:
             has_q = chains.draft_probs.numel() > 0
             for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
-                draft.unread = UnreadNodes(chains, place, depth, has_q and not params[place].is_greedy)
-            return [[None] * (depth - 1) for depth in depths], chains
-        tokens = chains.token_ids[: len(drafts)].tolist()
-        confidences = chains.confidences.tolist() if self.rules.wants_confidences else ()
+                count = min(depth * self.rules.siblings, draft.max_nodes)
+                draft.unread = UnreadNodes(chains, place, count, has_q and not params[place].is_greedy)
+            return [[None] * (depth - 1 if self._keeps_rows else 0) for depth in depths], chains
+        tokens, confidences = _read(chains, len(drafts))
         for index, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
             ends = () if params[index].ignore_eos else self._eos_token_ids
             length = min(depth, len(tokens[index]))
@@ -104,9 +128,8 @@ class ChainLoop:
             draft.parents = list(range(-1, length - 1))
             if self.rules.is_drawn and not params[index].is_greedy:
                 draft.draft_probs = {i: chains.draft_probs[index, i] for i in range(length)}
-        return [
-            row[: max(0, min(depth, len(row)) - 1)] for row, depth in zip(tokens, depths, strict=True)
-        ], chains
+        counts = [max(0, depth - 1) if self._keeps_rows else 0 for depth in depths]
+        return [[*row[: min(count, len(row) - 1)]] for row, count in zip(tokens, counts, strict=True)], chains
 
 
 def cuts_of(params: Sequence[SamplingParams]) -> Sequence[tuple[int, float, float]]:
@@ -123,3 +146,11 @@ def ends_of(batch: ProposeBatch, rows: Sequence[int]) -> list[int]:
 def _has_cuts(params: SamplingParams) -> bool:
     """Return whether a request's distribution is truncated, which needs `apply_temperature_and_truncation`."""
     return not params.is_greedy and (params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0)
+
+
+def _read(chains: Chains, count: int) -> tuple[list[list[int]], list[list[float]]]:
+    """Return the tokens of the first drafts, and the confidences in them if there are any."""
+    if not chains.confidences.shape[1]:
+        return chains.token_ids[:count].tolist(), []
+    ids, confidences = read_together([chains.token_ids[:count], chains.confidences[:count]])
+    return ids.astype(int).tolist(), confidences.tolist()

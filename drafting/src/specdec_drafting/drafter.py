@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -22,11 +21,11 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec_drafting.chain_growth import ChainGrowth
-from specdec_drafting.chain_steps import ChainSteps
 from specdec_drafting.chains import ChainCall, ChainLoop, Places
 from specdec_drafting.chooser import Chooser
 from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.head_config import HeadConfig
+from specdec_drafting.loop_rows import new_rows, new_states
 from specdec_drafting.own_ids import OwnIds
 from specdec_drafting.partial_draft import PartialDraft
 from specdec_drafting.passes import Int64s, Piece, run
@@ -89,16 +88,18 @@ class Drafter:
             self.rows = TargetRows(module.max_len, module.own_ids)
         self.chooser = Chooser(method, vocabulary, wants_confidence=config.has_confidence or tree is not None)
         self._chains = ChainGrowth(self.chooser, threshold, ends)
-        self._steps: ChainSteps | None = None
-        if module.mask_id is not None:
-            self._steps = ChainSteps(config, vocabulary, module.num_logits, info)
-            self._steps.prepare_logits(runner.dtype)
         self._trees = None if tree is None else TreeGrowth(tree, self.chooser, vocabulary, ends)
         self._tree_loop: TreeLoop | None = None
         if tree is not None and self._trees is not None:
             self._tree_loop = TreeLoop(tree, vocabulary, module.num_logits, self._trees.depth)
-        self._loop = ChainLoop(method, vocabulary, module.num_logits, threshold, ends, module.margin)
-        self._is_chain = self.rows.num_stages == 1 and module.mask_id is None and not config.is_tree
+        self._loop = ChainLoop(
+            method, vocabulary, module.num_logits, threshold, ends, module.margin, (module.mask_id, False),
+            1 if tree is not None else config.tree_top_k,
+        )  # fmt: skip
+        self._is_chain = self.rows.num_stages == 1 and tree is None and self._loop.is_possible
+        if module.mask_id is not None or config.is_tree:  # which only recorded loops do
+            has_feature = module.mask_id is None or self._head is None or self._head.mask_feature is not None
+            self._is_chain = self._is_chain and has_feature and runner.device.type != "cpu"
         runner.expected = self._expected(info, num_aux)
         self._most_new = 0 if runner.expected is None else runner.expected[0].counts[0]
 
@@ -113,7 +114,8 @@ class Drafter:
         ):
             return None
         num_steps = min(num_steps, self._module.max_depth or num_steps)
-        num_new = 2
+        num_steps = -(-num_steps // rules.siblings)
+        num_new = 2 if rules.mask_id is None and rules.siblings == 1 else num_steps + 1
         states: tuple[torch.Tensor, ...] = ()
         if isinstance(self.rows, TargetRows):
             num_new = 1
@@ -131,17 +133,17 @@ class Drafter:
         num_ahead = max(batch.max_nodes, default=0)
         num_ahead = num_ahead if self._trees is None else self._trees.most_rows(num_ahead)
         drafts: list[PartialDraft | None] = [None] * batch.batch_size
-        pieces: dict[int, Piece] = {}
+        made: dict[int, Piece] = {}
         # Pieces are made when all rows have their places, because making room may move them.
         new_ids = [self.rows.update(batch, row, num_ahead) for row in range(batch.batch_size)]
         for row, ids in enumerate(new_ids):
             if ids is not None:
-                drafts[row], piece = self._begin(batch, row, ids)
-                if len(piece.ids):
-                    pieces[row] = piece
+                drafts[row], made[row] = self._begin(batch, row, ids)
         wanted = [draft for draft in drafts if draft is not None]
-        if not self._draft_after(batch, wanted, pieces):
-            logits = None
+        if not self._draft_after(batch, wanted, _not_empty(made)):
+            if self._module.mask_id is not None:
+                self._add_masks(wanted, made)
+            pieces, logits = _not_empty(made), None
             if pieces:
                 self._add_features(batch, pieces)
                 logits = self._run_new([(self._state(batch, row), piece) for row, piece in pieces.items()])
@@ -163,30 +165,28 @@ class Drafter:
             draft = PartialDraft(row, most, deepest, width)
         if num_new and (draft is not None or self._head is not None):
             piece.num_logits = 1
-        if self._module.mask_id is not None and draft is not None:
-            num_masks = draft.max_depth - 1
+        return draft, piece
+
+    def _add_masks(self, drafts: list[PartialDraft], pieces: dict[int, Piece]) -> None:
+        """Put mask tokens behind the new tokens of drafts, which one pass guesses."""
+        for draft in drafts:
+            num_masks, piece = draft.max_depth - 1, pieces[draft.row]
             piece.ids = np.concatenate((piece.ids, np.full(num_masks, self._module.mask_id)))
             piece.num_logits += num_masks
             piece.num_drafted = num_masks
-        return draft, piece
 
-    def _new_states(self, batch: ProposeBatch, pieces: dict[int, Piece]) -> tuple[torch.Tensor, ...]:
-        """Return the target's states `[T, H]` of every kind that predicted the new tokens of the pieces; () for a model."""
+    def _new_states(self, batch: ProposeBatch) -> tuple[torch.Tensor, ...]:
+        """Return the target's states `[T, H]` of every kind that a head takes; () for a model."""
         if self._head is None:
             return ()
         assert batch.hidden_states is not None, "heads need states"
-        given = batch.hidden_states, *batch.aux_hidden_states
-        ends = list(accumulate(batch.counts))
-        spans = [(ends[row] - len(p.ids) + p.num_drafted, ends[row]) for row, p in pieces.items()]
-        if sum(end - start for start, end in spans) == batch.hidden_states.shape[0]:
-            return given
-        return tuple(torch.cat([states[start:end] for start, end in spans]) for states in given)
+        return batch.hidden_states, *batch.aux_hidden_states
 
     def _add_features(self, batch: ProposeBatch, pieces: dict[int, Piece]) -> None:
         """Give a head's pieces their features: of new tokens from the target's states, and the head's own of mask tokens."""
         if self._head is None:
             return
-        first, *aux = self._new_states(batch, pieces)
+        first, *aux = new_states(batch, pieces, self._new_states(batch))
         features = self._head.combine(first, tuple(aux))
         counts = [len(piece.ids) - piece.num_drafted for piece in pieces.values()]
         for piece, part in zip(pieces.values(), features.split(counts), strict=True):
@@ -199,7 +199,7 @@ class Drafter:
 
         A recorded loop takes pieces of rows without a draft as well.
         """
-        new, rows = list(pieces.values()), [draft.row for draft in drafts]
+        rows = [draft.row for draft in drafts]
         is_recorded = self._runner.device.type != "cpu"
         if not drafts or not (pieces.keys() >= set(rows) if is_recorded else list(pieces) == rows):
             return False
@@ -210,11 +210,9 @@ class Drafter:
             return False
         if is_recorded and self._most_new:
             self._run_beginnings(batch, pieces)
-            new = list(pieces.values())
-        elif sum(len(piece.ids) for piece in new) > self._runner.max_new_rows:
+        elif sum(len(piece.ids) for piece in pieces.values()) > self._runner.max_new_rows:
             return False
-        ids = np.concatenate([piece.ids for piece in new])
-        given = NewRows(ids, [len(piece.ids) for piece in new], self._new_states(batch, pieces))
+        given, new = new_rows(batch, pieces, self._new_states(batch)), pieces.values()
         places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
         self._loop_over(batch, drafts, partial(self._runner.draft_after, given), places)
         return True
@@ -295,9 +293,8 @@ class Drafter:
         """Draft for rows whose new tokens have been run; `logits [R, V']` are those of their states, if they are together."""
         states = [self._state(batch, draft.row) for draft in drafts]
         known = [state.logits for state in states if state.logits is not None]
-        if self._steps is not None:
-            if not self._steps.draft(batch, drafts, known):
-                self._chains.at_once(batch, drafts, known)
+        if self._module.mask_id is not None:
+            self._chains.at_once(batch, drafts, known)
             return drafts
         logits = torch.cat(known) if logits is None else logits
         carries = None if self._head is None else torch.stack([state.carries[0] for state in states])
@@ -338,3 +335,8 @@ class Drafter:
         )
         assert carries is not None, "passes of heads return the carry"
         return logits, carries
+
+
+def _not_empty(pieces: dict[int, Piece]) -> dict[int, Piece]:
+    """Return the pieces that have rows."""
+    return {row: piece for row, piece in pieces.items() if len(piece.ids)}

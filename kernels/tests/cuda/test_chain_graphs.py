@@ -17,6 +17,7 @@ from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import ChainGraphs
+from specdec_kernels.cuda.graphs.static_start import Reads
 
 NUM_IDS = 24
 GREEDY = ChainRules(NUM_IDS)
@@ -55,7 +56,7 @@ def make(
 ) -> tuple[ChainGraphs, Passes]:
     backend = StandInAttention()
     passes = Passes(backend)
-    head = (torch.empty(1, 4), combined) if is_head else (None, None)
+    head = (torch.empty(1, 4), Reads(combined)) if is_head else (None, None)
     place = recorder or Rerun(), backend, 512, max_positions, torch.device("cpu")
     return ChainGraphs(passes, *place, *head), passes
 

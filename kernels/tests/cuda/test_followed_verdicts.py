@@ -13,14 +13,18 @@ from speccheck.recorder import Rerun, StandInAttention
 from specdec.interfaces import ChainRules, ChainWork, NewRows, NoiseKeys, PackedBatch
 from specdec_kernels.cuda import pass_memory
 from specdec_kernels.cuda.graphs import ChainGraphs
+from specdec_kernels.cuda.graphs.static_block import StaticBlock
 from specdec_kernels.cuda.graphs.static_loop import StaticLoop
-from specdec_kernels.cuda.pass_memory import Judged, PassMemory, memory_of, take_newest
+from specdec_kernels.cuda.graphs.static_start import Reads
+from specdec_kernels.cuda.pass_memory import Judged, PassMemory, memory_of, take_newest, target_memory
 
 CPU = torch.device("cpu")
 NUM_IDS, STEPS, PLACES = 24, 3, (40, 46, 4)
 FIRST_SLOTS, CACHED = [0, 128, 256], [5, 40, 9]
 RULES = ChainRules(NUM_IDS)
 TREES = ChainRules(NUM_IDS, width=2, num_nodes=6)
+MASKS = ChainRules(NUM_IDS, mask_id=23)
+BLOCKS = ChainRules(NUM_IDS, mask_id=23, skips_last=True)
 VERDICTS = [[1, 3, 0], [3, 3, 3], [0, 0, 2], [2, 0, 1], [0, 3, 0]]
 
 
@@ -40,6 +44,25 @@ class Passes:
         logits = 2.0 * torch.sin(mixed + given)
         logits = logits if batch.logits_rows is None else logits[batch.logits_rows]
         return (logits,) if features is None else (logits, features * 0.5 + batch.token_ids[:, None])
+
+
+class Context:
+    """Stands in for a head that reads the target's states of a text: says what it was given."""
+
+    is_causal = False
+
+    def __init__(self, seen: list[list[list[int]]]) -> None:
+        self._seen = seen
+
+    def rows(self, states: tuple[torch.Tensor, ...], positions: torch.Tensor):
+        return [(states[0][:, None], positions[:, None, None])]
+
+    def finish(self, logits: torch.Tensor) -> torch.Tensor:
+        return 2.0 * logits
+
+    def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:
+        is_own = slots >= 0
+        self._seen.append([part[is_own].flatten().tolist() for part in (keys, values, slots)])
 
 
 @dataclass
@@ -62,7 +85,10 @@ class Loop:
     def asked(self) -> tuple[NewRows, ChainWork]:
         """What the next draft is asked for."""
         new = [row[-count:] for row, count in zip(self.tokens, self.counts, strict=True)]
-        ids, is_head = np.array([token for row in new for token in row]), self.most_new > 2
+        ids, is_head = (
+            np.array([token for row in new for token in row]),
+            reads_states(self.most_new, self.rules),
+        )
         states = (torch.arange(len(ids) * 4.0).view(-1, 4) / 9.0,) if is_head else ()
         keys = NoiseKeys(np.array([3, 4, 5]), np.zeros(3, np.int64), self.num_tokens.copy())
         cached = (self.num_tokens - self.counts - is_head).tolist()
@@ -86,12 +112,22 @@ class Loop:
         self.counts = np.array(counts) + 1 - left
 
 
+def reads_states(most_new: int, rules: ChainRules) -> bool:
+    """Whether a loop is that of a head."""
+    return rules.skips_last or (most_new > 2 and rules.mask_id is None)
+
+
 def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) -> Loop:
     pass_memory._NEWEST.by_device.clear()  # those of other tests
-    backend, memory = StandInAttention(), PassMemory(CPU, is_targets=True) if is_told else None
-    passes, is_head = Passes(backend), most_new > 2
-    head = (torch.empty(1, 4), lambda hidden, aux: hidden) if is_head else (None, None)
+    backend, memory = StandInAttention(), target_memory(CPU) if is_told else None
+    passes, is_head = Passes(backend), reads_states(most_new, rules)
+    head = (torch.empty(1, 4), Reads(lambda hidden, aux: hidden)) if is_head else (None, None)
     graphs = ChainGraphs(passes, Rerun(), backend, 512, 512, CPU, *head)
+    if rules.skips_last:
+        context = Context(passes.seen)
+        graphs = ChainGraphs(
+            passes, Rerun(), backend, 512, 512, CPU, None, Reads(context=context, write=context.write)
+        )
     keys = NoiseKeys(*np.zeros((3, 1), np.int64))
     states = (torch.empty(0, 4),) if is_head else ()
     example = (
@@ -105,19 +141,29 @@ def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) ->
 
 
 @pytest.fixture
-def sends(monkeypatch: pytest.MonkeyPatch) -> list[StaticLoop]:
+def sends(monkeypatch: pytest.MonkeyPatch) -> list[StaticLoop | StaticBlock]:
     """The loops that were sent numbers."""
-    sent, send = list[StaticLoop](), StaticLoop.send
+    sent = list[StaticLoop | StaticBlock]()
+    for kind in (StaticLoop, StaticBlock):
 
-    def counting(self: StaticLoop, *args: object) -> None:
-        sent.append(self)
-        send(self, *args)
+        def counting(
+            self: StaticLoop | StaticBlock, *args: object, send: Callable[..., None] = kind.send
+        ) -> None:
+            sent.append(self)
+            send(self, *args)
 
-    monkeypatch.setattr(StaticLoop, "send", counting)
+        monkeypatch.setattr(kind, "send", counting)
     return sent
 
 
-KINDS = {"target": (1, RULES), "model": (2, RULES), "head": (STEPS + 1, RULES), "tree": (STEPS + 1, TREES)}
+KINDS = {
+    "target": (1, RULES),
+    "model": (2, RULES),
+    "head": (STEPS + 1, RULES),
+    "tree": (STEPS + 1, TREES),
+    "masks": (STEPS + 1, MASKS),
+    "block": (STEPS + 1, BLOCKS),
+}
 
 
 @pytest.mark.parametrize("ends", [[200, 200, 200], [200, 49, 18]], ids=str)
@@ -133,6 +179,7 @@ def test_what_follows_is_what_would_have_been_sent(kind: str, ends: list[int], s
             each.judge(counts, turn)
         assert following.passes.seen == own.passes.seen
         assert torch.equal(drafts[0].token_ids, drafts[1].token_ids)
+        assert drafts[0].token_ids.any()
     assert own.graphs.num_plain == following.graphs.num_plain == 0
     # Numbers are sent until it is known where a verdict will be.
     assert len(sends) == len(VERDICTS) + 2
@@ -184,10 +231,10 @@ def test_other_numbers_are_sent(name: str | None, sends) -> None:
 
 def test_memories_are_found_by_their_views() -> None:
     pass_memory._NEWEST.by_device.clear()
-    made = PassMemory(CPU, is_targets=False)
+    made = PassMemory(CPU)
     assert memory_of(made.numbers[7:9]) is made
     assert memory_of(torch.zeros(3)) is None
     assert take_newest(CPU) is None
-    target = PassMemory(CPU, is_targets=True)
+    target = target_memory(CPU)
     assert take_newest(CPU) is target
     assert take_newest(CPU) is None  # it is one engine's

@@ -16,12 +16,16 @@ from specdec.interfaces import ChainRules, ChainWork
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
+from specdec_kernels.cuda import pass_memory
 from specdec_kernels.cuda.graphs import StepGraphs
+from specdec_kernels.cuda.graphs.static_steps import StaticSteps
+from specdec_kernels.cuda.pass_memory import Judged, Places, target_memory
 
 NUM_IDS, WIDTH, MOST_STEPS = 24, 6, 4
 NAMES = np.arange(NUM_IDS) * 3 + 1
 TEMPERATURES = [0.7, 0.0, 1.3]
 LAST = np.array([5, 0, 9])
+PLACES = Places(40, 46, MOST_STEPS + 1, 90)
 RULES = {
     "greedy or coupled": ChainRules(NUM_IDS),
     "reduced": ChainRules(NUM_IDS, NAMES),
@@ -52,7 +56,8 @@ def sequences_of(temperatures: list[float]) -> list[Sequence]:
 
 def work_of(rules: ChainRules, temperatures: list[float], num_steps: int) -> ChainWork:
     keys = EngineDraws(sequences_of(temperatures)).coupled_keys(range(len(temperatures)))
-    return ChainWork([], [], num_steps, temperatures, keys, rules)
+    nowhere = [0] * len(temperatures)
+    return ChainWork(nowhere, nowhere, num_steps, temperatures, keys, rules)
 
 
 def by_hand(
@@ -120,8 +125,53 @@ def test_a_cut_leaves_the_best_id() -> None:
     greedy, _ = by_hand(states, [0.0], 1, RULES["reduced"])
     for seed in range(20):
         keys = NoiseKeys(np.array([seed]), np.array([0]), np.array([7]))
-        work = ChainWork([], [], 1, [5.0], keys, RULES["reduced"], [(1, 1.0, 0.0)])
+        work = ChainWork([0], [0], 1, [5.0], keys, RULES["reduced"], [(1, 1.0, 0.0)])
         assert torch.equal(graphs.draft(LAST[:1], [*states], work).token_ids[:, :1], greedy)
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_what_follows_a_verdict_is_not_sent(is_changed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_memory._AWAITED.by_device.clear()  # those of other tests
+    graphs = made(RULES["greedy or coupled"])
+    memory, sends, send = target_memory(torch.device("cpu")), list[StaticSteps](), StaticSteps.send
+    memory.states = torch.zeros(1, 64, WIDTH)
+
+    def sending(static: StaticSteps, *args: object) -> None:
+        sends.append(static)
+        send(static, *args)
+
+    monkeypatch.setattr(StaticSteps, "send", sending)
+    num_tokens, last, num_begun = np.array([7, 8, 9]), LAST, 0
+    states = [*torch.randn(3, WIDTH)]
+    for turn, counts in enumerate([[1, 0, 4], [0, 2, 1], [3, 3, 3], [0, 0, 0]]):
+        draw = torch.Generator().manual_seed(turn)
+        rows = torch.randn(64, WIDTH, generator=draw)
+        keys = NoiseKeys(np.array([3, 4, 5]), np.zeros(3, np.int64), num_tokens.copy())
+        work = ChainWork(
+            [0] * 3, num_tokens.tolist(), MOST_STEPS, TEMPERATURES, keys, RULES["greedy or coupled"]
+        )
+        work = replace(work, depths=[MOST_STEPS] * 3, ends=[200] * 3, has_room=True)
+        if is_changed and turn == 3:
+            last = last + 1
+        chains = graphs.draft(last, states, work)
+        wanted = made(RULES["greedy or coupled"]).draft(last, states, work)
+        assert torch.equal(chains.token_ids, wanted.token_ids)
+        emitted = torch.randint(NUM_IDS, (3, MOST_STEPS + 1), generator=draw)
+        memory.numbers[PLACES.num_accepted :][:3] = torch.tensor(counts)
+        memory.numbers[PLACES.token_ids :][: emitted.numel()] = emitted.flatten()
+        memory.numbers[PLACES.row_starts :][:3] = starts = torch.tensor([0, 10, 20])
+        memory.states[0] = rows
+        if turn != 1:  # when the host is first
+            graphs.begin_next(PLACES, [MOST_STEPS] * 3)
+            num_begun += graphs._is_begun
+        memory.judged = Judged(counts, emitted.tolist(), PLACES)
+        states = [rows[start + count] for start, count in zip(starts.tolist(), counts, strict=True)]
+        last = emitted[range(3), counts].numpy()
+        num_tokens = num_tokens + counts + 1
+    own = [static for static in sends if static._verdicts is not None and static.start.states is not None]
+    assert len([static for static in own if static is graphs._last[0]]) == 2 + is_changed
+    assert num_begun == 2
+    assert graphs.num_replays == 4 + 1 + is_changed
 
 
 def test_what_is_given_may_be_shorter() -> None:

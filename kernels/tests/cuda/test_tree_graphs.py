@@ -12,6 +12,7 @@ from specdec.engine.speculation.shown import EngineDraws
 from specdec.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import ChainGraphs
+from specdec_kernels.cuda.graphs.static_start import Reads
 
 NUM_IDS, WIDTH = 12, 3
 FIRST_SLOTS, CACHED, DEPTHS = [0, 128, 256], [5, 40, 9], [3, 1, 2]
@@ -103,7 +104,7 @@ def path_of(node: int, ids: list[int], parents: list[int]) -> tuple[int, ...]:
 def test_it_chooses_the_nodes_of_most_joint_confidence(temperatures, is_after) -> None:
     backend = StandInAttention()
     passes, rules = Passes(backend), ChainRules(NUM_IDS, width=WIDTH, num_nodes=20)
-    head = torch.empty(1, 4), lambda hidden, aux: hidden + aux[0]
+    head = torch.empty(1, 4), Reads(lambda hidden, aux: hidden + aux[0])
     graphs = ChainGraphs(passes, Rerun(), backend, 512, 512, torch.device("cpu"), *head)
     sequences = sequences_of(temperatures)
     keys = EngineDraws(sequences).coupled_keys(range(3))

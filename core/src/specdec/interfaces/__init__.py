@@ -12,7 +12,7 @@ from specdec.interfaces.attention import Attention, AttentionFactory, AttentionN
 from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
-from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
+from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
 from specdec.interfaces.draft_depth import DraftDepth, DraftedFor, MeasuredStep
@@ -60,6 +60,7 @@ __all__ = [
     "ChatTemplates",
     "CheckedDraft",
     "CheckpointReader",
+    "ContextRows",
     "Declined",
     "DeviceProposeBatch",
     "Draft",

@@ -29,6 +29,9 @@ class ChainRules:
         width: above 1 drafts are trees of point masses expanded by joint confidence: so many nodes of each depth are continued,
             with so many children each.
         num_nodes: the most nodes of a tree.
+        mask_id: the mask token, if one pass over it guesses all tokens of a draft: behind new tokens, or see `ContextRows`.
+        skips_last: whether the row of the last token, before the masks, guesses nothing.
+        siblings: candidates of each depth, the first of which is continued; above 1 drafts are trees.
     """
 
     num_ids: int
@@ -38,6 +41,9 @@ class ChainRules:
     is_paired: bool = False
     width: int = 1
     num_nodes: int = 0
+    mask_id: int | None = None
+    skips_last: bool = False
+    siblings: int = 1
 
     @property
     def wants_confidences(self) -> bool:
@@ -104,6 +110,21 @@ class Chains:
     parents: torch.Tensor | None = None
     """`[B, K]` int64, of trees (see `Draft.parents`); None for chains. Nodes are then the best ones, best first, of which there
     are all that the depths allow."""
+
+
+class ContextRows(Protocol):
+    """Gives what the cache holds of texts for a module whose passes have none of their rows, only last tokens and masks."""
+
+    is_causal: bool
+    """Whether a row of such a pass sees no later one."""
+
+    def rows(
+        self, states: tuple[torch.Tensor, ...], positions: torch.Tensor
+    ) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+        """Return keys and values `[T, Hkv, D]` of every layer of the target's states `[T, H]` at positions `[T]`."""
+
+    def finish(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits of such a pass from those that the module gives."""
 
 
 class Chain(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from specdec.interfaces.attention import Attention
-from specdec.interfaces.chain import Chains, ChainWork, NewRows
+from specdec.interfaces.chain import Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.layer_states import LayerStates
@@ -57,9 +56,8 @@ class Runner(Protocol):
     """Most nodes of the trees that passes verify; 0 if drafts are chains."""
     expected: tuple[NewRows, ChainWork] | None
     """What its draft loop will be asked for, of one request with as many new tokens as there may be; None if unknown."""
-
-    prepared: list[Callable[[int], None]]
-    """Called with the most requests of a batch once there is a cache, to record what is run beside passes."""
+    context: ContextRows | None
+    """Gives the rows of texts, if the module's passes have none."""
 
     @property
     def max_chain_rows(self) -> int:

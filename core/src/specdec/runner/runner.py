@@ -16,7 +16,7 @@ from specdec.backends.linears import speed_up_linears
 from specdec.backends.offers import told_together
 from specdec.errors import ModelError
 from specdec.interfaces.attention import AttentionFactory
-from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
+from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.draws import NoiseKeys
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
@@ -88,7 +88,7 @@ class ModuleRunner:
         self.states = layer_states(module, is_invariant=is_invariant)
         """States of the layers that keep no keys and values; None if there are no such layers."""
         self.num_tree_nodes = 0
-        self.prepared: list[Callable[[int], None]] = []
+        self.context: ContextRows | None = None
         self.expected: tuple[NewRows, ChainWork] | None = None
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
@@ -186,8 +186,6 @@ class ModuleRunner:
         """Let the forms record what that many requests need, so that no request waits for it."""
         for forms in self.forms:
             keep_working(self, forms, "preparation", lambda form: form.prepare(num_requests))
-        for prepare in self.prepared:
-            prepare(num_requests)
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""

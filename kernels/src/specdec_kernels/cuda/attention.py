@@ -134,7 +134,7 @@ class PagedAttention:
         window: int | None,
         **options: Any,
     ) -> torch.Tensor:
-        options |= {"window": window, "batch_invariant": self.is_invariant}
+        options |= {"window": window, "batch_invariant": self.is_invariant, "is_causal": rows.is_causal}
         if self._calls is not None:
             self._calls.add(query, pages, 0 if rows.tree_mask is None else rows.tree_mask.shape[1], options)
         return paged_attention(
@@ -179,6 +179,13 @@ class PagedAttention:
     def use(self, batch: PackedBatch, rows: PagedPass) -> None:
         """Use these tensors for the attention of a batch, instead of those derived from its segments."""
         self._prepared = batch, rows
+
+    def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:
+        """Write rows `[T, Hkv, D]` of a layer to slots `[T]` of the cache, but where that is -1."""
+        self.cache.ensure(layer, keys, values)
+        pages = self.cache.keys[layer][:, None], self.cache.values[layer][:, None]
+        with kernels_on(keys.device):
+            kv_write(_with_unit_stride(keys), _with_unit_stride(values), *pages, slots)
 
 
 def _place(rows: PagedPass, query: torch.Tensor, values: torch.Tensor) -> torch.Tensor | None:

@@ -9,6 +9,7 @@ from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Recorder
 from specdec_kernels.cuda.graphs.pass_shape import FEW_REQUESTS, bounds_for, loops_for, shapes_for
 from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_kernels.cuda.paged_pass import page_size_of
 from specdec_kernels.triton.kv_compact.config import path_lengths
 from specdec_kernels.triton.paged_attention.tree import WORD
@@ -68,10 +69,10 @@ class GraphForm(Form):
         )
         self._passes = PassGraphs(*place, runner.rounding, keeps_outputs=runner.is_draft, mask_words=words)
         if self._has_chain:
-            features, combine = self._features(), None
-            if isinstance(runner.module, DraftHead):
-                combine = runner.module.combine
-            self._chain = ChainGraphs(*place, self._num_positions(), runner.device, features, combine)
+            reads, head = Reads(context=runner.context, write=attention.write), runner.module
+            if isinstance(head, DraftHead):
+                reads = Reads(head.combine, head.mask_feature)
+            self._chain = ChainGraphs(*place, self._num_positions(), runner.device, self._features(), reads)
 
     def prepare(self, num_requests: int) -> None:
         """See `Form.prepare`: record passes of chains, and the draft loops that are expected."""

@@ -54,6 +54,8 @@ class PagedPass:
     outputs: dict[tuple[int, ...], torch.Tensor] | None = None
     """Output tensors of attention by shape, for passes with padding rows. Attention does not write the padding rows,
     so they must be initialised. None allocates new tensors."""
+    is_causal: bool = True
+    """Whether a row sees no later one of its request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class PassNumbers:
     branches: Int64s | None = None
     """`[2, B, W]` columns of a row's table, and the slots there instead; for rows of trees whose context is a path. Column
     `bound` is read by nobody."""
+    is_causal: bool = True
+    """See `PagedPass`."""
 
 
 def paged_pass(batch: PackedBatch, num_slots: int, shared: Shared, *, is_exact: bool) -> PagedPass:
@@ -99,14 +103,16 @@ def paged_pass(batch: PackedBatch, num_slots: int, shared: Shared, *, is_exact: 
         add_branches(tables, rest[0])
     elif rest:
         tree_mask, positions = rest
+    rows = _slots(batch), starts, lengths, tables
     return PagedPass(
-        numbers.page_size, _slots(batch), starts, lengths, tables, numbers.bound, tree_mask, positions
+        numbers.page_size, *rows, numbers.bound, tree_mask, positions, is_causal=numbers.is_causal
     )
 
 
 def pass_numbers(segments: list[Segment], num_slots: int, shared: Shared, *, is_exact: bool) -> PassNumbers:
     """Return what the kernels read of these segments; see `paged_pass`."""
     has_trees = any(segment.tree_mask is not None for segment in segments)
+    is_causal = not (has_trees and all(map(_is_block, segments)))
     if has_trees and (is_exact or any(segment.num_branched for segment in segments)):
         return _by_paths(segments, shared)
     table = np.array(
@@ -120,9 +126,10 @@ def pass_numbers(segments: list[Segment], num_slots: int, shared: Shared, *, is_
     page_size = gcd(page_size_of(num_slots), *(int(np.gcd.reduce(each)) for each in places))
     firsts, shared_pages, num_shared = (each // page_size for each in places)
     starts = np.concatenate((_ZERO, ends))
-    seen = _tree_rows(segments) if has_trees else (None, None)
+    mask, positions = _tree_rows(segments) if has_trees and is_causal else (None, None)
+    pages = firsts, num_shared, shared_pages
     bound = bound_of(int(lengths.max()))
-    return PassNumbers(page_size, bound, starts, lengths, firsts, num_shared, shared_pages, *seen)
+    return PassNumbers(page_size, bound, starts, lengths, *pages, mask, positions, is_causal=is_causal)
 
 
 def tables_of(
@@ -193,6 +200,11 @@ def _by_paths(segments: list[Segment], shared: Shared) -> PassNumbers:
     firsts, shared_slots, num_shared = np.ascontiguousarray(np.array(pages, np.int64).T)
     columns = np.concatenate(branches, 1)
     return PassNumbers(1, bound, ends, contexts, firsts, num_shared, shared_slots, branches=columns)
+
+
+def _is_block(segment: Segment) -> bool:
+    """Return whether the rows of a request see each other, the first one the last one too."""
+    return segment.tree_mask is not None and segment.num_rows > 1 and bool(segment.tree_mask[0, -1])
 
 
 def _no_branches(num_rows: int, width: int, bound: int) -> Int64s:

@@ -42,10 +42,9 @@ class PassMemory:
 
     Args:
         device: its device.
-        is_targets: whether drafts are verified by these passes.
     """
 
-    def __init__(self, device: torch.device, *, is_targets: bool) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.numbers = torch.empty(NUM_NUMBERS, dtype=torch.int64, device=device)
         self.judged: Judged | None = None
         """None while the memory has no verdict, or one that the host does not know."""
@@ -56,12 +55,10 @@ class PassMemory:
         self.next_loop: Callable[[Places, Sequence[int]], None] | None = None
         """Called once a verdict is on its way, with where it is and the nodes of each request: begins the next draft."""
         _MEMORIES[self.numbers.untyped_storage().data_ptr()] = self
-        if is_targets:
-            _NEWEST.by_device[device] = self
 
 
-class _Newest(threading.local):
-    """Those of targets that a thread prepared last: it then prepares the draft loops of the same engine."""
+class _OfThread(threading.local):
+    """Memories of targets, by device."""
 
     def __init__(self) -> None:
         self.by_device: WeakValueDictionary[torch.device, PassMemory] = WeakValueDictionary()
@@ -69,12 +66,31 @@ class _Newest(threading.local):
 
 _MEMORIES: WeakValueDictionary[int, PassMemory] = WeakValueDictionary()
 """By address."""
-_NEWEST = _Newest()
+_AWAITED = _OfThread()
+"""Those that draft loops wait for, recorded before the target of the same engine."""
+_NEWEST = _OfThread()
+"""Those of targets that a thread prepared last: it then prepares the draft loops of the same engine."""
 
 
 def memory_of(numbers: torch.Tensor) -> PassMemory | None:
     """Return the memory that a tensor is a view of, if it is one."""
     return _MEMORIES.get(numbers.untyped_storage().data_ptr())
+
+
+def await_target(device: torch.device) -> PassMemory:
+    """Return the memory of the target whose passes this thread records next, for loops that are recorded before."""
+    memory = _AWAITED.by_device.get(device)
+    if memory is None:
+        memory = _AWAITED.by_device[device] = PassMemory(device)
+    return memory
+
+
+def target_memory(device: torch.device) -> PassMemory:
+    """Return the memory of a target whose passes are recorded now; that which draft loops wait for, if any do."""
+    memory = _AWAITED.by_device.pop(device, None)
+    memory = PassMemory(device) if memory is None else memory
+    _NEWEST.by_device[device] = memory
+    return memory
 
 
 def take_newest(device: torch.device) -> PassMemory | None:

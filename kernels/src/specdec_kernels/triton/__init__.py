@@ -7,7 +7,7 @@ imports them eagerly, so each name refers to the function; with lazy loading it 
 from __future__ import annotations
 
 from specdec_kernels.triton.accepted_rows import accepted_rows
-from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
+from specdec_kernels.triton.advance_rows import LoopRows, Masks, advance_rows
 from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.dispatch import Backend, use_backend
@@ -38,6 +38,7 @@ __all__ = [
     "Cuts",
     "HeadNorms",
     "LoopRows",
+    "Masks",
     "NoiseKeys",
     "NormOutput",
     "PathRows",

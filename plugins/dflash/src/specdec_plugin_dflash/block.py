@@ -35,8 +35,6 @@ class BlockRunner:
         views = head.settings.views
         self.is_fused = views[0].window is None and len(set(views)) == 1
         """Whether the runner's own pass, in its fastest form, runs the blocks."""
-        if self.is_fused and not views[0].is_causal:
-            runner.num_tree_nodes = head.settings.block_size - 1
 
     def run(self, pieces: Sequence[Piece]) -> list[Tensor]:
         """Return logits `[num_logits, V']` for each piece; its rows are the last committed token and masks."""

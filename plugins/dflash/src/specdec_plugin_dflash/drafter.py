@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 from specdec.interfaces import ProposeBatch, Runner, TargetInfo
 from specdec_drafting import (
     ChainGrowth,
@@ -17,8 +15,9 @@ from specdec_drafting import (
 )
 from specdec_plugin_dflash.block import BlockRunner
 from specdec_plugin_dflash.config import DFlashConfig
-from specdec_plugin_dflash.context import ContextRows
+from specdec_plugin_dflash.context import Context
 from specdec_plugin_dflash.head import DFlashHead
+from specdec_plugin_dflash.loop import BlockLoop
 
 
 class BlockDrafter:
@@ -51,11 +50,15 @@ class BlockDrafter:
         )
         self.chooser = Chooser(config.draft_sample_method, vocabulary, wants_confidence=config.has_confidence)
         self._growth = ChainGrowth(self.chooser, config.draft_confidence_threshold, info.eos_token_ids)
-        self._steps = ChainSteps(config, vocabulary, head.settings.num_logits, info)
-        self._steps.prepare_logits(runner.dtype)
-        most_new = config.num_speculative_tokens + 1 if can_record(info) else 0
-        self._context = ContextRows(head, runner, most_new)
+        self._context = Context(head, runner)
         self._blocks = BlockRunner(head, runner)
+        self._loop: BlockLoop | None = None
+        self._steps: ChainSteps | None = None
+        if self.is_fused and can_record(info):
+            self._loop = BlockLoop(config, head, runner, self._context, vocabulary, info)
+        else:
+            self._steps = ChainSteps(config, vocabulary, head.settings.num_logits, info)
+            self._steps.prepare_logits(runner.dtype)
 
     @property
     def is_fused(self) -> bool:
@@ -65,27 +68,24 @@ class BlockDrafter:
     def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:
         """Return the drafts `[B]` of a step, None for rows without one."""
         drafts: list[PartialDraft | None] = [None] * batch.batch_size
-        new: list[tuple[int, Piece]] = []
-        wanted: list[tuple[PartialDraft, Piece]] = []
+        places: dict[int, Piece] = {}
         num_ahead = max(batch.max_nodes, default=0)
         # Pieces are made when all rows have their places, because making room may move them.
         new_ids = [self.rows.update(batch, row, num_ahead) for row in range(batch.batch_size)]
-        for row, (ids, end) in enumerate(zip(new_ids, accumulate(batch.counts), strict=True)):
-            if ids is None:
-                continue
-            piece = self.rows.append(batch, row, ids)
-            if len(piece.ids):
-                new.append((end - len(piece.ids), piece))
-            draft = drafts[row] = self._begin(batch, row)
-            if draft is not None:
-                wanted.append((draft, self._block(batch, draft, piece)))
+        for row, ids in enumerate(new_ids):
+            if ids is not None:
+                places[row] = self.rows.append(batch, row, ids)
+                drafts[row] = self._begin(batch, row)
+        new = {row: piece for row, piece in places.items() if len(piece.ids)}
+        wanted = [draft for draft in drafts if draft is not None]
+        if wanted and self._loop is not None and self._loop.draft(batch, wanted, new, self.rows):
+            return drafts
         if new:
-            self._context.write(batch.aux_hidden_states, new)
+            self._context.write(batch, new)
         if wanted:
-            logits = self._blocks.run([block for _, block in wanted])
-            empty = [draft for draft, _ in wanted]
-            if not self._steps.draft(batch, empty, logits):
-                self._growth.at_once(batch, empty, logits)
+            logits = self._blocks.run([self._block(batch, draft, places[draft.row]) for draft in wanted])
+            if self._steps is None or not self._steps.draft(batch, wanted, logits):
+                self._growth.at_once(batch, wanted, logits)
         return drafts
 
     def _begin(self, batch: ProposeBatch, row: int) -> PartialDraft | None:

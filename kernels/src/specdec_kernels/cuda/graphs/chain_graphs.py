@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate, chain
-from weakref import WeakMethod
 
 import numpy as np
 import torch
 
 from specdec.interfaces import Chains, ChainWork, HostRows, NewRows, PackedBatch, Segment, done_once
+from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
-from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, PassShape, larger_shapes, padded, shape_of
+from specdec_kernels.cuda.graphs.pass_shape import (
+    MAX_ROWS,
+    MAX_TREE_ROWS,
+    PassShape,
+    larger_shapes,
+    padded,
+    shape_of,
+)
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
-from specdec_kernels.cuda.graphs.recordings import Graphs
+from specdec_kernels.cuda.graphs.static_block import StaticBlock, masks_of
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice
-from specdec_kernels.cuda.graphs.static_loop import NO_END, NOWHERE, ChainShape, StaticLoop
+from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
-from specdec_kernels.cuda.graphs.static_start import Combine, NewRowsStart
+from specdec_kernels.cuda.graphs.static_start import Reads, StatesStart
 from specdec_kernels.cuda.graphs.static_tree import StaticTree
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers, bound_of
-from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places, take_newest
+from specdec_kernels.cuda.pass_memory import Places, take_newest
 
 MAX_CHAIN_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
 _TABLE_SIZE = 2**23
 """Most numbers in the tables of a pass over nodes of trees, each of which has its own."""
-_SHARE_OF = 4
-"""Number of drafts of which the share that follows consists, about."""
-_LEAST_FOLLOWED = 0.6
-"""The share from which the next draft begins without the host."""
 _Pass = tuple[HostRows, PassNumbers]
+Static = StaticLoop | StaticBlock
 
 
-class ChainGraphs(Graphs[StaticLoop]):
+class ChainGraphs(FollowingGraphs[Static]):
     """Drafts chains and trees with one recording per shape: numbers of requests, new tokens and steps, and way to choose.
 
     The host waits for nothing but confidences. The first time a shape is used, and whenever recording failed, the loop runs
@@ -49,7 +52,7 @@ class ChainGraphs(Graphs[StaticLoop]):
         max_positions: number of positions that the model supports.
         device: where it runs.
         features: `[T, F]` of a head, for width and dtype; None for a model.
-        combine: see `DraftHead.combine`; None for a model.
+        reads: how a head reads the target's states; None for a model.
     """
 
     def __init__(
@@ -61,25 +64,13 @@ class ChainGraphs(Graphs[StaticLoop]):
         max_positions: int,
         device: torch.device,
         features: torch.Tensor | None = None,
-        combine: Combine | None = None,
+        reads: Reads | None = None,
     ) -> None:
         super().__init__("draft loops")
         self._run_pass, self._recorder, self._backend = run, recorder, backend
         self._max_context, self._max_positions = max_context, max_positions
-        self._device, self._features, self._combine = device, features, combine
+        self._device, self._features, self._reads = device, features, reads or Reads()
         self._most_steps = 0
-        self._most_new = 0
-        """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
-        self._verdicts: PassMemory | None = None
-        """Where the target's verification leaves its verdicts."""
-        self._last: tuple[StaticLoop, ChainWork, Places] | None = None
-        """The last replay: its numbers and what was drafted, and where a verdict on that is."""
-        self._places: dict[int, Places] = {}
-        """Where the last verdict on so many requests was, and the next one is likely to be."""
-        self._share_followed = 1.0
-        """Of drafts that follow a verdict on the device, recent ones most."""
-        self._is_begun = False
-        """Whether the draft after the last one is under way already."""
 
     @property
     def max_rows(self) -> int:
@@ -110,19 +101,24 @@ class ChainGraphs(Graphs[StaticLoop]):
         self._most_steps, self._most_new = work.num_steps, rows.counts[0]
         self._verdicts = take_newest(self._device)
         verdicts = None if self._verdicts is None else (self._verdicts.numbers, self._most_new)
-        kind = StaticChain if work.rules.width == 1 else StaticTree
         ways = [(True, False), *([] if work.rules.is_drawn else [(False, False)]), (False, True)]
+        is_block, context = work.rules.mask_id is not None, self._reads.context
         for size, bound in shapes:
             for is_greedy, has_cuts in ways:
                 last = padded(size, size, page_size, bound)
                 first = padded(size * self._most_new, size, page_size, bound)
                 shape = ChainShape(last, work.num_steps, is_greedy, work.rules, has_cuts, first)
-                place = self._max_context, self._max_positions, self._device
-                static = kind(shape, *place, self._features, rows.states, self._combine, verdicts)
+                if is_block:
+                    num_rows = size * self._block_rows(work, work.num_steps)
+                    if num_rows > MAX_TREE_ROWS:
+                        return
+                    block = replace(padded(num_rows, size, page_size, bound), is_causal=self._is_causal)
+                    shape = replace(shape, first=None if context is None else first, block=block)
+                static = self._place(shape, self._features, rows.states, verdicts)
                 self._record(shape, static, self._run(static), last.num_rows)
                 if self.failure is not None:
                     return
-                if self._verdicts is not None and isinstance(static.start, NewRowsStart):
+                if self._verdicts is not None and isinstance(static.start, StatesStart):
                     static.start.follow(self._verdicts, Places(0, 0, 0, 0), size)  # which compiles it
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
@@ -131,136 +127,138 @@ class ChainGraphs(Graphs[StaticLoop]):
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
         """Run new rows first, then draft; see `Runner.draft_after`."""
-        first = _new_pass(rows, work, self._device)
-        assert first.host is not None
         after = [cached + count for cached, count in zip(work.num_cached, rows.counts, strict=True)]
-        work = replace(work, num_cached=after)
-        return self._draft(work, rows.states, (first.host, self._backend.numbers(first)), rows)
+        moved = replace(work, num_cached=after)
+        if work.rules.mask_id is None:
+            return self._draft(
+                moved, rows.states, self._numbers_of(_new_pass(rows, work, self._device)), rows
+            )
+        masks, depths = masks_of(work.rules, work.num_steps), np.array(work.depths or work.num_steps)
+        fed, first, start = rows, None, work
+        if self._reads.context is not None:
+            first = self._numbers_of(_new_pass(rows, work, self._device))
+            ends = np.cumsum(np.array(rows.counts)) - 1
+            fed, start = NewRows(rows.token_ids[ends], [1] * len(ends)), moved
+        block = _new_pass(
+            fed, start, self._device, masks.token_id, np.broadcast_to(depths + masks.num_more, len(after))
+        )
+        host, numbers = self._numbers_of(block)
+        return self._draft(
+            moved, rows.states, first, rows, (host, replace(numbers, is_causal=self._is_causal))
+        )
+
+    @property
+    def _is_causal(self) -> bool:
+        """Whether a row of a pass over masks sees no later one."""
+        return self._reads.context is None or self._reads.context.is_causal
+
+    def _block_rows(self, work: ChainWork, num_steps: int) -> int:
+        """Return the most rows of a request in a pass over masks."""
+        num_new = 1 if self._reads.context is not None else self._most_new or num_steps + 1
+        return num_new + masks_of(work.rules, num_steps).most
+
+    def _numbers_of(self, batch: PackedBatch) -> _Pass:
+        assert batch.host is not None
+        return batch.host, self._backend.numbers(batch)
+
+    def _place(
+        self,
+        shape: ChainShape,
+        features: torch.Tensor | None,
+        given: Tensors,
+        verdicts: tuple[torch.Tensor, int] | None = None,
+    ) -> Static:
+        """Return the tensors of a loop."""
+        if shape.block is not None:
+            place = shape, self._max_context, self._device, features, given
+            return StaticBlock(*place, self._reads, verdicts)
+        kind = StaticChain if shape.rules.width == 1 else StaticTree
+        context = self._max_context, self._max_positions, self._device
+        return kind(shape, *context, features, given, self._reads.combine, verdicts)
 
     def _draft(
-        self, work: ChainWork, given: Tensors, first: _Pass | None = None, rows: NewRows | None = None
+        self,
+        work: ChainWork,
+        given: Tensors,
+        first: _Pass | None = None,
+        rows: NewRows | None = None,
+        block: _Pass | None = None,
     ) -> Chains:
-        """Draft from what is given and, if there is one, a first pass over new rows."""
-        last = _last_pass(work, self._device)
-        numbers, num_rows = self._backend.numbers(last), len(work.first_slots)
-        assert last.host is not None
+        """Draft from what is given and, if there are any, a first pass over new rows, and one over masks."""
+        num_rows = len(work.first_slots)
+        last = self._numbers_of(_last_pass(work, self._device)) if block is None else block
         self._most_steps = max(self._most_steps, work.num_steps)
-        shapes = self._shapes(work, numbers, first)
+        shapes = self._shapes(work, last, first, is_block=block is not None)
         shape = next(shapes)
         # More padding costs less than a loop that is not recorded, when requests end one after another.
         found = self._recordings.find(shape) or next(filter(None, map(self._recordings.find, shapes)), None)
-        if found is None:
-            features = self._features if first is not None else given[1] if len(given) > 1 else None
-            place = self._max_context, self._max_positions, self._device
-            kind = StaticChain if work.rules.width == 1 else StaticTree
-            static: StaticLoop = kind(shape, *place, features, given, self._combine)
-        else:
-            static = found[0]
-        judged = None if self._verdicts is None else self._verdicts.judged
-        if judged is not None:
-            self._places[len(judged.num_accepted)] = judged.places
-        places = self._places.get(num_rows, NOWHERE)
-        follows = rows is not None and judged is not None and self._follows(static, judged, rows, work)
-        is_begun, self._is_begun = self._is_begun and follows, False
-        if self._last is not None:
-            self._share_followed += (follows - self._share_followed) / _SHARE_OF
-        if not follows:
-            static.send(last.host, numbers, work, first, places)
-        if not is_begun:
-            static.start.fill(given)
-        self._last = None if found is None or rows is None else (static, work, places)
         if found is not None:
-            if not is_begun:
-                found[1].replay()
-                self.num_replays += 1
-            if self._verdicts is not None:
-                self._verdicts.next_loop = _weakly(self)
-            return _drafted(found[1].outputs, num_rows, work)
+            static = found[0]
+            outputs = self._follow(
+                found,
+                lambda places: static.send(*last, work, first, places),
+                lambda _: static.start.fill(given),
+                rows,
+                work,
+            )
+            return _drafted(outputs, num_rows, work)
+        self._last, self._is_begun = None, False
+        features = self._features if rows is not None else given[1] if len(given) > 1 else None
+        static = self._place(shape, features, given)
+        static.send(*last, work, first)
+        static.start.fill(given)
         outputs = self._run(static)
         self.num_plain += 1
-        is_due = not (self._most_new and first is not None) and self._recordings.is_due(shape)
+        is_due = not (self._most_new and rows is not None) and self._recordings.is_due(shape)
         if is_due and bool(outputs[3].isfinite().all()):
             self._record(shape, static, outputs, num_rows)
         return _drafted(outputs, num_rows, work)
 
-    def begin_next(self, places: Places, num_nodes: Sequence[int]) -> None:
-        """Replay the loop for the draft after the last one, once a verdict on that is on its way.
-
-        It is done, or well under way, when the host has that verdict and asks for the draft. If it then asks for another one,
-        this was for nothing, which is risked where drafts mostly follow each other and no text may reach its most tokens.
-
-        Args:
-            places: where the verdict is.
-            num_nodes: nodes of each of its requests; some may be of another proposer, beside this one.
-        """
-        size = len(num_nodes)
-        memory, last, self._places[size] = self._verdicts, self._last, places
-        if memory is None or last is None or self._is_begun or self._share_followed < _LEAST_FOLLOWED:
-            return
-        static, work, expected = last
-        found = self._recordings.find(static.shape)
-        if found is None or not work.has_room or places != expected or size != len(work.num_cached):
-            return
-        depths = _depths(work)
-        if (np.array(num_nodes) > depths).any():
-            return  # there is no room for what may be emitted
-        if not (np.array(work.ends or [NO_END]) - work.keys.positions > depths + 1).all():
-            return
+    def _has_room_behind(self, static: Static, work: ChainWork, depths: Int64s) -> bool:
+        """See `FollowingGraphs._has_room_behind`: the host may need a wider table."""
         bounds = static.shape.last.max_context_len, self._max_context, self._max_positions
-        if (np.array(work.num_cached) + depths + 1 + work.num_steps).max() > min(bounds):
-            return  # the host may need a wider table
-        if isinstance(static.start, NewRowsStart) and static.start.follow(memory, places, size):
-            found[1].replay()
-            self.num_replays += 1
-            self._is_begun = True
+        num_more = 1 + (static.shape.block is not None) + work.num_steps
+        return bool((np.array(work.num_cached) + depths + num_more).max() <= min(bounds))
 
-    def _follows(self, static: StaticLoop, judged: Judged, rows: NewRows, work: ChainWork) -> bool:
-        """Return whether the numbers of a loop are those of its last replay, advanced by a verdict that is on the device."""
-        if self._last is None or len(judged.num_accepted) != len(work.num_cached):
-            return False
-        same, last, places = self._last
-        if same is not static or places != judged.places or _lasting(last) != _lasting(work):
-            return False
-        counts, depths = np.array(judged.num_accepted), _depths(last)
-        room = np.array(work.ends or [NO_END]) - work.keys.positions - 1
-        if not depths.all() or not np.array_equal(_depths(work), np.maximum(np.minimum(depths, room), 1)):
-            return False
-        num_left = np.minimum(counts, np.maximum(depths + 1 - self._most_new, 0))
-        emitted = zip(judged.token_ids, num_left.tolist(), counts.tolist(), strict=True)
-        new = [row[start : count + 1] for row, start, count in emitted]
-        return (
-            list(map(len, new)) == [*rows.counts]
-            and list(chain.from_iterable(new)) == rows.token_ids.tolist()
-            and np.array_equal(work.num_cached, np.array(last.num_cached) + counts + 1)
-            and np.array_equal(work.keys.positions, last.keys.positions + counts + 1)
-        )
-
-    def _shapes(self, work: ChainWork, numbers: PassNumbers, first: _Pass | None) -> Iterator[ChainShape]:
+    def _shapes(
+        self, work: ChainWork, last: _Pass, first: _Pass | None, *, is_block: bool
+    ) -> Iterator[ChainShape]:
         """Yield the shapes of which a recording drafts these chains, those with little padding first."""
         is_greedy, has_cuts = StaticChoice.way_of(work)
-        how = is_greedy, work.rules, has_cuts
+        how, size, numbers = (
+            (is_greedy, work.rules, has_cuts),
+            len(work.first_slots),
+            replace(last[1], is_causal=True),
+        )
         most = MAX_CHAIN_REQUESTS if work.rules.width == 1 else self.max_tree_nodes // work.rules.width
-        for last in larger_shapes(len(work.first_slots), numbers, max(most, len(work.first_slots))):
+        for each in larger_shapes(size, numbers, max(most, size)):
             for num_steps in range(work.num_steps, self._most_steps + 1):
-                for before in (
-                    [None] if first is None else self._first_shapes(first, last.num_rows, num_steps)
-                ):
-                    yield ChainShape(last, num_steps, *how, before)
+                before = (
+                    None
+                    if first is None
+                    else self._whole(first, each.num_rows, self._most_new or num_steps + 1)
+                )
+                block = (
+                    self._whole(last, each.num_rows, self._block_rows(work, num_steps), MAX_TREE_ROWS)
+                    if is_block
+                    else None
+                )
+                yield ChainShape(each, num_steps, *how, before, block)
 
-    def _first_shapes(self, first: _Pass, num_rows: int, num_steps: int) -> list[PassShape]:
-        """Return the shapes of passes over new tokens: as many as there may be, so that they are few."""
-        host, numbers = first
-        num_new, most = len(host.token_ids), num_rows * (self._most_new or num_steps + 1)
-        return [shape_of(most if num_new <= most <= MAX_ROWS else num_new, numbers)]
+    def _whole(self, given: _Pass, num_requests: int, most_each: int, limit: int = MAX_ROWS) -> PassShape:
+        """Return the shape of a pass with as many rows as it may have, so that shapes are few."""
+        host, numbers = given
+        num_rows, most = len(host.token_ids), num_requests * most_each
+        return shape_of(most if num_rows <= most <= limit else num_rows, numbers)
 
-    def _run(self, static: StaticLoop) -> Tensors:
+    def _run(self, static: Static) -> Tensors:
         def run(step: StaticPass, features: torch.Tensor | None) -> Tensors:
             self._backend.use(step.batch, step.rows)
             return self._run_pass(step.batch, features)
 
         return static.run(run)
 
-    def _record(self, shape: ChainShape, static: StaticLoop, expected: Tensors, num_rows: int) -> None:
+    def _record(self, shape: ChainShape, static: Static, expected: Tensors, num_rows: int) -> None:
         """Record a loop that has run, and compare the results; every run writes the same values to the cache."""
         with done_once():
             try:
@@ -275,28 +273,6 @@ class ChainGraphs(Graphs[StaticLoop]):
             self._recordings.fail(wrong)
 
 
-def _weakly(graphs: ChainGraphs) -> Callable[[Places, Sequence[int]], None]:
-    """Return `begin_next`, without keeping the graphs."""
-    method = WeakMethod(graphs.begin_next)
-
-    def begin_next(places: Places, num_nodes: Sequence[int]) -> None:
-        begin = method()
-        if begin is not None:
-            begin(places, num_nodes)
-
-    return begin_next
-
-
-def _lasting(work: ChainWork) -> tuple[object, ...]:
-    """Return what a verdict changes nothing of."""
-    settings = [*work.first_slots], [*work.temperatures], [*work.cuts], [*work.ends], id(work.rules)
-    return *settings, work.keys.seeds.tolist(), work.keys.samples.tolist()
-
-
-def _depths(work: ChainWork) -> Int64s:
-    return np.array(work.depths or [work.num_steps] * len(work.num_cached))
-
-
 def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
     """Return how a replay differs from the loop it repeats; None if it agrees.
 
@@ -308,19 +284,26 @@ def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
     return difference((got[3][:num_rows],), (expected[3][:num_rows],), 0.0) if got[3].shape[1] else None
 
 
-def _new_pass(rows: NewRows, work: ChainWork, device: torch.device) -> PackedBatch:
-    """Return the pass over new tokens, with the logits of each request's last one."""
+def _new_pass(
+    rows: NewRows, work: ChainWork, device: torch.device, mask_id: int = 0, num_masks: Int64s | None = None
+) -> PackedBatch:
+    """Return the pass over new tokens, with the logits of each request's last one, and behind them as many masks `[B]`."""
     counts, cached = np.array(rows.counts, np.int64), np.array(work.num_cached, np.int64)
+    token_ids, last = rows.token_ids, np.cumsum(counts) - 1
+    if num_masks is not None:
+        token_ids = np.insert(token_ids, np.repeat(last + 1, num_masks), mask_id)
+        counts = counts + num_masks
+        last = last + np.cumsum(num_masks) - num_masks
     ends = np.cumsum(counts)
     positions = np.arange(ends[-1]) + np.repeat(cached - ends + counts, counts)
     slots = positions + np.repeat(np.array(work.first_slots, np.int64), counts)
     segments = [
         Segment(end - count, count, slot, before)
         for end, count, slot, before in zip(
-            accumulate(rows.counts), rows.counts, work.first_slots, work.num_cached, strict=True
+            ends.tolist(), counts.tolist(), work.first_slots, work.num_cached, strict=True
         )
     ]
-    host = HostRows(rows.token_ids, positions, slots, ends - 1)
+    host = HostRows(token_ids, positions, slots, last)
     return PackedBatch.of_rows(host, segments, device)
 
 
@@ -340,7 +323,7 @@ def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
 def _drafted(outputs: Tensors, num_rows: int, work: ChainWork) -> Chains:
     """Return the drafts, ids with those of padding, which cost nothing."""
     ids, confidences, others, _ = (output[:num_rows] for output in outputs)
-    if work.rules.width > 1:
+    if max(work.rules.width, work.rules.siblings) > 1:
         return Chains(ids, confidences, confidences[:, :0, None], parents=others)
     steps = slice(None if work.depths else work.num_steps)
     return Chains(ids[:, steps], confidences[:, steps], others[:, steps])

@@ -22,7 +22,7 @@ from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers
-from specdec_kernels.cuda.pass_memory import NUM_NUMBERS, PassMemory
+from specdec_kernels.cuda.pass_memory import NUM_NUMBERS, PassMemory, target_memory
 from specdec_kernels.triton.paged_attention.tree import WORD
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
@@ -48,6 +48,9 @@ class PagedBackend(Protocol):
 
     def use(self, batch: PackedBatch, rows: PagedPass) -> None:
         """Use these tensors for the attention of a batch."""
+
+    def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:
+        """Write rows `[T, Hkv, D]` of a layer to slots `[T]` of the cache, but where that is -1."""
 
 
 class PassGraphs(Graphs[StaticPass]):
@@ -168,7 +171,7 @@ class PassGraphs(Graphs[StaticPass]):
         if num_more < _num_along(shape):
             return StaticPass(*place, _num_along(shape), num_drafted)
         if self._memory is None:
-            self._memory = PassMemory(device, is_targets=not self._keeps_outputs)
+            self._memory = PassMemory(device) if self._keeps_outputs else target_memory(device)
         self._memory.judged = None
         return StaticPass(*place, num_more, num_drafted, self._memory.numbers)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specdec_kernels.cuda.paged_pass import PassNumbers, bound_of
 
@@ -31,6 +31,8 @@ class PassShape:
     """Words per row of the tree mask; 0 without a tree mask."""
     num_branches: int = 0
     """Most places of a row's table that are given apart; 0 if the pages of every request follow each other."""
+    is_causal: bool = True
+    """See `PagedPass`."""
 
     @property
     def table_width(self) -> int:
@@ -42,7 +44,10 @@ def shape_of(num_rows: int, numbers: PassNumbers, least_words: int = 0) -> PassS
     """Return the shape that a pass is padded to, with at least so many words of a mask."""
     words = max(least_words, 0 if numbers.tree_mask is None else numbers.tree_mask.shape[1])
     width = 0 if numbers.branches is None else max(_LEAST_BRANCHES, _power(numbers.branches.shape[2]))
-    return padded(num_rows, len(numbers.context_lens), numbers.page_size, numbers.bound, words, width)
+    size = num_rows, len(numbers.context_lens), numbers.page_size, numbers.bound
+    if not numbers.is_causal:
+        return replace(padded(*size), is_causal=False)
+    return padded(*size, words, width)
 
 
 def larger_shapes(num_rows: int, numbers: PassNumbers, most: int) -> list[PassShape]:

@@ -47,13 +47,15 @@ class StaticChain(StaticLoop):
         nowhere.
         """
         batch, rows = self.step.batch, self.step.rows
-        is_real = self._depths > 0
-        ahead = (self._depths - 2).clamp(min=0, max=step)
-        place = torch.where(is_real, self._cached + ahead, 0)
+        is_real = self.table.depths > 0
+        ahead = (self.table.depths - 2).clamp(min=0, max=step)
+        place = torch.where(is_real, self.table.cached + ahead, 0)
         count = len(batch.token_ids)
         batch.token_ids.copy_(torch.where(is_real[:count], token_ids, 0))
         batch.positions.copy_(place[:count].clamp_max(self._max_positions - 1))
-        rows.slots.copy_(torch.where(self._depths > step + 1, self._first_slots + place, -1)[:count])
+        rows.slots.copy_(
+            torch.where(self.table.depths > step + 1, self.table.first_slots + place, -1)[:count]
+        )
         rows.context_lens.copy_((place + is_real)[: len(rows.context_lens)])
         if carry is not None:
             assert self.step.features is not None

@@ -63,8 +63,11 @@ class StaticChoice:
         return heat.reshape(-1).view(np.int64)
 
     def choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return for each row an index `[T]` into its `scores [T, num_ids]` of a step, and its distribution `[T, num_ids]`."""
-        best, is_drawn = scores.argmax(-1), self.rules.is_drawn
+        """Return the places of candidates `[T, S]`, first those to continue with, in the scores of a step, and distributions.
+
+        Both `scores` and distributions are `[T, num_ids]`.
+        """
+        best, is_drawn = _highest(scores, self.rules.siblings), self.rules.is_drawn
         if self.is_greedy:
             return best, scores.softmax(-1) if self.rules.wants_confidences else scores
         law = self._exact_law(scores) if is_drawn else self.law(scores, self.heat)
@@ -72,7 +75,8 @@ class StaticChoice:
         keys = NoiseKeys(seeds, positions + (0 if is_drawn else step), samples)
         word = node_word(Stream.DRAFT, step) if is_drawn else node_word(Stream.TARGET)
         noise = self.exponentials(keys, word)
-        return torch.where(self.heat[0] > 0, (noise / law.double()).argmin(-1), best), law
+        drawn = _highest(-(noise / law.double()), self.rules.siblings)
+        return torch.where(self.heat[0, :, None] > 0, drawn, best), law
 
     def named(self, index: torch.Tensor) -> torch.Tensor:
         """Return the target's ids of indices into the logits."""
@@ -110,8 +114,13 @@ class StaticChoice:
         return torch.where(law >= least, law, 0.0)
 
 
+def _highest(scores: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the places `[T, count]` of the highest scores of each row, highest first."""
+    return scores.argmax(-1, keepdim=True) if count == 1 else scores.topk(count, -1).indices
+
+
 class ChosenTokens:
-    """The tokens of chains while they are chosen, and what is kept of each.
+    """The tokens of drafts while they are chosen, and what is kept of each.
 
     Args:
         choice: chooses them.
@@ -129,20 +138,26 @@ class ChosenTokens:
         index, law = self._choice.choose(logits[:, : rules.num_ids].float(), len(self._ids))
         self._ids.append(self._choice.named(index))
         if rules.wants_confidences:
-            self._confidences.append(law.gather(1, index[:, None])[:, 0])
+            self._confidences.append(law.gather(1, index))
         if rules.is_drawn and not self._choice.is_greedy:
             self._laws.append(law)
-        return self._ids[-1]
+        return self._ids[-1][:, 0]
 
     def outputs(self) -> Tensors:
-        """Return ids `[T, K]`, confidences `[T, K]` or of width 0, and q `[T, K + 1, num_ids]` or of width 0.
+        """Return ids `[T, K * S]`, confidences `[T, K * S]` or of width 0, and q `[T, K + 1, num_ids]` or of width 0; of trees
+        parents `[T, K * S]`.
 
         The last row of q, from which nothing was drawn, is there because drafts have one.
         """
-        ids = torch.stack(self._ids, 1)
+        ids, count = torch.cat(self._ids, 1), self._choice.rules.siblings
         none = torch.empty((len(ids), 0), device=ids.device)
+        confidences = torch.cat(self._confidences, 1) if self._confidences else none
+        if count > 1:
+            depths = torch.arange(len(self._ids), device=ids.device).repeat_interleave(count)
+            parents = torch.where(depths > 0, (depths - 1) * count, -1)
+            return ids, confidences, parents.expand(len(ids), -1).contiguous()
         return (
             ids,
-            torch.stack(self._confidences, 1) if self._confidences else none,
+            confidences,
             torch.stack([*self._laws, self._laws[-1]], 1) if self._laws else none[:, None],
         )

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from specdec.interfaces import ChainRules, ChainWork, HostRows
+from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
-from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
 from specdec_kernels.cuda.graphs.static_start import Combine, GivenStart, NewRowsStart, RunStep, Start
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
 from specdec_kernels.cuda.pass_memory import Places
-from specdec_kernels.triton.advance_rows import LoopRows, advance_rows
-from specdec_kernels.triton.noise import NoiseKeys
-
-_NUM_COLUMNS = 7
-"""Numbers of a row: cached rows, first slot, three keys of the noise, how deep its draft is, which is 0 of padding, and the
-tokens at which its text ends."""
-NOWHERE = Places(0, 0, 0)
-NO_END = 2**40
-"""Stands for an end that is not known."""
-_NUM_PLACES = 4
-"""See `LoopRows.verdict`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +32,8 @@ class ChainShape:
     """Whether a row may be cut by top-k, top-p or min-p: where q is kept always, but for greedy rows."""
     first: PassShape | None = None
     """Shape of the pass over new tokens that it begins with; None if it begins with logits."""
+    block: PassShape | None = None
+    """Shape of the pass over mask tokens, which is then its only one; None if it chooses one token after another."""
 
 
 class StaticLoop(ABC):
@@ -75,10 +65,9 @@ class StaticLoop(ABC):
     ) -> None:
         self.shape, self._verdicts = shape, verdicts
         self._max_positions = max_positions
-        num_rows = shape.last.num_rows
-        size = max(num_rows, shape.last.num_requests)
-        num_heat = 0 if shape.is_greedy else 2 * num_rows
-        num_more = _NUM_COLUMNS * size + num_heat + _NUM_PLACES
+        num_rows = self._num_rows
+        table = max(num_rows, shape.last.num_requests), num_rows, shape
+        num_more = LoopTable.num_numbers(*table)
         sizes = [0 if shape.first is None else num_numbers(shape.first, 0), num_numbers(step, num_more)]
         self._numbers = torch.empty(sum(sizes), dtype=torch.int64, device=device)
         before, own = self._numbers.split(sizes)
@@ -90,13 +79,13 @@ class StaticLoop(ABC):
             self._first = StaticPass(shape.first, max_context, device, None, memory=before)
             self.start = NewRowsStart(self._first, num_rows, given, combine)
         self.step = StaticPass(step, max_context, device, features, num_more, memory=own)
-        table, heat, self._places = self.step.more.split((_NUM_COLUMNS * size, num_heat, _NUM_PLACES))
-        self._cached, self._first_slots, self._seeds, self._samples, *others = table.view(_NUM_COLUMNS, size)
-        self._positions, self._depths, self._ends = others
-        keys = NoiseKeys(self._seeds, self._positions, self._samples)
-        self.choice = StaticChoice(
-            shape.rules, keys, heat, is_greedy=shape.is_greedy, has_cuts=shape.has_cuts
-        )
+        self.table = LoopTable(self.step.more, *table)
+        self.choice = self.table.choice
+
+    @property
+    def _num_rows(self) -> int:
+        """T."""
+        return self.shape.last.num_rows
 
     @property
     def num_bytes(self) -> int:
@@ -121,23 +110,13 @@ class StaticLoop(ABC):
             places: where the verdict on this draft will be.
         """
         parts = [] if first is None or self._first is None else [self._first.packed(*first)]
-        table = np.concatenate((self._table(work), np.array([0, *places[: _NUM_PLACES - 1]])))
-        parts.append(self._packed(host, numbers, table))
+        parts.append(self._packed(host, numbers, self.table.packed(work, places)))
         together = np.concatenate(parts)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
 
     def _packed(self, host: HostRows, numbers: PassNumbers, table: Int64s) -> Int64s:
         """Return the numbers of the pass of a step and the `table` of rows."""
         return self.step.packed(host, numbers, table)
-
-    def _table(self, work: ChainWork) -> Int64s:
-        """Return what the choices of a loop read."""
-        count, keys = len(work.num_cached), work.keys
-        table = np.zeros((_NUM_COLUMNS, len(self._cached)), np.int64)
-        table[0, :count], table[1, :count] = work.num_cached, work.first_slots
-        table[2:5, :count] = keys.seeds, keys.samples, keys.positions
-        table[5, :count], table[6, :count] = work.depths or work.num_steps, work.ends or NO_END
-        return np.concatenate((table.reshape(-1), self.choice.numbers(work)))
 
     @abstractmethod
     def run(self, run_pass: RunStep) -> Tensors:
@@ -153,21 +132,4 @@ class StaticLoop(ABC):
         """Advance the numbers by the verdict on the last draft, unless others were sent; the first operation of a loop."""
         if self._verdicts is None or self._first is None:
             return
-        rows, step, device = self._first.rows, self._first, self._places.device
-        numbers = LoopRows(
-            step.ids,
-            step.batch.positions,
-            rows.slots,
-            rows.query_starts,
-            rows.context_lens,
-            step.logits_rows,
-            self._cached,
-            self._positions,
-            self._first_slots,
-            self._depths,
-            self._ends,
-            self._places,
-        )
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            memory, most_new = self._verdicts
-            advance_rows(numbers, memory, most_new)
+        self.table.advance(self._first, *self._verdicts)

@@ -68,6 +68,7 @@ class StaticPass:
             tree_mask=torch.zeros_like(part["tree_mask"]).view(num_rows, -1) if has_mask else None,
             positions=torch.zeros_like(part["positions"]) if has_mask else None,
             outputs={},
+            is_causal=shape.is_causal,
         )
         self.features = None if features is None else features.new_zeros((num_rows, *features.shape[1:]))
         longest = min(shape.max_context_len, max_context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,14 +11,14 @@ import numpy as np
 import torch
 
 from specdec.interfaces import ChainRules, ChainWork
+from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
 from specdec_kernels.cuda.graphs.recorder import Tensors
-from specdec_kernels.cuda.graphs.static_choice import ChosenTokens, StaticChoice
+from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
 from specdec_kernels.cuda.graphs.static_pass import copy_in
+from specdec_kernels.cuda.graphs.static_start import RunStep, StatesStart
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_kernels.triton.noise import NoiseKeys
-
-_NUM_COLUMNS = 4
-"""Numbers of a row: its last token, and three keys of the noise."""
+from specdec_kernels.cuda.pass_memory import Places
+from specdec_kernels.triton.accepted_rows import accepted_rows
 
 
 class Steps(Protocol):
@@ -45,46 +46,84 @@ class StepsShape:
     rules: ChainRules
 
 
+class LastRows(StatesStart):
+    """What belongs to new tokens `[n, ...]`, of which a request begins with that of its last one.
+
+    Args:
+        place: where it is.
+    """
+
+    def __init__(self, place: torch.Tensor) -> None:
+        super().__init__(0, ())
+        self._given, self.states = [place], place[None]
+
+    def compile(self, counts: torch.Tensor) -> None:
+        """Compile what `follow` launches, which then copies to where it is; `counts [R]` are any numbers."""
+        assert self.states is not None
+        none = torch.full_like(counts, -1)
+        with torch.cuda.device(counts.device) if counts.is_cuda else nullcontext():
+            accepted_rows(self.states.clone(), none, none, out=self.states)
+
+    def put(self, given: Sequence[torch.Tensor], rows: Sequence[int]) -> None:
+        """Copy what some requests begin with, all of it or its first rows, to rows of the place, by one launch."""
+        places = [self._given[0][row][: len(each)] for row, each in zip(rows, given, strict=True)]
+        torch._foreach_copy_(places, list(given))
+
+    def run(self, run_pass: RunStep | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """See `Start.run`: there is no pass, and what was given are no logits yet."""
+        return self._given[0], None
+
+
 class StaticSteps:
     """A draft loop that reads tensors at fixed addresses.
 
     Args:
         shape: its sizes.
         steps: gives logits.
-        given: `[T, ...]` the place of what it begins with.
+        given: `[n, ...]` the place of what it begins with, of as many new tokens as there may be.
+        verdicts: where the verdict on its last draft may be, and the most new tokens of a request; None if it is nowhere.
     """
 
-    def __init__(self, shape: StepsShape, steps: Steps, given: torch.Tensor) -> None:
-        self.shape, self._steps, self._given = shape, steps, given
-        size = shape.num_rows
-        sizes = _NUM_COLUMNS * size, 0 if shape.is_greedy else 2 * size
+    def __init__(
+        self, shape: StepsShape, steps: Steps, given: torch.Tensor, verdicts: tuple[torch.Tensor, int] | None
+    ) -> None:
+        self.shape, self._steps, self._verdicts = shape, steps, verdicts
+        size, num_new = shape.num_rows, len(given) + len(given) % 2
+        sizes = num_new, num_new, LoopTable.num_numbers(size, size, shape)
         self._numbers = torch.zeros(sum(sizes), dtype=torch.int64, device=given.device)
-        table, heat = self._numbers.split(sizes)
-        self._token_ids, *keys = table.view(_NUM_COLUMNS, size)
-        way = {"is_greedy": shape.is_greedy, "has_cuts": shape.has_cuts}
-        self._choice = StaticChoice(shape.rules, NoiseKeys(*keys), heat, **way)
+        self._token_ids, self._last_rows, table = self._numbers.split(sizes)
+        self._table = LoopTable(table, size, size, shape)
+        self._places = (
+            self._token_ids.new_zeros(2, num_new),
+            self._token_ids.new_zeros(2, size + size % 2 + 2),
+        )
+        """Those of new tokens in a cache, which there is not."""
+        self.start = LastRows(given)
 
     @property
     def num_bytes(self) -> int:
         """Memory of its own tensors."""
         return self._numbers.nbytes
 
-    def send(self, token_ids: Int64s, given: Sequence[torch.Tensor], work: ChainWork) -> None:
-        """Send the last tokens `[R]` by one transfer, and by one launch what each request begins with, all of it or its first
-        rows."""
-        table = np.zeros((_NUM_COLUMNS, self.shape.num_rows), np.int64)
-        keys = work.keys
-        table[:, : len(token_ids)] = token_ids, keys.seeds, keys.positions, keys.samples
+    def send(self, token_ids: Int64s, work: ChainWork, places: Places = NOWHERE) -> None:
+        """Send the last tokens `[R]`, to which as many first rows of what is given belong, by one transfer."""
+        rows = np.zeros((2, len(self._token_ids)), np.int64)
+        rows[:, : len(token_ids)] = token_ids, np.arange(len(token_ids))
         copy_in(
-            self._numbers, torch.from_numpy(np.concatenate((table.reshape(-1), self._choice.numbers(work))))
+            self._numbers,
+            torch.from_numpy(np.concatenate((rows.reshape(-1), self._table.packed(work, places)))),
         )
-        places = [place[: len(each)] for place, each in zip(self._given, given, strict=False)]
-        torch._foreach_copy_(places, list(given))
 
     def run(self) -> Tensors:
         """Run the loop; see `ChosenTokens.outputs`."""
-        states, token_ids = self._steps.begin(self._given), self._token_ids
-        chosen = ChosenTokens(self._choice)
+        size = self.shape.num_rows
+        if self._verdicts is not None:
+            (positions, slots), (starts, lengths) = self._places
+            rows = self._token_ids, positions, slots, starts[: size + 1], lengths[:size], self._last_rows
+            self._table.advance_rows(rows, *self._verdicts)
+        last = self._last_rows[:size]
+        states, token_ids = self._steps.begin(self.start.run()[0][last]), self._token_ids[last]
+        chosen = ChosenTokens(self._table.choice)
         for step in range(self.shape.num_steps):
             states, logits = self._steps.step(step, states, token_ids)
             token_ids = chosen.add(logits)

@@ -50,8 +50,8 @@ class StaticTree(StaticLoop):
         assert carry is not None, "trees are drafted by heads"
         self._begin()
         ids, confidences, parents, joints = [], [], [], []
-        joint = torch.zeros_like(self._depths[:size, None], dtype=torch.float32)
-        frontier = torch.full_like(self._depths[:size, None], -1)
+        joint = torch.zeros_like(self.table.depths[:size, None], dtype=torch.float32)
+        frontier = torch.full_like(self.table.depths[:size, None], -1)
         lines = frontier[:, :, None][:, :, :0]
         first, num_nodes = logits[:, :0], 0
         for step in range(self.shape.num_steps):
@@ -60,7 +60,7 @@ class StaticTree(StaticLoop):
             ids.append(self.choice.named(index).view(size, -1))
             parents.append(_each(frontier, width))
             above = _each(joint, width) + confidences[-1].log()
-            joints.append(above.masked_fill((self._depths[:size] <= step)[:, None], -torch.inf))
+            joints.append(above.masked_fill((self.table.depths[:size] <= step)[:, None], -torch.inf))
             if step + 1 == self.shape.num_steps:
                 break
             joint, best = _best_first(joints[-1], width)
@@ -84,10 +84,10 @@ class StaticTree(StaticLoop):
     def _begin(self) -> None:
         """Write what all passes share: tables of consecutive slots, and a row for each node of requests that are real."""
         rows, width = self.step.rows, self.shape.rules.width
-        slots = _each(self._first_slots[: self._size], width)
+        slots = _each(self.table.first_slots[: self._size], width)
         columns = torch.arange(rows.block_tables.shape[1], device=slots.device)
         torch.add(slots[:, None], columns, out=rows.block_tables)
-        is_real = _each(self._depths[: self._size] > 0, width)
+        is_real = _each(self.table.depths[: self._size] > 0, width)
         rows.query_starts[1:].copy_(is_real.cumsum(0))
 
     def _scores(self, logits: torch.Tensor, step: int) -> torch.Tensor:
@@ -98,7 +98,8 @@ class StaticTree(StaticLoop):
         count = len(logits) // self._size
         heat = _each(self.choice.heat, count)
         seeds, positions, samples = (
-            _each(key[: self._size], count) for key in (self._seeds, self._positions + step, self._samples)
+            _each(key[: self._size], count)
+            for key in (self.table.seeds, self.table.positions + step, self.table.samples)
         )
         keys, law = NoiseKeys(seeds, positions, samples), self.choice.law(plain, heat)
         noise = self.choice.exponentials(keys, node_word(Stream.TARGET))
@@ -120,8 +121,8 @@ class StaticTree(StaticLoop):
     def _advance(self, token_ids: torch.Tensor, lines: torch.Tensor, step: int) -> None:
         """Write the inputs of the pass over nodes `[T, W]`; of rows that need no deeper ones it is written nowhere."""
         batch, rows, width = self.step.batch, self.step.rows, token_ids.shape[1]
-        depths, cached = self._depths[: self._size, None], self._cached[: self._size, None]
-        behind = self._first_slots[: self._size, None] + cached
+        depths, cached = self.table.depths[: self._size, None], self.table.cached[: self._size, None]
+        behind = self.table.first_slots[: self._size, None] + cached
         is_wanted = (depths > step + 1).expand(-1, width)
         batch.token_ids.copy_(torch.where(is_wanted, token_ids, 0).flatten())
         place = torch.where(is_wanted, cached + step, 0).flatten()

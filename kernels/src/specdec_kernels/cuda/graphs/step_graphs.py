@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 
-from specdec.interfaces import Chains, ChainWork, done_once
+from specdec.interfaces import Chains, ChainWork, NewRows, done_once
+from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
-from specdec_kernels.cuda.graphs.recordings import Graphs
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_steps import StaticSteps, Steps, StepsShape
 from specdec_kernels.cuda.paged_pass import Int64s
+from specdec_kernels.cuda.pass_memory import Judged, Places, await_target
 
 MAX_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
@@ -21,7 +23,7 @@ _MOST_BYTES = 2**27
 """Most memory of what a loop begins with and of the q that it returns, which limits its requests."""
 
 
-class StepGraphs(Graphs[StaticSteps]):
+class StepGraphs(FollowingGraphs[StaticSteps]):
     """Drafts chains with one recording per number of requests and way to choose, all made at load.
 
     Args:
@@ -43,18 +45,23 @@ class StepGraphs(Graphs[StaticSteps]):
         return self._sizes[-1]
 
     def prepare(self, num_requests: int, work: ChainWork) -> None:
-        """Record the loops that will be asked for.
+        """Record the loops that will be asked for, before the target's passes are.
 
         Args:
             num_requests: the most of a batch.
             work: the longest draft of one request.
         """
         is_drawn = work.rules.is_drawn
-        num_bytes = self._like.nbytes + is_drawn * 4 * (work.num_steps + 1) * work.rules.num_ids
+        # What begins with a state of the target finds it where the verdict is.
+        self._most_new = work.num_steps + 1 if self._like.dim() == 1 else 1
+        num_bytes = (
+            self._most_new * self._like.nbytes + is_drawn * 4 * (work.num_steps + 1) * work.rules.num_ids
+        )
         sizes = sizes_for(min(num_requests, MAX_REQUESTS))
         self._sizes = [size for size in sizes if size == 1 or size * num_bytes <= _MOST_BYTES]
         self._most_steps = work.num_steps
-        self._given = self._like.new_zeros(self._sizes[-1], *self._like.shape)
+        self._given = self._like.new_zeros(self._sizes[-1] * self._most_new, *self._like.shape)
+        self._verdicts = await_target(self._like.device)
         for size in self._sizes:
             for is_greedy, has_cuts in [
                 (True, False),
@@ -70,24 +77,44 @@ class StepGraphs(Graphs[StaticSteps]):
         Args:
             token_ids: `[R]` the last tokens.
             given: `[R]` what each begins with; some may have fewer rows than others.
-            work: what to draft; slots and cached rows mean nothing.
+            work: what to draft; rows in the cache are the tokens of a text.
         """
         num_rows = len(token_ids)
         found = next(filter(None, map(self._recordings.find, self._shapes(num_rows, work))), None)
         if found is None:
             self.num_plain += 1
+            self._last, self._is_begun = None, False
             shape = StepsShape(num_rows, work.num_steps, *StaticChoice.way_of(work), work.rules)
-            static = StaticSteps(shape, self._steps, self._like.new_zeros(num_rows, *self._like.shape))
-            static.send(token_ids, given, work)
+            static = StaticSteps(shape, self._steps, self._like.new_zeros(num_rows, *self._like.shape), None)
+            static.send(token_ids, work)
+            static.start.put(given, range(num_rows))
             outputs = self._run(static)
         else:
-            static, recording = found
-            static.send(token_ids, given, work)
-            recording.replay()
-            self.num_replays += 1
-            outputs = recording.outputs
-        ids, confidences, draft_probs = (output[:num_rows] for output in outputs)
-        return Chains(ids, confidences, draft_probs)
+            static = found[0]
+
+            def fill(judged: Judged | None) -> None:
+                rows = np.arange(num_rows)
+                if judged is not None and self._most_new > 1:
+                    rows = np.cumsum(np.array(judged.num_accepted) + 1) - 1
+                static.start.put(given, rows.tolist())
+
+            def send(places: Places) -> None:
+                static.send(token_ids, work, places)
+
+            outputs = self._follow(found, send, fill, NewRows(token_ids, [1] * num_rows), work)
+        ids, confidences, others = (output[:num_rows] for output in outputs)
+        if work.rules.siblings > 1:
+            return Chains(ids, confidences, confidences[:, :0, None], parents=others)
+        return Chains(ids, confidences, others)
+
+    def _is_emitted(self, judged: Judged, rows: NewRows, depths: Int64s) -> bool:
+        """See `FollowingGraphs._is_emitted`, of last tokens alone."""
+        last = [row[count] for row, count in zip(judged.token_ids, judged.num_accepted, strict=True)]
+        return bool(last == rows.token_ids.tolist())
+
+    def _has_room_behind(self, static: StaticSteps, work: ChainWork, depths: Int64s) -> bool:
+        """See `FollowingGraphs._has_room_behind`: there is no cache."""
+        return True
 
     def _shapes(self, num_rows: int, work: ChainWork) -> Iterator[StepsShape]:
         """Yield the shapes of recordings that can draft this, those with little padding first."""
@@ -102,10 +129,14 @@ class StepGraphs(Graphs[StaticSteps]):
 
     def _record(self, shape: StepsShape) -> None:
         """Record a loop over zeros, and compare a replay with it."""
-        static = StaticSteps(shape, self._steps, self._given[: shape.num_rows])
+        memory = self._verdicts
+        verdicts = None if memory is None else (memory.numbers, self._most_new)
+        static = StaticSteps(shape, self._steps, self._given[: shape.num_rows * self._most_new], verdicts)
         with done_once():
             try:
                 expected = self._run(static)
+                if memory is not None and self._most_new > 1:
+                    static.start.compile(memory.numbers[: shape.num_rows])
                 recording = self._recorder.record(lambda: self._run(static))
                 recording.replay()
                 wrong = None

@@ -12,7 +12,20 @@ from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
 from specdec_kernels.triton.tuned import launch_config
 
-__all__ = ["LoopRows", "advance_rows"]
+__all__ = ["LoopRows", "Masks", "advance_rows"]
+
+
+class Masks(NamedTuple):
+    """Mask tokens that follow the new tokens of each request."""
+
+    token_id: int
+    num_more: int
+    """How many more than the draft is deep; -1 if the last new token's row predicts a token too."""
+    most: int
+    """The most of a request; 0 if there are none."""
+
+
+NO_MASKS = Masks(0, 0, 0)
 
 
 class LoopRows(NamedTuple):
@@ -27,11 +40,11 @@ class LoopRows(NamedTuple):
     query_starts: torch.Tensor
     """`[R + 1]` first row of each request, R at least B; those that have no rows follow all others."""
     context_lens: torch.Tensor
-    """`[R]` rows in the cache once the new ones have run; 0 without rows."""
+    """`[R]` rows in the cache once the pass has run; 0 without rows."""
     last_rows: torch.Tensor
-    """`[T]` last row of each request, 0 without rows, and behind them."""
+    """`[T]` row of the last new token of each request, 0 without rows, and behind them."""
     cached: torch.Tensor
-    """`[B]` as `context_lens`."""
+    """`[B]` as `context_lens`, without masks."""
     next_positions: torch.Tensor
     """`[B]` position of the first token to draft."""
     first_slots: torch.Tensor
@@ -50,6 +63,7 @@ def advance_rows(
     memory: torch.Tensor,
     most_new: int,
     *,
+    masks: Masks = NO_MASKS,
     config: LaunchConfig | None = None,
 ) -> None:
     """Write the numbers of the next draft in place of those of the last one, whose verdict is in memory.
@@ -63,6 +77,7 @@ def advance_rows(
         rows: the numbers.
         memory: `[M]` int64: counts `[B]` and tokens `[B, columns]` of the verdict, each at its place.
         most_new: the most new tokens of a request.
+        masks: what follows them.
         config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Raises:
@@ -76,9 +91,9 @@ def advance_rows(
     if num_requests < size:
         raise ValueError(f"rows.context_lens must have at least {size} numbers, not {num_requests}")
     if backend_for(memory) is Backend.REFERENCE:
-        advance_rows_reference(rows, memory, most_new)
+        advance_rows_reference(rows, memory, most_new, masks)
         return
     from specdec_kernels.triton.advance_rows.kernel import advance_rows_triton  # imports Triton
 
     chosen = config or launch_config("advance_rows", heuristic, candidates, memory.device, num_rows)
-    advance_rows_triton(rows, memory, most_new, chosen)
+    advance_rows_triton(rows, memory, most_new, masks, chosen)

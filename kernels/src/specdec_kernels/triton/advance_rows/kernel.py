@@ -12,13 +12,13 @@ from specdec_kernels.triton.advance_rows.config import LaunchConfig
 from specdec_kernels.triton.launch import roomy
 
 if TYPE_CHECKING:
-    from specdec_kernels.triton.advance_rows import LoopRows
+    from specdec_kernels.triton.advance_rows import LoopRows, Masks
 
 _LEAST_REQUESTS = 16
 
 
 @triton.jit(
-    do_not_specialize=["num_rows", "num_requests", "size", "most_new"],
+    do_not_specialize=["num_rows", "num_requests", "size", "most_new", "mask_id", "num_more", "most_masks"],
     do_not_specialize_on_alignment=["first_slots_ptr", "depths_ptr", "verdict_ptr"],
 )
 def advance_rows_kernel(
@@ -39,6 +39,9 @@ def advance_rows_kernel(
     num_requests: tl.tensor,
     size: tl.tensor,
     most_new: tl.tensor,
+    mask_id: tl.tensor,
+    num_more: tl.tensor,
+    most_masks: tl.tensor,
     BLOCK_REQUESTS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
 ) -> None:
@@ -52,8 +55,12 @@ def advance_rows_kernel(
         counts = tl.load(memory_ptr + tl.load(verdict_ptr + 1) + requests, mask=is_real, other=-1)
         num_left = tl.minimum(counts, tl.maximum(depths + 1 - most_new, 0))
         num_new = tl.where(is_real, counts + 1 - num_left, 0)
-        ends = tl.cumsum(num_new, 0)
-        starts = ends - num_new
+        next_positions = tl.load(next_positions_ptr + requests, mask=is_real, other=0) + counts + 1
+        room = tl.load(ends_ptr + requests, mask=is_real, other=0) - next_positions - 1
+        next_depths = tl.maximum(tl.minimum(depths, room), 1)
+        num_masks = tl.where(is_real & (most_masks > 0), next_depths + num_more, 0)
+        ends = tl.cumsum(num_new + num_masks, 0)
+        starts = ends - num_new - num_masks
         first = tl.load(cached_ptr + requests, mask=is_real, other=0) + num_left
         places = tl.load(first_slots_ptr + requests, mask=is_real, other=0)
         tokens_ptr = memory_ptr + tl.load(verdict_ptr + 2) + requests * tl.load(verdict_ptr + 3) + num_left
@@ -63,15 +70,21 @@ def advance_rows_kernel(
             tl.store(positions_ptr + starts + step, first + step, mask=is_row)
             tl.store(slots_ptr + starts + step, places + first + step, mask=is_row)
         after = first + num_new
-        next_positions = tl.load(next_positions_ptr + requests, mask=is_real, other=0) + counts + 1
+        for step in range(most_masks):
+            is_row = step < num_masks
+            behind = starts + num_new + step
+            tl.store(token_ids_ptr + behind, tl.zeros_like(ends) + mask_id, mask=is_row)
+            tl.store(positions_ptr + behind, after + step, mask=is_row)
+            tl.store(slots_ptr + behind, places + after + step, mask=is_row)
         tl.store(next_positions_ptr + requests, next_positions, mask=is_real)
-        room = tl.load(ends_ptr + requests, mask=is_real, other=0) - next_positions - 1
-        tl.store(depths_ptr + requests, tl.maximum(tl.minimum(depths, room), 1), mask=is_real)
+        tl.store(depths_ptr + requests, next_depths, mask=is_real)
         tl.store(cached_ptr + requests, after, mask=is_real)
-        tl.store(context_lens_ptr + requests, tl.where(is_real, after, 0), mask=requests < num_requests)
+        tl.store(
+            context_lens_ptr + requests, tl.where(is_real, after + num_masks, 0), mask=requests < num_requests
+        )
         tl.store(query_starts_ptr + 1 + requests, ends, mask=requests < num_requests)
-        tl.store(last_rows_ptr + requests, tl.where(is_real, ends - 1, 0), mask=in_table)
-        total = tl.sum(num_new, 0)
+        tl.store(last_rows_ptr + requests, tl.where(is_real, starts + num_new - 1, 0), mask=in_table)
+        total = tl.sum(num_new + num_masks, 0)
         for begin in range(0, num_rows, BLOCK_ROWS):
             rows = begin + tl.arange(0, BLOCK_ROWS)
             is_padding = (rows >= total) & (rows < num_rows)
@@ -82,7 +95,9 @@ def advance_rows_kernel(
     tl.store(verdict_ptr, 1)
 
 
-def advance_rows_triton(rows: LoopRows, memory: torch.Tensor, most_new: int, config: LaunchConfig) -> None:
+def advance_rows_triton(
+    rows: LoopRows, memory: torch.Tensor, most_new: int, masks: Masks, config: LaunchConfig
+) -> None:
     """Launch the kernel; writes the rows."""
     num_requests = len(rows.context_lens)
     advance_rows_kernel[(1,)](
@@ -92,6 +107,7 @@ def advance_rows_triton(rows: LoopRows, memory: torch.Tensor, most_new: int, con
         num_requests,
         len(rows.cached),
         most_new,
+        *masks,
         BLOCK_REQUESTS=roomy(num_requests, _LEAST_REQUESTS),
         BLOCK_ROWS=config.block_rows,
         num_warps=1,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from specdec_kernels.triton.advance_rows import LoopRows
+    from specdec_kernels.triton.advance_rows import LoopRows, Masks
 
 
-def advance_rows_reference(rows: LoopRows, memory: torch.Tensor, most_new: int) -> None:
+def advance_rows_reference(rows: LoopRows, memory: torch.Tensor, most_new: int, masks: Masks) -> None:
     """Write the numbers of the next draft; see `advance_rows`."""
     is_due, counts_at, tokens_at, num_columns = rows.verdict.tolist()
     rows.verdict[0] = 1
@@ -31,8 +31,13 @@ def advance_rows_reference(rows: LoopRows, memory: torch.Tensor, most_new: int) 
                 rows.slots[row] = rows.first_slots[request] + first
                 rows.last_rows[request] = row
                 row, first = row + 1, first + 1
-            rows.context_lens[request] = rows.cached[request] = first
+            rows.cached[request] = first
             rows.next_positions[request] += num_accepted + 1
             room = int(rows.ends[request] - rows.next_positions[request]) - 1
-            rows.depths[request] = max(1, min(depth, room))
+            rows.depths[request] = depth = max(1, min(depth, room))
+            for _ in range(depth + masks.num_more if masks.most else 0):
+                rows.token_ids[row], rows.positions[row] = masks.token_id, first
+                rows.slots[row] = rows.first_slots[request] + first
+                row, first = row + 1, first + 1
+            rows.context_lens[request] = first
         rows.query_starts[request + 1 :] = row

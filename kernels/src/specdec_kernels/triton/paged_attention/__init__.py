@@ -42,6 +42,7 @@ def paged_attention(
     sinks: torch.Tensor | None = None,
     tree_mask: torch.Tensor | None = None,
     positions: torch.Tensor | None = None,
+    is_causal: bool = True,
     max_context_len: int | None = None,
     batch_invariant: bool = False,
     out: torch.Tensor | None = None,
@@ -71,10 +72,11 @@ def paged_attention(
         softcap: scores become `softcap * tanh(scores / softcap)`; None disables it.
         sinks: `[H]` floating point: one logit per head that takes part in the softmax without a value.
         tree_mask: `[T, W]` int64 bits, see `pack_tree_mask`: the rows of its request in this pass to which a row attends.
-            The mask only removes: a row never attends to a later one, and rows from 64 W on are not masked. Requests
+            The mask only removes: a causal row never attends to a later one, and rows from 64 W on are not masked. Requests
             whose rows are chains have -1 throughout.
         positions: `[T]` integer: position of each row, since the order of a tree's rows does not determine it. Required
             with both `tree_mask` and `window`; only read then.
+        is_causal: whether a row attends to no later one; else rows of a request see each other, as in a block of masks.
         max_context_len: upper bound of `context_lens`; None uses `M * block_size`.
         batch_invariant: whether a row's result must be bit-identical whatever else is in the pass. This also requires the
             same `config` and device. The reference uses torch's products and gives no such guarantee.
@@ -115,6 +117,7 @@ def paged_attention(
             sinks=sinks,
             tree_mask=tree_mask,
             positions=positions,
+            is_causal=is_causal,
         )
         return out
     from specdec_kernels.triton.paged_attention.kernel import paged_attention_triton  # imports Triton
@@ -131,6 +134,7 @@ def paged_attention(
         sinks=sinks,
         tree_mask=tree_mask,
         positions=positions,
+        is_causal=is_causal,
         num_shares=num_shares,
         config=chosen,
     )

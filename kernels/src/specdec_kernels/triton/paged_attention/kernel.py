@@ -82,6 +82,7 @@ def paged_attention_kernel(
     SOFTCAP: tl.constexpr,
     WINDOW: tl.constexpr,
     TREE_WORDS: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
     IS_SHARED: tl.constexpr,
     SPLIT_SIZE: tl.constexpr,
     BLOCK_REQUESTS: tl.constexpr,
@@ -125,13 +126,17 @@ def paged_attention_kernel(
         other=0.0,
     )
     num_committed = tl.load(context_lens_ptr + request).to(tl.int32) - num_queries
-    last_seen = num_committed + queries
-    places = last_seen
+    places = num_committed + queries
+    last_seen = places
+    if not IS_CAUSAL:
+        last_seen = tl.zeros_like(queries) + (num_committed + num_queries - 1)
     if WINDOW > 0 and TREE_WORDS > 0:
         places = tl.load(positions_ptr + rows).to(tl.int32)
 
     begin = 0
-    end = num_committed + tl.minimum(first_query + TILE_QUERIES, num_queries)
+    end = num_committed + num_queries
+    if IS_CAUSAL:
+        end = num_committed + tl.minimum(first_query + TILE_QUERIES, num_queries)
     if WINDOW > 0:
         begin = tl.min(places, 0) - WINDOW + 1
         if TREE_WORDS > 0:
@@ -279,6 +284,7 @@ def paged_attention_triton(
     sinks: torch.Tensor | None,
     tree_mask: torch.Tensor | None,
     positions: torch.Tensor | None,
+    is_causal: bool,
     num_shares: int,
     config: LaunchConfig,
 ) -> None:
@@ -320,6 +326,7 @@ def paged_attention_triton(
         SOFTCAP=softcap or 0.0,
         WINDOW=window or 0,
         TREE_WORDS=0 if tree_mask is None else tree_mask.shape[1],
+        IS_CAUSAL=is_causal,
         IS_SHARED=num_shares > 1,
         SPLIT_SIZE=config.split_size or 0,
         BLOCK_REQUESTS=requests_block(num_requests),

@@ -22,6 +22,7 @@ def paged_attention_reference(
     sinks: torch.Tensor | None,
     tree_mask: torch.Tensor | None,
     positions: torch.Tensor | None,
+    is_causal: bool,
 ) -> None:
     """Write the rows of every request to `out [T, H, Dv]`; see `paged_attention`."""
     starts: list[int] = query_starts.tolist()
@@ -38,6 +39,7 @@ def paged_attention_reference(
             None if tree_mask is None else tree_mask[rows],
             None if positions is None else positions[rows],
             query.device,
+            is_causal=is_causal,
         )
         keys = _rows_of(key_pages, block_tables[request], length)
         values = _rows_of(value_pages, block_tables[request], length)
@@ -57,12 +59,14 @@ def _visible(
     tree_mask: torch.Tensor | None,
     positions: torch.Tensor | None,
     device: torch.device,
+    *,
+    is_causal: bool,
 ) -> torch.Tensor:
     """Return the attention mask `[num_rows, length]` bool: the keys that each row attends to."""
     keys = torch.arange(length, device=device)
     places = keys
     num_committed = length - num_rows
-    visible = keys <= keys[num_committed:, None]
+    visible = (keys <= keys[num_committed:, None]) | (not is_causal)
     if tree_mask is not None:
         visible[:, num_committed:] &= unpack_tree_mask(tree_mask, num_rows)
         if positions is not None:

@@ -1,0 +1,186 @@
+"""Draft loops that go on from the verdict on their last draft, without the host."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Protocol, TypeVar
+from weakref import WeakMethod
+
+import numpy as np
+
+from specdec.interfaces import ChainWork, NewRows
+from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
+from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
+from specdec_kernels.cuda.graphs.recordings import Graphs, Place
+from specdec_kernels.cuda.graphs.static_start import Start
+from specdec_kernels.cuda.paged_pass import Int64s
+from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places
+
+_SHARE_OF = 4
+"""Number of drafts of which the share that follows consists, about."""
+_LEAST_FOLLOWED = 0.6
+"""The share from which the next draft begins without the host."""
+
+
+class Loop(Place, Protocol):
+    """The tensors of a recorded loop."""
+
+    @property
+    def shape(self) -> Any:
+        """What it was recorded for."""
+
+    @property
+    def start(self) -> Start:
+        """What it starts from."""
+
+
+L = TypeVar("L", bound=Loop)
+
+
+class FollowingGraphs(Graphs[L]):
+    """Recorded loops whose next draft needs no numbers of the host if it follows the verdict on the last one.
+
+    It then begins as soon as that verdict is on its way, without waiting for the host to read it.
+
+    Args:
+        what: see `Recordings`.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self._most_new = 0
+        """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
+        self._verdicts: PassMemory | None = None
+        """Where the target's verification leaves its verdicts."""
+        self._last: tuple[L, ChainWork, Places] | None = None
+        """The last replay: its numbers and what was drafted, and where a verdict on that is."""
+        self._places: dict[int, Places] = {}
+        """Where the last verdict on so many requests was, and the next one is likely to be."""
+        self._share_followed = 1.0
+        """Of drafts that follow a verdict on the device, recent ones most."""
+        self._is_begun = False
+        """Whether the draft after the last one is under way already."""
+
+    @abstractmethod
+    def _has_room_behind(self, static: L, work: ChainWork, depths: Int64s) -> bool:
+        """Return whether the loop can draft whatever of a draft of these depths is accepted."""
+
+    def _is_emitted(self, judged: Judged, rows: NewRows, depths: Int64s) -> bool:
+        """Return whether new rows are those that a verdict on a draft of these depths emits."""
+        counts = np.array(judged.num_accepted)
+        num_left = np.minimum(counts, np.maximum(depths + 1 - self._most_new, 0))
+        emitted = zip(judged.token_ids, num_left.tolist(), counts.tolist(), strict=True)
+        new = [row[start : count + 1] for row, start, count in emitted]
+        return (
+            list(map(len, new)) == [*rows.counts]
+            and list(chain.from_iterable(new)) == rows.token_ids.tolist()
+        )
+
+    def _follow(
+        self,
+        found: tuple[L, Recording],
+        send: Callable[[Places], None],
+        fill: Callable[[Judged | None], None],
+        rows: NewRows | None,
+        work: ChainWork,
+    ) -> Tensors:
+        """Replay a loop, unless that was done already; returns its outputs.
+
+        Args:
+            found: the loop.
+            send: sends its numbers, if they do not follow, for a verdict at some place.
+            fill: fills what it starts from; after which verdict, if it follows one.
+            rows: new tokens that it begins with; None if it begins with logits.
+            work: what to draft, with the rows that are in the cache when the loop begins.
+        """
+        static, recording = found
+        memory = self._verdicts
+        judged = None if memory is None else memory.judged
+        if judged is not None:
+            self._places[len(judged.num_accepted)] = judged.places
+        places = self._places.get(len(work.num_cached), NOWHERE)
+        follows = rows is not None and judged is not None and self._follows(static, judged, rows, work)
+        is_begun, self._is_begun = self._is_begun and follows, False
+        if self._last is not None:
+            self._share_followed += (follows - self._share_followed) / _SHARE_OF
+        self._last = None if rows is None else (static, work, places)
+        if not follows:
+            send(places)
+        if not is_begun:
+            fill(judged if follows else None)
+            recording.replay()
+            self.num_replays += 1
+        if memory is not None:
+            memory.next_loop = _weakly(self)
+        return recording.outputs
+
+    def begin_next(self, places: Places, num_nodes: Sequence[int]) -> None:
+        """Replay the loop for the draft after the last one, once a verdict on that is on its way.
+
+        It is done, or well under way, when the host has that verdict and asks for the draft. If it then asks for another one,
+        this was for nothing, which is risked where drafts mostly follow each other and no text may reach its most tokens.
+
+        Args:
+            places: where the verdict is.
+            num_nodes: nodes of each of its requests; some may be of another proposer, beside this one.
+        """
+        size = len(num_nodes)
+        memory, last, self._places[size] = self._verdicts, self._last, places
+        if memory is None or last is None or self._is_begun or self._share_followed < _LEAST_FOLLOWED:
+            return
+        static, work, expected = last
+        found = self._recordings.find(static.shape)
+        if found is None or not work.has_room or places != expected or size != len(work.num_cached):
+            return
+        depths = depths_of(work)
+        if (np.array(num_nodes) > depths).any():
+            return  # there is no room for what may be emitted
+        if not (np.array(work.ends or [NO_END]) - work.keys.positions > depths + 1).all():
+            return
+        if self._has_room_behind(static, work, depths) and static.start.follow(memory, places, size):
+            found[1].replay()
+            self.num_replays += 1
+            self._is_begun = True
+
+    def _follows(self, static: L, judged: Judged, rows: NewRows, work: ChainWork) -> bool:
+        """Return whether the numbers of a loop are those of its last replay, advanced by a verdict that is on the device."""
+        if self._last is None or len(judged.num_accepted) != len(work.num_cached):
+            return False
+        same, last, places = self._last
+        if same is not static or places != judged.places or _lasting(last) != _lasting(work):
+            return False
+        counts, depths = np.array(judged.num_accepted), depths_of(last)
+        room = np.array(work.ends or [NO_END]) - work.keys.positions - 1
+        if not depths.all() or not np.array_equal(depths_of(work), np.maximum(np.minimum(depths, room), 1)):
+            return False
+        return (
+            bool((counts <= depths).all())
+            and self._is_emitted(judged, rows, depths)
+            and np.array_equal(work.num_cached, np.array(last.num_cached) + counts + 1)
+            and np.array_equal(work.keys.positions, last.keys.positions + counts + 1)
+        )
+
+
+def depths_of(work: ChainWork) -> Int64s:
+    """Return `[B]` how deep each draft may be."""
+    return np.array(work.depths or [work.num_steps] * len(work.num_cached))
+
+
+def _weakly(graphs: FollowingGraphs[Any]) -> Callable[[Places, Sequence[int]], None]:
+    """Return `begin_next`, without keeping the graphs."""
+    method = WeakMethod(graphs.begin_next)
+
+    def begin_next(places: Places, num_nodes: Sequence[int]) -> None:
+        begin = method()
+        if begin is not None:
+            begin(places, num_nodes)
+
+    return begin_next
+
+
+def _lasting(work: ChainWork) -> tuple[object, ...]:
+    """Return what a verdict changes nothing of."""
+    settings = [*work.first_slots], [*work.temperatures], [*work.cuts], [*work.ends], id(work.rules)
+    return *settings, work.keys.seeds.tolist(), work.keys.samples.tolist()

@@ -1,0 +1,128 @@
+"""The recorded draft loop of chains that one pass over mask tokens guesses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from specdec.interfaces import ChainRules, ChainWork, HostRows
+from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
+from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
+from specdec_kernels.cuda.graphs.static_loop import ChainShape
+from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
+from specdec_kernels.cuda.graphs.static_start import BlockStart, Reads, RunStep
+from specdec_kernels.cuda.paged_pass import PassNumbers
+from specdec_kernels.cuda.pass_memory import Places
+from specdec_kernels.triton.advance_rows import Masks
+
+
+class StaticBlock:
+    """Runs new tokens with masks behind them, and chooses all tokens of a draft from that pass; see `StaticLoop`.
+
+    With a context the pass has last tokens and masks only, and the new rows are written before (`ContextRows`).
+
+    Args:
+        shape: its sizes, `block` too; `first` with a context only.
+        max_context: maximum sequence length, in tokens.
+        device: where its tensors are.
+        features: `[T, F]` of a head, for width and dtype; None for models.
+        given: see `NewRowsStart`.
+        reads: how these are read.
+        verdicts: see `StaticLoop`.
+    """
+
+    def __init__(
+        self,
+        shape: ChainShape,
+        max_context: int,
+        device: torch.device,
+        features: torch.Tensor | None,
+        given: Tensors,
+        reads: Reads,
+        verdicts: tuple[torch.Tensor, int] | None = None,
+    ) -> None:
+        assert shape.block is not None
+        self.shape, self._verdicts = shape, verdicts
+        size = shape.last.num_rows
+        greedy = replace(shape, is_greedy=True, has_cuts=False)
+        more = [LoopTable.num_numbers(size, size, way) for way in (greedy, shape)]
+        sizes = [0 if shape.first is None else num_numbers(shape.first, more[0])]
+        sizes.append(num_numbers(shape.block, more[1]))
+        self._numbers = torch.empty(sum(sizes), dtype=torch.int64, device=device)
+        before, own = self._numbers.split(sizes)
+        self._new: tuple[StaticPass, LoopTable] | None = None
+        if shape.first is not None:
+            new = StaticPass(shape.first, max_context, device, None, more[0], memory=before)
+            self._new = new, LoopTable(new.more, size, size, greedy)
+        self.step = StaticPass(shape.block, max_context, device, features, more[1], memory=own)
+        self.table = LoopTable(self.step.more, size, size, shape)
+        self.start = BlockStart(self.step, self._new[0] if self._new else None, given, reads)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the largest tensors."""
+        return self.step.num_bytes + self.start.num_bytes
+
+    def send(
+        self,
+        host: HostRows,
+        numbers: PassNumbers,
+        work: ChainWork,
+        first: tuple[HostRows, PassNumbers] | None = None,
+        places: Places = NOWHERE,
+    ) -> None:
+        """Send the numbers of a draft by one transfer; see `StaticLoop.send`.
+
+        Args:
+            host: the pass over masks.
+            numbers: the same pass in the form that the kernels read.
+            work: what to draft, with the rows that are in the cache once the new ones are.
+            first: the new rows, with a context.
+            places: where the verdict on this draft will be.
+        """
+        parts = []
+        if first is not None and self._new is not None:
+            new, table = self._new
+            parts.append(new.packed(*first, table.packed(work, places)))
+            work = replace(work, num_cached=[count + 1 for count in work.num_cached])
+        parts.append(self.step.packed(host, numbers, self.table.packed(work, places)))
+        together = np.concatenate(parts)
+        copy_in(self._numbers[: len(together)], torch.from_numpy(together))
+
+    def run(self, run_pass: RunStep) -> Tensors:
+        """See `StaticLoop.run` and `ChosenTokens.outputs`; there is no pass over chosen tokens."""
+        self._take_verdict()
+        rules, num_steps, depths = self.shape.rules, self.shape.num_steps, self.table.depths
+        last = self.step.logits_rows[: len(depths), None] + rules.skips_last
+        ahead = torch.arange(num_steps, device=last.device)
+        behind = torch.minimum(ahead, (depths[:, None] - 1).clamp_min(0))
+        rows = torch.where(depths[:, None] > 0, last + behind, 0)
+        self.step.batch.logits_rows = rows.flatten()
+        logits = self.start.run(run_pass)[0].view(len(depths), num_steps, -1)
+        chosen = ChosenTokens(self.table.choice)
+        for step in range(num_steps):
+            chosen.add(logits[:, step])
+        outputs = chosen.outputs()
+        return (*outputs, outputs[1][:, :0])
+
+    def _take_verdict(self) -> None:
+        """Advance the numbers by the verdict on the last draft, unless others were sent; the first operation of a loop."""
+        if self._verdicts is None:
+            return
+        (memory, most_new), rules, size = self._verdicts, self.shape.rules, self.shape.num_steps
+        masks = masks_of(rules, size)
+        if self._new is not None:
+            new, table = self._new
+            table.advance(new, memory, most_new)
+            most_new = 1
+        self.table.advance(self.step, memory, most_new, masks)
+
+
+def masks_of(rules: ChainRules, num_steps: int) -> Masks:
+    """Return the masks behind the last token of a request, whose draft has at most `num_steps` tokens."""
+    assert rules.mask_id is not None
+    num_more = 0 if rules.skips_last else -1
+    return Masks(rules.mask_id, num_more, num_steps + num_more)

@@ -1,0 +1,92 @@
+"""Drafts blocks of mask tokens by a runner's draft loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+
+from specdec.interfaces import ChainWork, NewRows, NoiseKeys, ProposeBatch, Runner, TargetInfo
+from specdec_drafting import ChainLoop, DraftVocabulary, PartialDraft, Piece, RequestRows, new_rows
+from specdec_plugin_dflash.config import DFlashConfig
+from specdec_plugin_dflash.context import Context
+from specdec_plugin_dflash.head import DFlashHead
+
+
+class BlockLoop:
+    """Writes new rows of texts, runs blocks and chooses tokens in one call, which a device records.
+
+    Args:
+        config: how tokens are chosen.
+        head: the head, whose layers all see alike.
+        runner: the runner of its layers.
+        context: gives the rows of texts.
+        vocabulary: the ids that it can draft.
+        info: the target.
+    """
+
+    def __init__(
+        self,
+        config: DFlashConfig,
+        head: DFlashHead,
+        runner: Runner,
+        context: Context,
+        vocabulary: DraftVocabulary,
+        info: TargetInfo,
+    ) -> None:
+        settings = head.settings
+        self._runner, self._context = runner, context
+        self._loop = ChainLoop(
+            config.draft_sample_method,
+            vocabulary,
+            settings.num_logits,
+            config.draft_confidence_threshold,
+            info.eos_token_ids,
+            masks=(settings.mask_id, not settings.predicts_at_anchor),
+            siblings=config.tree_top_k,
+        )
+        runner.context = context
+        num_steps = min(-(-config.num_speculative_tokens // config.tree_top_k), settings.max_tokens)
+        self._most_new = num_steps + 1
+        if self._loop.is_possible:
+            none = torch.empty(0, settings.target_hidden_size, dtype=info.dtype, device=info.device)
+            keys = NoiseKeys(*np.zeros((3, 1), np.int64))
+            work = ChainWork([0], [0], num_steps, [0.0], keys, self._loop.rules)
+            rows = NewRows(
+                np.zeros(num_steps + 1, np.int64), [num_steps + 1], (none,) * len(settings.aux_layers)
+            )
+            runner.expected = rows, work
+
+    def draft(
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], pieces: dict[int, Piece], rows: RequestRows
+    ) -> bool:
+        """Write new rows and fill empty drafts; returns False, with nothing done, if the loop cannot.
+
+        Args:
+            batch: the step's batch.
+            drafts: the drafts.
+            pieces: new rows by row of the batch, of each at least one.
+            rows: the rows of all requests.
+        """
+        by_row = {draft.row: draft for draft in drafts}
+        every = [by_row.get(row) or PartialDraft(row, 0, 0) for row in pieces]
+        most = self._runner.max_chain_rows
+        if not pieces.keys() >= by_row.keys() or not self._loop.can_draft(
+            batch, every, most, is_recorded=True
+        ):
+            return False
+        long = {row: piece for row, piece in pieces.items() if len(piece.ids) > self._most_new}
+        if long:
+            self._context.write(batch, long)
+            pieces = pieces | {
+                row: p.part(len(p.ids) - 1, len(p.ids), is_last=True) for row, p in long.items()
+            }
+        new = pieces.values()
+        places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
+        names = [batch.request_ids[row] for row in pieces]
+        call = partial(self._runner.draft_after, new_rows(batch, pieces, batch.aux_hidden_states))
+        has_room = rows.has_room(names, 2 * (max(batch.max_nodes) + 1) + 1)
+        self._loop.draft(batch, every, call, places, has_room=has_room)
+        return True

@@ -1,0 +1,121 @@
+"""Drafts of methods whose loops a device records: on a pretend device they are the CPU's, and how often the host waits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dflash_check.shape import Shape, make_head
+from pretend import Counts, PretendDevice, heads
+from pretend.requests import TEXT, params
+from safetensors.torch import load_file, save_file
+
+from specdec import LLM, RequestOutput
+from specdec.interfaces import Draft, ProposeBatch
+
+OPTIONS = {
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
+    "enable_prefix_caching": False,
+}  # fmt: skip
+NUM_TOKENS = 20
+Drafts = dict[tuple[str, int], list[int]]
+"""The tokens of every draft, by request and length of its text."""
+
+
+def dflash(folder: Path, *, predicts_at_anchor: bool = False, **inner: Any) -> dict[str, Any]:
+    """Write a head whose guesses depend on the text and on each other."""
+    sizes = {"hidden": 256, "target_hidden": 256, "head_dim": 64, "num_target_layers": 15, "aux": (2, 7, 12)}
+    make_head(folder, Shape(vocab=4096, num_logits=4096, predicts_at_anchor=predicts_at_anchor, **sizes))
+    tensors = load_file(folder / "model.safetensors")
+    strong = {"q_proj": 6.0, "k_proj": 6.0, "v_proj": 12.0, "o_proj": 12.0}
+    for name in tensors:
+        tensors[name] *= next((by for part, by in strong.items() if part in name), 1.0)
+    save_file(tensors, folder / "model.safetensors")
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | {"dflash_config": config["dflash_config"] | inner}))
+    return {"method": "dflash", "model": str(folder), "num_speculative_tokens": 4}
+
+
+def drafts(
+    config: dict[str, Any], place: str, prompts: list[list[int]], device: PretendDevice | None = None
+) -> tuple[Drafts, list[Counts]]:
+    """Return all drafts of a greedy generation, and what each step asked a device for."""
+    found, steps = Drafts(), list[Counts]()
+    config = config | {"on_proposer_error": "raise", "adaptive": False}
+    llm = LLM("zoo", device=place, speculative_config=config, **OPTIONS)
+    engine = llm._built.engine
+    propose, step = engine.proposer.propose, engine.step
+
+    def watched(batch: ProposeBatch) -> Draft:
+        draft = propose(batch)
+        rows = getattr(draft.token_ids, "held", draft.token_ids).tolist()
+        for name, row, length, most in zip(
+            batch.request_ids, rows, batch.num_tokens, batch.max_nodes, strict=False
+        ):
+            found[name.rpartition("-")[2], length] = row[: min(most, config["num_speculative_tokens"])]
+        return draft
+
+    def counting() -> list[RequestOutput]:
+        device.counted()
+        outputs = step()
+        steps.append(device.counted())
+        return outputs
+
+    engine.proposer.propose = watched
+    if device is not None:
+        engine.step = counting
+    llm.generate(prompts, params("greedy", len(prompts), NUM_TOKENS))
+    llm.shutdown()
+    return found, steps
+
+
+SIBLINGS = {"num_speculative_tokens": 6, "tree_top_k": 2}
+"""Trees whose shape the host knows."""
+KINDS = {
+    "dflash": dflash,
+    "dflash at the anchor": lambda folder: dflash(folder, predicts_at_anchor=True),
+    "causal dflash": lambda folder: dflash(folder, is_causal=True),
+    "parallel": lambda folder: heads.make("parallel", folder),
+    "siblings": lambda _: {"method": "draft_model", "model": "zoo", **SIBLINGS},
+    "siblings of a head": lambda _: {"method": "mtp", "model": "zoo", **SIBLINGS},
+    "siblings without a cache": lambda folder: heads.make("mlp", folder) | SIBLINGS,
+    "siblings of masks": lambda folder: dflash(folder) | SIBLINGS,
+    "a threshold": lambda _: {
+        "method": "draft_model", "model": "zoo", "num_speculative_tokens": 4, "draft_confidence_threshold": 0.5
+    },
+}  # fmt: skip
+OFTEN = ("dflash", "siblings")
+"""Kinds that are not for the slow tests alone."""
+MOST_WAITS = {"a threshold": 2}
+"""Of a step; one of others."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=[pytest.mark.slow] * (kind not in OFTEN)) for kind in KINDS],
+)
+def expected(request, tmp_path_factory) -> tuple[str, dict[str, Any], list[list[int]], Drafts]:
+    """A kind, its configuration, prompts, and what is drafted on the CPU."""
+    from transformers import AutoTokenizer
+
+    import specdec_zoo
+
+    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    config = KINDS[request.param](tmp_path_factory.mktemp("head"))
+    prompts = [ids[row:] for row in range(3)]
+    return request.param, config, prompts, drafts(config, "cpu", prompts)[0]
+
+
+def test_drafts_are_those_of_the_cpu(expected, device) -> None:
+    kind, config, prompts, on_cpu = expected
+    on_device, steps = drafts(config, "cuda:0", prompts, device)
+    assert len({tuple(row) for row in on_cpu.values()}) > 5
+    assert on_device.keys() == on_cpu.keys()
+    for place, row in on_cpu.items():
+        kept = [token for token in row if token >= 0]  # what follows was not chosen
+        assert on_device[place][: len(kept)] == kept, place
+    assert max(step.synchronisations for step in steps) == MOST_WAITS.get(kind, 1)
+    assert not any(step.recordings or step.compilations for step in steps)
