@@ -129,6 +129,22 @@ def test_a_cut_leaves_the_best_id() -> None:
         assert torch.equal(graphs.draft(LAST[:1], [*states], work).token_ids[:, :1], greedy)
 
 
+def test_siblings_are_the_next_best_and_the_first_is_continued() -> None:
+    rules = ChainRules(NUM_IDS, NAMES, siblings=3)
+    states = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(1))
+    tree = made(rules).draft(LAST, [*states], work_of(rules, TEMPERATURES, MOST_STEPS))
+    chain = made(RULES["reduced"]).draft(LAST, [*states], work_of(RULES["reduced"], TEMPERATURES, MOST_STEPS))
+    assert torch.equal(tree.token_ids[:, ::3], chain.token_ids)
+    assert tree.parents.tolist() == [[-1, -1, -1, 0, 0, 0, 3, 3, 3, 6, 6, 6]] * 3
+    steps = MadeUp()
+    _, logits = steps.step(0, steps.begin(states), torch.from_numpy(LAST))
+    best = torch.from_numpy(NAMES)[logits[1, :NUM_IDS].topk(3).indices]
+    assert torch.equal(tree.token_ids[1, :3], best)  # the greedy row
+    noise = EngineDraws(sequences_of(TEMPERATURES)).coupled_noise([0, 2], 1, int(NAMES[-1]) + 1)
+    scores = logits[[0, 2], :NUM_IDS] / torch.tensor([[0.7], [1.3]]) + noise[:, NAMES]
+    assert torch.equal(tree.token_ids[[0, 2], :3], torch.from_numpy(NAMES)[scores.topk(3).indices])
+
+
 @pytest.mark.parametrize("is_changed", [False, True])
 def test_what_follows_a_verdict_is_not_sent(is_changed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pass_memory._AWAITED.by_device.clear()  # those of other tests

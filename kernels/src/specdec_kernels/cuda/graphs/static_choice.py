@@ -153,7 +153,7 @@ class ChosenTokens:
         none = torch.empty((len(ids), 0), device=ids.device)
         confidences = torch.cat(self._confidences, 1) if self._confidences else none
         if count > 1:
-            depths = torch.arange(len(self._ids), device=ids.device).repeat_interleave(count)
+            depths = torch.arange(ids.shape[1], device=ids.device) // count
             parents = torch.where(depths > 0, (depths - 1) * count, -1)
             return ids, confidences, parents.expand(len(ids), -1).contiguous()
         return (
