@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from dflash_check.shape import Shape, make_head
 from pretend import Counts, PretendDevice, heads
 from pretend.requests import TEXT, params
 from safetensors.torch import load_file, save_file
 
-from specdec import LLM, RequestOutput
+import specdec_zoo
+from specdec import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
 from specdec.interfaces import Draft, ProposeBatch
 
 OPTIONS = {
@@ -20,6 +23,21 @@ OPTIONS = {
     "enable_prefix_caching": False,
 }  # fmt: skip
 NUM_TOKENS = 20
+
+
+def peagle(folder: Path) -> dict[str, Any]:
+    """Write the zoo's head with a mask token and a state for it that nobody trained."""
+    shutil.copytree(specdec_zoo.path("eagle3"), folder, dirs_exist_ok=True)
+    tensors = load_file(folder / "model.safetensors")
+    generator = torch.Generator().manual_seed(0)
+    tensors["mask_hidden"] = torch.randn(1, tensors["fc.weight"].shape[1], generator=generator)
+    save_file(tensors, folder / "model.safetensors")
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"mask_token_id": 3}))
+    more = {"num_speculative_tokens": 4, "parallel_drafting": True}
+    return {"method": "eagle3", "model": str(folder), **more}
+
+
 Drafts = dict[tuple[str, int], list[int]]
 """The tokens of every draft, by request and length of its text."""
 
@@ -40,7 +58,11 @@ def dflash(folder: Path, *, predicts_at_anchor: bool = False, **inner: Any) -> d
 
 
 def drafts(
-    config: dict[str, Any], place: str, prompts: list[list[int]], device: PretendDevice | None = None
+    kind: str,
+    config: dict[str, Any],
+    place: str,
+    prompts: list[list[int]],
+    device: PretendDevice | None = None,
 ) -> tuple[Drafts, list[Counts]]:
     """Return all drafts of a greedy generation, and what each step asked a device for."""
     found, steps = Drafts(), list[Counts]()
@@ -67,7 +89,11 @@ def drafts(
     engine.proposer.propose = watched
     if device is not None:
         engine.step = counting
-    llm.generate(prompts, params("greedy", len(prompts), NUM_TOKENS))
+    given = params("greedy", len(prompts), NUM_TOKENS)
+    if "grammar" in kind:
+        rule = StructuredOutputsParams(regex="[a-z]{3,9}( [0-9]+)*")
+        given[-1] = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, structured_outputs=rule)
+    llm.generate(prompts, given)
     llm.shutdown()
     return found, steps
 
@@ -78,7 +104,9 @@ KINDS = {
     "dflash": dflash,
     "dflash at the anchor": lambda folder: dflash(folder, predicts_at_anchor=True),
     "causal dflash": lambda folder: dflash(folder, is_causal=True),
+    "dflash beside a grammar": dflash,
     "parallel": lambda folder: heads.make("parallel", folder),
+    "masks of a head": peagle,
     "siblings": lambda _: {"method": "draft_model", "model": "zoo", **SIBLINGS},
     "siblings of a head": lambda _: {"method": "mtp", "model": "zoo", **SIBLINGS},
     "siblings without a cache": lambda folder: heads.make("mlp", folder) | SIBLINGS,
@@ -89,7 +117,7 @@ KINDS = {
 }  # fmt: skip
 OFTEN = ("dflash", "siblings")
 """Kinds that are not for the slow tests alone."""
-MOST_WAITS = {"a threshold": 2}
+MOST_WAITS = {"a threshold": 2, "dflash beside a grammar": 13}
 """Of a step; one of others."""
 
 
@@ -101,21 +129,19 @@ def expected(request, tmp_path_factory) -> tuple[str, dict[str, Any], list[list[
     """A kind, its configuration, prompts, and what is drafted on the CPU."""
     from transformers import AutoTokenizer
 
-    import specdec_zoo
-
     ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
     config = KINDS[request.param](tmp_path_factory.mktemp("head"))
     prompts = [ids[row:] for row in range(3)]
-    return request.param, config, prompts, drafts(config, "cpu", prompts)[0]
+    return request.param, config, prompts, drafts(request.param, config, "cpu", prompts)[0]
 
 
 def test_drafts_are_those_of_the_cpu(expected, device) -> None:
     kind, config, prompts, on_cpu = expected
-    on_device, steps = drafts(config, "cuda:0", prompts, device)
+    on_device, steps = drafts(kind, config, "cuda:0", prompts, device)
     assert len({tuple(row) for row in on_cpu.values()}) > 5
     assert on_device.keys() == on_cpu.keys()
     for place, row in on_cpu.items():
         kept = [token for token in row if token >= 0]  # what follows was not chosen
         assert on_device[place][: len(kept)] == kept, place
-    assert max(step.synchronisations for step in steps) == MOST_WAITS.get(kind, 1)
+    assert max(step.synchronisations for step in steps) <= MOST_WAITS.get(kind, 1)
     assert not any(step.recordings or step.compilations for step in steps)

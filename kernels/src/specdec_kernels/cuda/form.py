@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from specdec.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
@@ -80,7 +82,12 @@ class GraphForm(Form):
         if self._passes is None or runner.device.type != "cuda":
             return
         page_size = page_size_of(runner.cache.num_slots)
-        shapes = shapes_for(num_requests, runner.max_context, page_size, 1 + runner.num_tree_nodes)
+        rows_each = 1 + runner.num_tree_nodes
+        if runner.context is not None and runner.expected is not None:  # its passes are last tokens and masks
+            rows_each += runner.expected[1].num_steps
+        shapes = shapes_for(num_requests, runner.max_context, page_size, rows_each)
+        if runner.context is not None:
+            shapes = [replace(shape, is_causal=runner.context.is_causal) for shape in shapes]
         self._passes.prepare(shapes, runner.device, self._features())
         if self._chain is not None and runner.expected is not None:
             most = self._chain.max_rows

@@ -192,6 +192,8 @@ def _fill(
             module.to(target.info.device).requires_grad_(False)
             for parameter in module.parameters():  # not the rotary frequencies, which stay in float32
                 parameter.data = parameter.data.to(target.info.dtype)
+    for name, parameter in list(head.named_parameters(recurse=False)):
+        setattr(head, name, nn.Parameter(parameter.to(target.info.device), requires_grad=False))
     if head.config.get_text_config().vocab_size == 1:
         head.config.vocab_size = target.info.vocab_size
     head.eval()
