@@ -95,6 +95,19 @@ def test_drawn_tokens_come_with_their_probabilities() -> None:
     assert drafting[1].draft_probs == {}
 
 
+@pytest.mark.parametrize("num_ids", [8, 6])
+def test_a_draft_that_lacks_ids_begins_with_none_that_is_not_read(num_ids: int) -> None:
+    own, works = equal_vocabulary(8, num_ids, CPU), list[ChainWork]()
+    made = ChainLoop("greedy", own, num_ids, 0.0, ())
+
+    def call(work: ChainWork) -> Chains:
+        works.append(work)
+        return answers([])(work)
+
+    made.draft(batch_of(GREEDY, GREEDY), drafts((3, 3), (3, 3)), call, PLACES, has_room=True)
+    assert works[0].has_room == (num_ids == 8)
+
+
 def test_chains_that_were_not_read_are_one_draft() -> None:
     chains, none = torch.tensor([[4, 5, 6], [1, 0, 2]]), torch.empty(2, 0)
     config = DraftingConfig(num_speculative_tokens=3)

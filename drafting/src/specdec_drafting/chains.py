@@ -50,6 +50,8 @@ class ChainLoop:
         self.is_possible = ids is not None
         """Whether it can draft at all."""
         num_ids, target_ids = (0, None) if ids is None else ids
+        self._may_begin = vocabulary.reads_every_id
+        """Whether a draft may begin with a token that the host has not read."""
         if margin > 0:
             threshold = 1.0 / (1.0 + math.exp(-margin))
         is_drawn = method == "probabilistic"
@@ -106,7 +108,16 @@ class ChainLoop:
         until = ends_of(batch, rows)
         most = max(depths)
         work = ChainWork(
-            *places, most, temperatures, keys, self.rules, cuts, least, until, has_room, more_ids
+            *places,
+            most,
+            temperatures,
+            keys,
+            self.rules,
+            cuts,
+            least,
+            until,
+            has_room and self._may_begin,
+            more_ids,
         )
         chains = call(work)
         if chains.token_ids.is_cuda and not self.rules.wants_confidences:

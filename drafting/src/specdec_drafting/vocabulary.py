@@ -47,6 +47,8 @@ class DraftVocabulary:
         """V'."""
         self._reads_target_ids = reads_target_ids
         self._num_input_ids = num_input_ids
+        self.reads_every_id = pieces is None and num_input_ids is None
+        """Whether the draft reads each of the target's ids as it is."""
         self._offsets: Int64s | None = None
         if pieces is not None:
             self._offsets = np.cumsum([0, *map(len, pieces)])

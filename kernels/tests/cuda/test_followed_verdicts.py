@@ -134,7 +134,7 @@ def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) ->
         NewRows(np.zeros(most_new, np.int64), [most_new], states),
         ChainWork([0], [0], STEPS, [0.0], keys, rules),
     )
-    graphs.prepare([(4, 256)], 16, *example)
+    graphs.prepare([(4, 256), (4, 2048)], 16, *example)
     start = np.array(CACHED) + 1 + is_head
     tokens = [[7], [8], [9]]
     return Loop(graphs, passes, memory, most_new, rules, start, np.ones(3, np.int64), tokens, ends)
@@ -183,6 +183,14 @@ def test_what_follows_is_what_would_have_been_sent(kind: str, ends: list[int], s
     assert own.graphs.num_plain == following.graphs.num_plain == 0
     # Numbers are sent until it is known where a verdict will be.
     assert len(sends) == len(VERDICTS) + 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draft_behind_a_bound_is_recorded_too(kind: str) -> None:
+    made = loop(*KINDS[kind], is_told=False, ends=[999] * 3)
+    made.num_tokens = np.array([254, 40, 9])
+    made.graphs.draft_after(*made.asked())
+    assert (made.graphs.num_replays, made.graphs.num_plain) == (1, 0)
 
 
 CHANGES: dict[str, Callable[[NewRows, ChainWork], tuple[NewRows, ChainWork]]] = {

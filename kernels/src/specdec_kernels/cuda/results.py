@@ -102,14 +102,15 @@ class Results:
 
     def begin_next(self, row_starts: torch.Tensor) -> None:
         """Begin the next draft after a chain, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""
-        memory, states = self._memory, self._scores.hidden_states
-        if memory is None:
+        memory, states, sent = self._memory, self._scores.hidden_states, memory_of(row_starts)
+        last = memory or sent
+        if last is None:
             return
-        if states is not None and len(states) != len(self._scores.logits):
+        begin, last.next_loop = last.next_loop, None  # what another proposer drafts next is not its draft
+        if memory is None or (states is not None and len(states) != len(self._scores.logits)):
             return
-        if memory_of(row_starts) is memory:
+        if sent is memory:
             self._row_starts = int(row_starts.storage_offset())
-        begin, memory.next_loop = memory.next_loop, None  # what another proposer drafts next is not its draft
         if begin is not None:
             begin(self._verdict(), self._num_nodes)
 

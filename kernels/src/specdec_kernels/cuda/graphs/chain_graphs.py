@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -36,6 +37,7 @@ _TABLE_SIZE = 2**23
 """Most numbers in the tables of a pass over nodes of trees, each of which has its own."""
 _Pass = tuple[HostRows, PassNumbers]
 Static = StaticLoop | StaticBlock
+logger = logging.getLogger("specdec")
 
 
 class ChainGraphs(FollowingGraphs[Static]):
@@ -108,10 +110,13 @@ class ChainGraphs(FollowingGraphs[Static]):
                 last = padded(size, size, page_size, bound)
                 first = padded(size * self._most_new, size, page_size, bound)
                 shape = ChainShape(last, work.num_steps, is_greedy, work.rules, has_cuts, first)
+                num_rows = size * self._block_rows(work, work.num_steps) if is_block else 0
+                if max(num_rows, size * self._most_new) > MAX_TREE_ROWS:
+                    logger.info(
+                        "drafts of more than %d requests together are not captured in graphs", size // 2
+                    )
+                    return
                 if is_block:
-                    num_rows = size * self._block_rows(work, work.num_steps)
-                    if num_rows > MAX_TREE_ROWS:
-                        return
                     block = replace(padded(num_rows, size, page_size, bound), is_causal=self._is_causal)
                     shape = replace(shape, first=None if context is None else first, block=block)
                 static = self._place(shape, self._features, rows.states, verdicts)
@@ -230,6 +235,8 @@ class ChainGraphs(FollowingGraphs[Static]):
             len(work.first_slots),
             replace(last[1], is_causal=True),
         )
+        if first is not None:  # a wider table than it needs
+            first = first[0], replace(first[1], bound=numbers.bound)
         most = MAX_CHAIN_REQUESTS if work.rules.width == 1 else self.max_tree_nodes // work.rules.width
         for each in larger_shapes(size, numbers, max(most, size)):
             for num_steps in range(work.num_steps, self._most_steps + 1):
@@ -239,17 +246,15 @@ class ChainGraphs(FollowingGraphs[Static]):
                     else self._whole(first, each.num_rows, self._most_new or num_steps + 1)
                 )
                 block = (
-                    self._whole(last, each.num_rows, self._block_rows(work, num_steps), MAX_TREE_ROWS)
-                    if is_block
-                    else None
+                    self._whole(last, each.num_rows, self._block_rows(work, num_steps)) if is_block else None
                 )
                 yield ChainShape(each, num_steps, *how, before, block)
 
-    def _whole(self, given: _Pass, num_requests: int, most_each: int, limit: int = MAX_ROWS) -> PassShape:
+    def _whole(self, given: _Pass, num_requests: int, most_each: int) -> PassShape:
         """Return the shape of a pass with as many rows as it may have, so that shapes are few."""
         host, numbers = given
         num_rows, most = len(host.token_ids), num_requests * most_each
-        return shape_of(most if num_rows <= most <= limit else num_rows, numbers)
+        return shape_of(most if num_rows <= most <= MAX_TREE_ROWS else num_rows, numbers)
 
     def _run(self, static: Static) -> Tensors:
         def run(step: StaticPass, features: torch.Tensor | None) -> Tensors:

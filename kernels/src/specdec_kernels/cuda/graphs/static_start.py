@@ -96,7 +96,8 @@ class StatesStart(Start):
         if not self._given:
             return True
         made, own = memory.states, self.states
-        made = None if made is None else made[self._first :]
+        if made is not None:  # one kind alone is the first
+            made = made[:1] if own is not None and len(own) == 1 and not self._first else made[self._first :]
         if made is None or own is None or places.row_starts < 0 or made.dtype != own.dtype:
             return False
         if (made.shape[0], made.shape[2]) != (own.shape[0], own.shape[2]):
