@@ -71,6 +71,7 @@ def test_paged_attention(dtype: str, key_dim: int, value_dim: int, is_decode: bo
         "SOFTCAP": 0.0,
         "WINDOW": 0,
         "TREE_WORDS": 0,
+        "IS_CAUSAL": True,
         "IS_SHARED": config.shares(32768) > 1,
         "SPLIT_SIZE": config.split_size or 0,
         "BLOCK_REQUESTS": 16,
@@ -84,6 +85,8 @@ def test_paged_attention(dtype: str, key_dim: int, value_dim: int, is_decode: bo
     check(paged_attention_kernel, pointers, plain, config.num_warps, num_stages=config.num_stages)
     if key_dim != 128 or is_decode:
         return
+    block = plain | {"IS_CAUSAL": False}
+    check(paged_attention_kernel, pointers, block, config.num_warps, num_stages=config.num_stages)
     everything = constants | {
         "SOFTCAP": 30.0,
         "WINDOW": 4096,

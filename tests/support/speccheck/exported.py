@@ -134,7 +134,7 @@ class _Session:
         self._paths: dict[str, list[int]] = {}
         drafter: Any = getattr(proposer, "_drafter", None)
         self._chooser = proposer._chooser if drafter is None else drafter.chooser  # type: ignore[attr-defined]  # heads without a cache
-        if hasattr(drafter, "_loop"):  # loops choose on their own
+        if getattr(drafter, "_loop", None) is not None:  # loops choose on their own
             drafter._loop.can_draft = lambda *arguments, **named: False
         self._chooser.choose = self._choose
 
