@@ -23,7 +23,7 @@ from specdec_kernels.cuda.graphs.pass_shape import (
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.static_block import StaticBlock, masks_of
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
-from specdec_kernels.cuda.graphs.static_choice import StaticChoice
+from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
 from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.graphs.static_start import Reads, StatesStart
@@ -206,7 +206,7 @@ class ChainGraphs(FollowingGraphs[Static]):
                 rows,
                 work,
             )
-            return _drafted(outputs, num_rows, work)
+            return drafted(outputs, num_rows, work)
         self._last, self._is_begun = None, False
         features = self._features if rows is not None else given[1] if len(given) > 1 else None
         static = self._place(shape, features, given)
@@ -217,7 +217,7 @@ class ChainGraphs(FollowingGraphs[Static]):
         is_due = not (self._most_new and rows is not None) and self._recordings.is_due(shape)
         if is_due and bool(outputs[3].isfinite().all()):
             self._record(shape, static, outputs, num_rows)
-        return _drafted(outputs, num_rows, work)
+        return drafted(outputs, num_rows, work)
 
     def _has_room_behind(self, static: Static, work: ChainWork, depths: Int64s) -> bool:
         """See `FollowingGraphs._has_room_behind`: the host may need a wider table."""
@@ -323,12 +323,3 @@ def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
         for row, (slot, cached) in enumerate(zip(slots.tolist(), last.tolist(), strict=True))
     ]
     return PackedBatch.of_rows(HostRows(np.zeros_like(last), last, slots + last, None), segments, device)
-
-
-def _drafted(outputs: Tensors, num_rows: int, work: ChainWork) -> Chains:
-    """Return the drafts, ids with those of padding, which cost nothing."""
-    ids, confidences, others, _ = (output[:num_rows] for output in outputs)
-    if max(work.rules.width, work.rules.siblings) > 1:
-        return Chains(ids, confidences, confidences[:, :0, None], parents=others)
-    steps = slice(None if work.depths else work.num_steps)
-    return Chains(ids[:, steps], confidences[:, steps], others[:, steps])

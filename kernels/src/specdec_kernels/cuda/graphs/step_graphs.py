@@ -12,7 +12,7 @@ from specdec.interfaces import Chains, ChainWork, NewRows, done_once
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
-from specdec_kernels.cuda.graphs.static_choice import StaticChoice
+from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
 from specdec_kernels.cuda.graphs.static_steps import StaticSteps, Steps, StepsShape
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.cuda.pass_memory import Judged, Places, await_target
@@ -102,10 +102,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
                 static.send(token_ids, work, places)
 
             outputs = self._follow(found, send, fill, NewRows(token_ids, [1] * num_rows), work)
-        ids, confidences, others = (output[:num_rows] for output in outputs)
-        if work.rules.siblings > 1:
-            return Chains(ids, confidences, confidences[:, :0, None], parents=others)
-        return Chains(ids, confidences, others)
+        return drafted(outputs, num_rows, work)
 
     def _is_emitted(self, judged: Judged, rows: NewRows, depths: Int64s) -> bool:
         """See `FollowingGraphs._is_emitted`, of last tokens alone."""
