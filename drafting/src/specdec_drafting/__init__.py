@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specdec_drafting.aux_layers_config import AuxLayersConfig
     from specdec_drafting.chain_growth import ChainGrowth
     from specdec_drafting.chain_steps import ChainSteps, can_record
-    from specdec_drafting.chains import ChainLoop
+    from specdec_drafting.chains import ChainLoop, example_of
     from specdec_drafting.checkpoint import HeadCheckpoint
     from specdec_drafting.chooser import Choice, Chooser, Place
     from specdec_drafting.drafter import DraftModule
@@ -60,6 +60,7 @@ __all__ = [
     "draft_of",
     "embedding_of",
     "equal_vocabulary",
+    "example_of",
     "new_rows",
     "published_by_module",
     "reduced_vocabulary",
@@ -75,6 +76,7 @@ _HOME = {
     "ChainSteps": "specdec_drafting.chain_steps",
     "can_record": "specdec_drafting.chain_steps",
     "ChainLoop": "specdec_drafting.chains",
+    "example_of": "specdec_drafting.chains",
     "HeadCheckpoint": "specdec_drafting.checkpoint",
     "Choice": "specdec_drafting.chooser",
     "Chooser": "specdec_drafting.chooser",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainWork, NoiseKeys, ProposeBatch, TargetInfo
-from specdec_drafting.chains import ChainLoop
+from specdec.interfaces import ProposeBatch, TargetInfo
+from specdec_drafting.chains import ChainLoop, example_of
 from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.partial_draft import PartialDraft
 from specdec_drafting.vocabulary import DraftVocabulary
@@ -40,8 +40,7 @@ def can_record(info: TargetInfo) -> bool:
 
 
 class ChainSteps:
-    """Drafts with recorded steps where a batch and a configuration allow it: chains on a device, with the kernels, and without
-    grammars.
+    """Drafts with recorded steps where a batch and a configuration allow it: on a device, with the kernels, without grammars.
 
     Args:
         config: how tokens are chosen.
@@ -75,10 +74,9 @@ class ChainSteps:
         from specdec_kernels.cuda.graphs import CudaRecorder, StepGraphs
 
         self._graphs = StepGraphs(steps, CudaRecorder(given.device), given)
-        keys = NoiseKeys(*np.zeros((3, 1), np.int64))
         num_steps = min(-(-config.num_speculative_tokens // rules.siblings), most_steps)
         with torch.inference_mode():
-            self._graphs.prepare(self._info.max_num_seqs, ChainWork([0], [0], num_steps, [0.0], keys, rules))
+            self._graphs.prepare(self._info.max_num_seqs, example_of(num_steps, rules))
 
     def prepare_logits(self, dtype: torch.dtype) -> None:
         """Record drafts from logits `[K, Vd]` of this dtype, all of which are given."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from specdec import SamplingParams
-from specdec.interfaces import ChainRules, Chains, ChainWork, ProposeBatch
+from specdec.interfaces import ChainRules, Chains, ChainWork, NoiseKeys, ProposeBatch
 from specdec_drafting.partial_draft import PartialDraft, UnreadNodes
 from specdec_drafting.passes import Int64s
 from specdec_drafting.reading import read_together
@@ -141,6 +143,11 @@ class ChainLoop:
                 draft.draft_probs = {i: chains.draft_probs[index, i] for i in range(length)}
         counts = [max(0, depth - 1) if self._keeps_rows else 0 for depth in depths]
         return [[*row[: min(count, len(row) - 1)]] for row, count in zip(tokens, counts, strict=True)], chains
+
+
+def example_of(num_steps: int, rules: ChainRules) -> ChainWork:
+    """Return the draft of one request, for loops that are recorded before there is any."""
+    return ChainWork([0], [0], num_steps, [0.0], NoiseKeys(*np.zeros((3, 1), np.int64)), rules)
 
 
 def cuts_of(params: Sequence[SamplingParams]) -> Sequence[tuple[int, float, float]]:

@@ -15,13 +15,12 @@ from specdec.interfaces import (
     DraftHead,
     ForwardOutput,
     NewRows,
-    NoiseKeys,
     ProposeBatch,
     Runner,
     TargetInfo,
 )
 from specdec_drafting.chain_growth import ChainGrowth
-from specdec_drafting.chains import ChainCall, ChainLoop, Places
+from specdec_drafting.chains import ChainCall, ChainLoop, Places, example_of
 from specdec_drafting.chooser import Chooser
 from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.head_config import HeadConfig
@@ -123,9 +122,8 @@ class Drafter:
             num_new = num_steps + 1
             none = torch.empty(0, info.hidden_size, dtype=info.dtype, device=info.device)
             states = (none,) * (1 + num_aux)
-        keys = NoiseKeys(*np.zeros((3, 1), np.int64))
         rows = NewRows(np.zeros(num_new, np.int64), [num_new], states)
-        return rows, ChainWork([0], [0], num_steps, [0.0], keys, rules)
+        return rows, example_of(num_steps, rules)
 
     def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:
         """Return the drafts `[B]` of a step, None for rows without one."""

@@ -13,8 +13,7 @@ from speccheck.recorder import Rerun, StandInAttention
 from specdec.interfaces import ChainRules, ChainWork, NewRows, NoiseKeys, PackedBatch
 from specdec_kernels.cuda import pass_memory
 from specdec_kernels.cuda.graphs import ChainGraphs
-from specdec_kernels.cuda.graphs.static_block import StaticBlock
-from specdec_kernels.cuda.graphs.static_loop import StaticLoop
+from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_kernels.cuda.pass_memory import Judged, PassMemory, memory_of, take_newest, target_memory
 
@@ -141,18 +140,15 @@ def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) ->
 
 
 @pytest.fixture
-def sends(monkeypatch: pytest.MonkeyPatch) -> list[StaticLoop | StaticBlock]:
+def sends(monkeypatch: pytest.MonkeyPatch) -> list[RecordedLoop]:
     """The loops that were sent numbers."""
-    sent = list[StaticLoop | StaticBlock]()
-    for kind in (StaticLoop, StaticBlock):
+    sent, send = list[RecordedLoop](), RecordedLoop.send
 
-        def counting(
-            self: StaticLoop | StaticBlock, *args: object, send: Callable[..., None] = kind.send
-        ) -> None:
-            sent.append(self)
-            send(self, *args)
+    def counting(self: RecordedLoop, *args: object) -> None:
+        sent.append(self)
+        send(self, *args)
 
-        monkeypatch.setattr(kind, "send", counting)
+    monkeypatch.setattr(RecordedLoop, "send", counting)
     return sent
 
 

@@ -8,8 +8,16 @@ from functools import partial
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainWork, NewRows, NoiseKeys, ProposeBatch, Runner, TargetInfo
-from specdec_drafting import ChainLoop, DraftVocabulary, PartialDraft, Piece, RequestRows, new_rows
+from specdec.interfaces import NewRows, ProposeBatch, Runner, TargetInfo
+from specdec_drafting import (
+    ChainLoop,
+    DraftVocabulary,
+    PartialDraft,
+    Piece,
+    RequestRows,
+    example_of,
+    new_rows,
+)
 from specdec_plugin_dflash.config import DFlashConfig
 from specdec_plugin_dflash.context import Context
 from specdec_plugin_dflash.head import DFlashHead
@@ -52,12 +60,10 @@ class BlockLoop:
         self._most_new = num_steps + 1
         if self._loop.is_possible:
             none = torch.empty(0, settings.target_hidden_size, dtype=info.dtype, device=info.device)
-            keys = NoiseKeys(*np.zeros((3, 1), np.int64))
-            work = ChainWork([0], [0], num_steps, [0.0], keys, self._loop.rules)
             rows = NewRows(
                 np.zeros(num_steps + 1, np.int64), [num_steps + 1], (none,) * len(settings.aux_layers)
             )
-            runner.expected = rows, work
+            runner.expected = rows, example_of(num_steps, self._loop.rules)
 
     def draft(
         self, batch: ProposeBatch, drafts: Sequence[PartialDraft], pieces: dict[int, Piece], rows: RequestRows

@@ -24,23 +24,21 @@ from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.static_block import StaticBlock, masks_of
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
-from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
+from specdec_kernels.cuda.graphs.static_loop import ChainShape, Numbered, RecordedLoop
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.graphs.static_start import Reads, StatesStart
 from specdec_kernels.cuda.graphs.static_tree import StaticTree
-from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers, bound_of
+from specdec_kernels.cuda.paged_pass import Int64s, bound_of
 from specdec_kernels.cuda.pass_memory import Places, take_newest
 
 MAX_CHAIN_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
 _TABLE_SIZE = 2**23
 """Most numbers in the tables of a pass over nodes of trees, each of which has its own."""
-_Pass = tuple[HostRows, PassNumbers]
-Static = StaticLoop | StaticBlock
 logger = logging.getLogger("specdec")
 
 
-class ChainGraphs(FollowingGraphs[Static]):
+class ChainGraphs(FollowingGraphs[RecordedLoop]):
     """Drafts chains and trees with one recording per shape: numbers of requests, new tokens and steps, and way to choose.
 
     The host waits for nothing but confidences. The first time a shape is used, and whenever recording failed, the loop runs
@@ -162,7 +160,7 @@ class ChainGraphs(FollowingGraphs[Static]):
         num_new = 1 if self._reads.context is not None else self._most_new or num_steps + 1
         return num_new + masks_of(work.rules, num_steps).most
 
-    def _numbers_of(self, batch: PackedBatch) -> _Pass:
+    def _numbers_of(self, batch: PackedBatch) -> Numbered:
         assert batch.host is not None
         return batch.host, self._backend.numbers(batch)
 
@@ -172,7 +170,7 @@ class ChainGraphs(FollowingGraphs[Static]):
         features: torch.Tensor | None,
         given: Tensors,
         verdicts: tuple[torch.Tensor, int] | None = None,
-    ) -> Static:
+    ) -> RecordedLoop:
         """Return the tensors of a loop."""
         if shape.block is not None:
             place = shape, self._max_context, self._device, features, given
@@ -185,15 +183,15 @@ class ChainGraphs(FollowingGraphs[Static]):
         self,
         work: ChainWork,
         given: Tensors,
-        first: _Pass | None = None,
+        first: Numbered | None = None,
         rows: NewRows | None = None,
-        block: _Pass | None = None,
+        block: Numbered | None = None,
     ) -> Chains:
         """Draft from what is given and, if there are any, a first pass over new rows, and one over masks."""
         num_rows = len(work.first_slots)
         last = self._numbers_of(_last_pass(work, self._device)) if block is None else block
         self._most_steps = max(self._most_steps, work.num_steps)
-        shapes = self._shapes(work, last, first, is_block=block is not None)
+        shapes = self._shapes(work, last, first)
         shape = next(shapes)
         # More padding costs less than a loop that is not recorded, when requests end one after another.
         found = self._recordings.find(shape) or next(filter(None, map(self._recordings.find, shapes)), None)
@@ -219,22 +217,17 @@ class ChainGraphs(FollowingGraphs[Static]):
             self._record(shape, static, outputs, num_rows)
         return drafted(outputs, num_rows, work)
 
-    def _has_room_behind(self, static: Static, work: ChainWork, depths: Int64s) -> bool:
+    def _has_room_behind(self, static: RecordedLoop, work: ChainWork, depths: Int64s) -> bool:
         """See `FollowingGraphs._has_room_behind`: the host may need a wider table."""
         bounds = static.shape.last.max_context_len, self._max_context, self._max_positions
         num_more = 1 + (static.shape.block is not None) + work.num_steps
         return bool((np.array(work.num_cached) + depths + num_more).max() <= min(bounds))
 
-    def _shapes(
-        self, work: ChainWork, last: _Pass, first: _Pass | None, *, is_block: bool
-    ) -> Iterator[ChainShape]:
+    def _shapes(self, work: ChainWork, last: Numbered, first: Numbered | None) -> Iterator[ChainShape]:
         """Yield the shapes of which a recording drafts these chains, those with little padding first."""
         is_greedy, has_cuts = StaticChoice.way_of(work)
-        how, size, numbers = (
-            (is_greedy, work.rules, has_cuts),
-            len(work.first_slots),
-            replace(last[1], is_causal=True),
-        )
+        how, size = (is_greedy, work.rules, has_cuts), len(work.first_slots)
+        numbers, is_block = replace(last[1], is_causal=True), work.rules.mask_id is not None
         if first is not None:  # a wider table than it needs
             first = first[0], replace(first[1], bound=numbers.bound)
         most = MAX_CHAIN_REQUESTS if work.rules.width == 1 else self.max_tree_nodes // work.rules.width
@@ -250,20 +243,20 @@ class ChainGraphs(FollowingGraphs[Static]):
                 )
                 yield ChainShape(each, num_steps, *how, before, block)
 
-    def _whole(self, given: _Pass, num_requests: int, most_each: int) -> PassShape:
+    def _whole(self, given: Numbered, num_requests: int, most_each: int) -> PassShape:
         """Return the shape of a pass with as many rows as it may have, so that shapes are few."""
         host, numbers = given
         num_rows, most = len(host.token_ids), num_requests * most_each
         return shape_of(most if num_rows <= most <= MAX_TREE_ROWS else num_rows, numbers)
 
-    def _run(self, static: Static) -> Tensors:
+    def _run(self, static: RecordedLoop) -> Tensors:
         def run(step: StaticPass, features: torch.Tensor | None) -> Tensors:
             self._backend.use(step.batch, step.rows)
             return self._run_pass(step.batch, features)
 
         return static.run(run)
 
-    def _record(self, shape: ChainShape, static: Static, expected: Tensors, num_rows: int) -> None:
+    def _record(self, shape: ChainShape, static: RecordedLoop, expected: Tensors, num_rows: int) -> None:
         """Record a loop that has run, and compare the results; every run writes the same values to the cache."""
         with done_once():
             try:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork, HostRows
-from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
+from specdec.interfaces import ChainRules, ChainWork
+from specdec_kernels.cuda.graphs.loop_table import LoopTable
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
-from specdec_kernels.cuda.graphs.static_loop import ChainShape
-from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
+from specdec_kernels.cuda.graphs.static_loop import ChainShape, Numbered, RecordedLoop
+from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
 from specdec_kernels.cuda.graphs.static_start import BlockStart, Reads, RunStep
-from specdec_kernels.cuda.paged_pass import PassNumbers
+from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.cuda.pass_memory import Places
 from specdec_kernels.triton.advance_rows import Masks
 
 
-class StaticBlock:
-    """Runs new tokens with masks behind them, and chooses all tokens of a draft from that pass; see `StaticLoop`.
+class StaticBlock(RecordedLoop):
+    """Runs new tokens with masks behind them, and chooses all tokens of a draft from that pass; see `RecordedLoop`.
 
     With a context the pass has last tokens and masks only, and the new rows are written before (`ContextRows`).
 
@@ -61,39 +61,19 @@ class StaticBlock:
         self.table = LoopTable(self.step.more, size, size, shape)
         self.start = BlockStart(self.step, self._new[0] if self._new else None, given, reads)
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the largest tensors."""
-        return self.step.num_bytes + self.start.num_bytes
-
-    def send(
-        self,
-        host: HostRows,
-        numbers: PassNumbers,
-        work: ChainWork,
-        first: tuple[HostRows, PassNumbers] | None = None,
-        places: Places = NOWHERE,
-    ) -> None:
-        """Send the numbers of a draft by one transfer; see `StaticLoop.send`.
-
-        Args:
-            host: the pass over masks.
-            numbers: the same pass in the form that the kernels read.
-            work: what to draft, with the rows that are in the cache once the new ones are.
-            first: the new rows, with a context.
-            places: where the verdict on this draft will be.
-        """
-        parts = []
+    def _parts(
+        self, last: Numbered, work: ChainWork, first: Numbered | None, places: Places
+    ) -> Sequence[Int64s]:
+        """See `RecordedLoop._parts`; with a context each last token has a row behind those of the text."""
+        before = []
         if first is not None and self._new is not None:
             new, table = self._new
-            parts.append(new.packed(*first, table.packed(work, places)))
+            before.append(new.packed(*first, table.packed(work, places)))
             work = replace(work, num_cached=[count + 1 for count in work.num_cached])
-        parts.append(self.step.packed(host, numbers, self.table.packed(work, places)))
-        together = np.concatenate(parts)
-        copy_in(self._numbers[: len(together)], torch.from_numpy(together))
+        return [*before, self.step.packed(*last, self.table.packed(work, places))]
 
     def run(self, run_pass: RunStep) -> Tensors:
-        """See `StaticLoop.run` and `ChosenTokens.outputs`; there is no pass over chosen tokens."""
+        """See `RecordedLoop.run` and `ChosenTokens.outputs`; there is no pass over chosen tokens."""
         self._take_verdict()
         rules, num_steps, depths = self.shape.rules, self.shape.num_steps, self.table.depths
         last = self.step.logits_rows[: len(depths), None] + rules.skips_last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,9 @@ from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_num
 from specdec_kernels.cuda.graphs.static_start import Combine, GivenStart, NewRowsStart, RunStep, Start
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
 from specdec_kernels.cuda.pass_memory import Places
+
+Numbered = tuple[HostRows, PassNumbers]
+"""A pass on the host, and in the form that the kernels read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,61 @@ class ChainShape:
     """Shape of the pass over mask tokens, which is then its only one; None if it chooses one token after another."""
 
 
-class StaticLoop(ABC):
-    """A draft loop whose passes and choices read tensors at fixed addresses. One transfer fills it.
+class RecordedLoop(ABC):
+    """A draft loop whose passes and choices read tensors at fixed addresses. One transfer fills it."""
+
+    shape: ChainShape
+    start: Start
+    """What it starts from."""
+    step: StaticPass
+    """The pass of a step, in its place."""
+    _numbers: torch.Tensor
+    """All that is sent."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the largest tensors."""
+        return self.step.num_bytes + self.start.num_bytes
+
+    def send(
+        self,
+        host: HostRows,
+        numbers: PassNumbers,
+        work: ChainWork,
+        first: Numbered | None = None,
+        places: Places = NOWHERE,
+    ) -> None:
+        """Send the numbers of a loop.
+
+        Args:
+            host: the last pass of chains, or the pass over masks.
+            numbers: the same pass in the form that the kernels read.
+            work: what to draft, with the rows that are in the cache once the new ones are.
+            first: the pass over new tokens, if it begins with one, or the new rows that are written before.
+            places: where the verdict on this draft will be.
+        """
+        together = np.concatenate(self._parts((host, numbers), work, first, places))
+        copy_in(self._numbers[: len(together)], torch.from_numpy(together))
+
+    @abstractmethod
+    def _parts(
+        self, last: Numbered, work: ChainWork, first: Numbered | None, places: Places
+    ) -> Sequence[Int64s]:
+        """Return the numbers to send; see `send`."""
+
+    @abstractmethod
+    def run(self, run_pass: RunStep) -> Tensors:
+        """Run the loop.
+
+        Returns:
+            four tensors whose first dimension is T: ids of the target; the draft's own probability of each, of width 0 if not
+            requested; what else there is of each, of width 0 if nothing; and logits `[T, V]` of the first pass over chosen
+            tokens, of width 0 if there is none.
+        """
+
+
+class StaticLoop(RecordedLoop):
+    """Chooses tokens in one step after another, each from a pass over those before.
 
     Args:
         shape: its sizes.
@@ -72,7 +129,6 @@ class StaticLoop(ABC):
         self._numbers = torch.empty(sum(sizes), dtype=torch.int64, device=device)
         before, own = self._numbers.split(sizes)
         self._first: StaticPass | None = None
-        self.start: Start
         if shape.first is None:
             self.start = GivenStart(num_rows, given)
         else:
@@ -87,46 +143,16 @@ class StaticLoop(ABC):
         """T."""
         return self.shape.last.num_rows
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the largest tensors."""
-        return self.step.num_bytes + self.start.num_bytes
-
-    def send(
-        self,
-        host: HostRows,
-        numbers: PassNumbers,
-        work: ChainWork,
-        first: tuple[HostRows, PassNumbers] | None = None,
-        places: Places = NOWHERE,
-    ) -> None:
-        """Send the numbers of a loop.
-
-        Args:
-            host: the last pass of chains.
-            numbers: the same pass in the form that the kernels read.
-            work: what to draft, with the rows that are in the cache when the loop begins.
-            first: the pass over new tokens, if it begins with one.
-            places: where the verdict on this draft will be.
-        """
-        parts = [] if first is None or self._first is None else [self._first.packed(*first)]
-        parts.append(self._packed(host, numbers, self.table.packed(work, places)))
-        together = np.concatenate(parts)
-        copy_in(self._numbers[: len(together)], torch.from_numpy(together))
+    def _parts(
+        self, last: Numbered, work: ChainWork, first: Numbered | None, places: Places
+    ) -> Sequence[Int64s]:
+        """See `RecordedLoop._parts`."""
+        before = [] if first is None or self._first is None else [self._first.packed(*first)]
+        return [*before, self._packed(*last, self.table.packed(work, places))]
 
     def _packed(self, host: HostRows, numbers: PassNumbers, table: Int64s) -> Int64s:
         """Return the numbers of the pass of a step and the `table` of rows."""
         return self.step.packed(host, numbers, table)
-
-    @abstractmethod
-    def run(self, run_pass: RunStep) -> Tensors:
-        """Run the loop.
-
-        Returns:
-            four tensors whose first dimension is T: ids of the target; the draft's own probability of each, of width 0 if not
-            requested; what else there is of each, of width 0 if nothing; and logits `[T, V]` of the first pass over chosen
-            tokens, of width 0 if there is none.
-        """
 
     def _take_verdict(self) -> None:
         """Advance the numbers by the verdict on the last draft, unless others were sent; the first operation of a loop."""
