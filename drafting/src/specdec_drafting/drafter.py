@@ -206,9 +206,10 @@ class Drafter:
             drafts = list(by_row.values())
         if not self._can_loop(batch, drafts):
             return False
+        chain, num_new = self._runner.chain, sum(len(piece.ids) for piece in pieces.values())
         if is_recorded and self._most_new:
             self._run_beginnings(batch, pieces)
-        elif sum(len(piece.ids) for piece in pieces.values()) > self._runner.max_new_rows:
+        elif chain is None or num_new > chain.max_new_rows:
             return False
         given, new = new_rows(batch, pieces, self._new_states(batch)), pieces.values()
         places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
@@ -228,7 +229,8 @@ class Drafter:
     def _can_loop(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> bool:
         """Return whether the runner's draft loop makes these drafts."""
         if self._tree_loop is not None:
-            return self._tree_loop.can_draft(batch, drafts, self._runner.max_tree_nodes)
+            chain = self._runner.chain
+            return chain is not None and self._tree_loop.can_draft(batch, drafts, chain.max_tree_nodes)
         most, is_recorded = self._runner.max_chain_rows, self._runner.device.type != "cpu"
         return self._is_chain and self._loop.can_draft(batch, drafts, most, is_recorded=is_recorded)
 

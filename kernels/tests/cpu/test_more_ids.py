@@ -41,7 +41,7 @@ TEMPERATURES = [0.0, 0.7, 1.3]
 
 def runner_of(model) -> ModuleRunner:
     runner = ModuleRunner(model, torch.device("cpu"), 128)
-    assert runner.max_new_rows > 0
+    assert runner.chain.max_new_rows > 0
     runner.allocate(256)
     for row, (slot, length) in enumerate(zip(SLOTS, CACHED, strict=True)):
         last_logits(runner, [(i * 3 + row) % VOCAB for i in range(length)], slot, 0)

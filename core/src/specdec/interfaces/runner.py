@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from specdec.interfaces.attention import Attention
-from specdec.interfaces.chain import Chains, ChainWork, ContextRows, NewRows
+from specdec.interfaces.chain import Chain, Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.layer_states import LayerStates
@@ -64,12 +64,8 @@ class Runner(Protocol):
         """Maximum number of rows for `draft_chain`; 0 if it must not be called."""
 
     @property
-    def max_new_rows(self) -> int:
-        """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
-
-    @property
-    def max_tree_nodes(self) -> int:
-        """See `Chain.max_tree_nodes`; 0 without a draft loop."""
+    def chain(self) -> Chain | None:
+        """The draft loop of its module; None if there is none."""
 
     def forward(
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
@@ -97,7 +93,7 @@ class Runner(Protocol):
         """Run new rows, then draft as `draft_chain` does from each request's last row, in one call.
 
         Args:
-            rows: the new rows, at most `max_new_rows` in total.
+            rows: the new rows, at most `Chain.max_new_rows` in total.
             work: what to draft.
         """
 

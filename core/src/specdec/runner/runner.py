@@ -113,23 +113,12 @@ class ModuleRunner:
         """The draft loop of this module; None if there is none."""
         if len(self.forms) > 1:
             return None  # each token of a draft has a stage of its own
-        chains = [form.chain for form in self.forms[0] if form.chain is not None]
-        return chains[0] if chains else None
+        return next((form.chain for form in self.forms[0] if form.chain is not None), None)
 
     @property
     def max_chain_rows(self) -> int:
         """Maximum number of rows for `draft_chain`; 0 if it must not be called."""
         return 0 if self.chain is None else self.chain.max_rows
-
-    @property
-    def max_new_rows(self) -> int:
-        """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
-        return 0 if self.chain is None else self.chain.max_new_rows
-
-    @property
-    def max_tree_nodes(self) -> int:
-        """See `Chain.max_tree_nodes`; 0 without a draft loop."""
-        return 0 if self.chain is None else self.chain.max_tree_nodes
 
     @in_inference_mode
     def forward(

@@ -47,13 +47,14 @@ class SelfDraftProposer(DraftingProposer):
         own_ids = OwnIds(drafted_ids, info.vocab_size) if drafted_ids is not None and names_own else None
         make_form = partial(cheaper, config=config, tokenizer=target.tokenizer, drafted_ids=drafted_ids)
         runner = target.make_target_runner(make_form)
-        if not runner.max_new_rows and config.weights != "own":
+        has_loop = runner.chain is not None and runner.chain.max_new_rows > 0
+        if not has_loop and config.weights != "own":
             logger.warning(
                 "self: torch widens weights of %s in every call here, so that a draft takes longer than the target alone "
                 "would: compiled drafts are for models with a compiled form on the CPU, with specdec-kernels",
                 config.weights,
             )
-        is_compiled = info.device.type == "cpu" and runner.max_new_rows > 0
+        is_compiled = info.device.type == "cpu" and has_loop
         has_margin = is_compiled and is_chain_without_q and not config.has_confidence
         return DraftModule(
             runner.module,

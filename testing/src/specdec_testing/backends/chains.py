@@ -41,7 +41,8 @@ class ChainTests(BackendSuite):
 
     def _check(self, *, is_drawn: bool) -> None:
         runner = self._runner(is_draft=True)
-        if runner.fast.chain is None:
+        chain = runner.fast.chain
+        if chain is None:
             not_applicable("its form of this model has no chain")
         num_rows = min(len(_LENGTHS), runner.fast.max_chain_rows)
         for num_ids in (runner.vocab_size, runner.vocab_size - 3):
@@ -49,7 +50,7 @@ class ChainTests(BackendSuite):
             tokens, probs = _expected(runner, num_rows, rules)
             what = f"{num_rows} requests, {num_ids} ids"
             _compare(f"draft: {what}", self._drafted(runner, num_rows, rules), tokens, probs, rules)
-            if sum(_LENGTHS[:num_rows]) <= runner.fast.max_new_rows:
+            if sum(_LENGTHS[:num_rows]) <= chain.max_new_rows:
                 got = self._drafted(runner, num_rows, rules, is_after=True)
                 _compare(f"draft_after: {what}", got, tokens, probs, rules)
 
