@@ -218,6 +218,7 @@ def test_ngram_match(dtype: torch.dtype, keeps_first: bool, compile_launches) ->
         tokens,
         longs(2),
         max_nodes,
+        max_nodes,
         1,
         1 if keeps_first else 4,
         keeps_first,

@@ -104,6 +104,16 @@ def test_a_view_of_a_wider_buffer(device: torch.device) -> None:
     assert result.token_ids.tolist() == [[3, 1], [8, 4]]
 
 
+def test_texts_in_any_line(device: torch.device) -> None:
+    tokens = torch.tensor([[1, 2, 3, 1, 2], [7] * 5, [4, 5, 6, 4, 0], [9] * 5], device=device)
+    given = torch.tensor([4, 5], device=device), 1, 2, 3
+    lines = torch.tensor([2, 0], device=device)
+    assert ngram_match(tokens, *given, lines=lines).token_ids.tolist() == [[5, 6, 4], [3, 1, 2]]
+    found = ngram_match(tokens, *given, lines=lines.flip(0), fills=True, keeps_first=True)
+    assert found.token_ids.tolist() == [[2, 3, 1], [0, 0, 0]]
+    assert ngram_match(tokens, lines[:0], 1, 2, 3, lines=lines[:0]).token_ids.shape == (0, 3)
+
+
 def test_drafts_are_those_of_the_host_matcher(device: torch.device) -> None:
     draft = pytest.importorskip("specdec_plugin_ngram.reference").draft
     torch.manual_seed(2)
@@ -131,6 +141,7 @@ def test_wrong_arguments_are_named() -> None:
     for name, call in {
         "tokens": lambda: ngram_match(tokens.float(), lengths, 1, 2, 3),
         "num_tokens": lambda: ngram_match(tokens, lengths[:1], 1, 2, 3),
+        "lines": lambda: ngram_match(tokens, lengths, 1, 2, 3, lines=lengths[:1]),
         "max_nodes": lambda: ngram_match(tokens, lengths, 1, 2, 3, max_nodes=lengths.float()),
         "shortest=0": lambda: ngram_match(tokens, lengths, 0, 2, 3),
         "longest=1": lambda: ngram_match(tokens, lengths, 2, 1, 3),
@@ -151,6 +162,7 @@ MUTANTS = {
     "takes the last for the first": ("    size, columns = tokens", "    keeps_first = False\n    size, columns = tokens"),
     "reads on behind the text": ("source + steps % period", "source + steps"),
     "ignores what may be drafted": ("    if HAS_MAX_NODES:", "    if False:"),
+    "matches in a line of its own": ("    if HAS_LINES:", "    if False:"),
     "looks at the first tile only": ("mask=tiles < num_tiles, other=0), 0)", "mask=tiles < 1, other=0), 0)"),
 }  # fmt: skip
 
@@ -166,5 +178,6 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
         texts = random_texts(2, [40, 24, 5, 3])
         check([*texts, [7] * 3], 2, 4, 5, cpu, [5, 3, 0, 5, 4], config=config, columns=48)
         check([[1, 1]], 2, 2, 2, cpu, columns=4)
+        test_texts_in_any_line(cpu)
 
     check_mutant("ngram_match", None if name is None else MUTANTS[name], check_all)

@@ -107,6 +107,7 @@ KINDS = {
     "dflash beside a grammar": dflash,
     "parallel": lambda folder: heads.make("parallel", folder),
     "masks of a head": peagle,
+    "lookup": lambda _: {"method": "ngram_gpu", "num_speculative_tokens": 4},
     "siblings": lambda _: {"method": "draft_model", "model": "zoo", **SIBLINGS},
     "siblings of a head": lambda _: {"method": "mtp", "model": "zoo", **SIBLINGS},
     "siblings without a cache": lambda folder: heads.make("mlp", folder) | SIBLINGS,
@@ -115,7 +116,7 @@ KINDS = {
         "method": "draft_model", "model": "zoo", "num_speculative_tokens": 4, "draft_confidence_threshold": 0.5
     },
 }  # fmt: skip
-OFTEN = ("dflash", "siblings")
+OFTEN = ("dflash", "siblings", "lookup")
 """Kinds that are not for the slow tests alone."""
 MOST_WAITS = {"a threshold": 2, "dflash beside a grammar": 13}
 """Of a step; one of others."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from specdec_drafting.assemble import draft_of
     from specdec_drafting.aux_layers_config import AuxLayersConfig
     from specdec_drafting.chain_growth import ChainGrowth
-    from specdec_drafting.chain_steps import ChainSteps, can_record
+    from specdec_drafting.chain_steps import ChainSteps
     from specdec_drafting.chains import ChainLoop, example_of
     from specdec_drafting.checkpoint import HeadCheckpoint
     from specdec_drafting.chooser import Choice, Chooser, Place
@@ -56,7 +56,6 @@ __all__ = [
     "RowsProposer",
     "StepDrafter",
     "TargetRows",
-    "can_record",
     "draft_of",
     "embedding_of",
     "equal_vocabulary",
@@ -74,7 +73,6 @@ _HOME = {
     "AuxLayersConfig": "specdec_drafting.aux_layers_config",
     "ChainGrowth": "specdec_drafting.chain_growth",
     "ChainSteps": "specdec_drafting.chain_steps",
-    "can_record": "specdec_drafting.chain_steps",
     "ChainLoop": "specdec_drafting.chains",
     "example_of": "specdec_drafting.chains",
     "HeadCheckpoint": "specdec_drafting.checkpoint",

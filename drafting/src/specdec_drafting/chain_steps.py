@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from specdec_drafting.chains import ChainLoop, example_of
 from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.partial_draft import PartialDraft
 from specdec_drafting.vocabulary import DraftVocabulary
+from specdec_kernels import can_record
 
 if TYPE_CHECKING:
     from specdec_kernels.cuda.graphs import StepGraphs, Steps
@@ -32,11 +32,6 @@ class _GivenLogits:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return all logits, and those of a step."""
         return logits, logits[:, index]
-
-
-def can_record(info: TargetInfo) -> bool:
-    """Return whether there are graphs and kernels to record, and the engine is not told to do without."""
-    return info.may_record and info.device.type == "cuda" and find_spec("triton") is not None
 
 
 class ChainSteps:

@@ -2,7 +2,7 @@
 
 `cpu`: compiled loops. `layers`: fused torch layers. `cuda`: graphs, paged attention and device verification, made of the
 operations in `triton`. `QuantizedLinear` is a module with weights of 8 or 4 bits, which `cpu` reads as they are stored;
-`AttendedRows` lets a proposer's layers attend to a part of the cache.
+`AttendedRows` lets a proposer's layers attend to a part of the cache; `can_record` says whether a proposer may record graphs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from specdec.faces import lazily
 if TYPE_CHECKING:
     from specdec_kernels.attended_rows import AttendedRows
     from specdec_kernels.quantized_linear import QuantizedLinear
+    from specdec_kernels.recordable import can_record
 
-__all__ = ["AttendedRows", "QuantizedLinear"]
+__all__ = ["AttendedRows", "QuantizedLinear", "can_record"]
 
 __getattr__ = lazily(__name__)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdec.interfaces import DeviceProposeBatch, Draws, ProposeBatch, Proposer, TargetInfo
+from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, TargetInfo
 from specdec.sampling_params import SamplingParams
 from specdec_plugin_ngram import NgramConfig, NgramGpuProposer, NgramProposer
 
@@ -31,11 +31,14 @@ class Feed:
     proposer: Proposer
     texts: dict[str, list[int]] = field(default_factory=dict)
 
-    def step(self, deliveries: Mapping[str, Delivery]) -> dict[str, list[int]]:
+    def propose(self, deliveries: Mapping[str, Delivery]) -> Draft:
         for request_id, delivery in deliveries.items():
             kept = self.texts.get(request_id, [])[: delivery.start]
             self.texts[request_id] = kept + delivery.token_ids
-        draft = self.proposer.propose(self._batch(dict(deliveries)))
+        return self.proposer.propose(self._batch(dict(deliveries)))
+
+    def step(self, deliveries: Mapping[str, Delivery]) -> dict[str, list[int]]:
+        draft = self.propose(deliveries)
         assert draft.parents is None
         assert draft.node_probs is None
         assert draft.token_ids.dtype == torch.int64
@@ -71,31 +74,6 @@ class Feed:
         )
 
 
-class DeviceFeed(Feed):
-    """The same for the device form."""
-
-    def _batch(self, deliveries: dict[str, Delivery]) -> ProposeBatch:
-        return cast(ProposeBatch, device_batch(deliveries, "cpu"))
-
-
-def device_batch(deliveries: Mapping[str, Delivery], device: str) -> DeviceProposeBatch:
-    """Make the device form; widths are one more than needed, as those of a real step mostly are."""
-    rows = list(deliveries.values())
-    width = 1 + max(len(row.token_ids) for row in rows)
-    padded = [row.token_ids + [-1] * (width - len(row.token_ids)) for row in rows]
-    return DeviceProposeBatch(
-        request_ids=tuple(deliveries),
-        max_nodes=torch.tensor([row.max_nodes for row in rows], device=device),
-        limits=tuple(row.max_nodes for row in rows),
-        num_tokens=torch.tensor([row.start + len(row.token_ids) for row in rows], device=device),
-        starts=torch.tensor([row.start for row in rows], device=device),
-        counts=torch.tensor([len(row.token_ids) for row in rows], device=device),
-        new_token_ids=torch.tensor(padded, device=device),
-        sampling_params=(SamplingParams(),) * len(rows),
-        draws=NO_DRAWS,
-    )
-
-
 def target_info(device: str = "cpu", max_model_len: int = 1024, max_num_seqs: int = 2) -> TargetInfo:
     return TargetInfo(
         vocab_size=1000,
@@ -121,9 +99,9 @@ def make_feed() -> Callable[..., Feed]:
 
 
 @pytest.fixture(scope="session")
-def make_device_feed() -> Callable[..., DeviceFeed]:
+def make_device_feed() -> Callable[..., Feed]:
     """Return a maker of feeds for `ngram_gpu`, on the CPU."""
-    return lambda **keys: DeviceFeed(NgramGpuProposer(config(**keys), target_info()))
+    return lambda **keys: Feed(NgramGpuProposer(config(**keys), target_info(max_num_seqs=4)))
 
 
 @pytest.fixture(scope="session")
@@ -132,10 +110,11 @@ def delivery() -> type[Delivery]:
 
 
 @pytest.fixture(scope="session")
-def make_device_batch() -> Callable[..., DeviceProposeBatch]:
-    return device_batch
+def make_target_info() -> Callable[..., TargetInfo]:
+    return target_info
 
 
 @pytest.fixture(scope="session")
-def make_target_info() -> Callable[..., TargetInfo]:
-    return target_info
+def make_feed_of() -> type[Feed]:
+    """Return a maker of feeds for a proposer."""
+    return Feed

@@ -1,12 +1,14 @@
 """`ngram_gpu`: equal to `ngram`, and nothing in it waits for the device."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specdec.interfaces import Capability, FinishReason
+from specdec.interfaces import FinishReason
 from specdec_plugin_ngram import NgramConfig, NgramGpuProposer
 from specdec_plugin_ngram.reference import draft
 
@@ -69,54 +71,49 @@ def test_the_draft_context_caps_the_chain(make_device_feed):
     assert feed.append("a", 2, 3, 4, 1) == []
 
 
-def test_more_requests_than_lines_make_the_buffer_grow(make_device_feed, delivery):
+def test_requests_beside_the_batch_lose_their_lines_and_get_them_back(make_device_feed, delivery):
     feed = make_device_feed(prompt_lookup_max=2)
-    names = [f"request {number}" for number in range(7)]
+    names = [f"request {number}" for number in range(11)]  # there are eight lines
     for name in names:  # one by one, as preempted requests are: held, but not in the batch
         feed.append(name, 1, 2, 3)
-    drafts = feed.step({name: delivery(3, [1, 2], 1) for name in names})
-    assert all(drafted == [3] for drafted in drafts.values())
+    assert len(feed.proposer._held) == 8
+    for batch in (names[:6], names[5:], names[:6]):
+        drafts = feed.step({name: delivery(len(feed.texts[name]), [1, 2], 1) for name in batch})
+        assert drafts == {name: draft(feed.texts[name], 1, 2, 2) for name in batch}
     feed.proposer.finish(names, FinishReason.ABORT)
     assert len(feed.proposer._held) == 0
 
 
 @pytest.mark.parametrize("match", ["recent", "first"])
-def test_no_operation_synchronises(make_device_batch, make_target_info, delivery, match):
+def test_no_operation_synchronises(make_feed_of, make_target_info, delivery, match):
     proposer = NgramGpuProposer(NgramConfig(num_speculative_tokens=3, match=match), make_target_info())
     proposer.load(None)
-    first = make_device_batch({"a": delivery(0, [1, 2, 3, 1]), "b": delivery(0, [4])}, "cpu")
-    second = make_device_batch({"b": delivery(1, [4, 4]), "a": delivery(2, [3, 1])}, "cpu")
+    feed = make_feed_of(proposer)
     with RefuseSynchronisation():
-        proposer.propose(first)
-        proposer.propose(second)
+        feed.propose({"a": delivery(0, [1, 2, 3, 1]), "b": delivery(0, [4])})
+        feed.propose({"b": delivery(1, [4, 4]), "a": delivery(2, [3, 1])})
 
 
-def test_shapes_depend_on_nothing_that_is_on_the_device(make_device_batch, make_target_info, delivery):
+def test_shapes_depend_on_nothing_that_is_on_the_device(make_feed_of, make_target_info, delivery):
     info = make_target_info("meta")  # tensors without data: whatever reads a value, or sizes by one, raises
     proposer = NgramGpuProposer(NgramConfig(num_speculative_tokens=3, max_model_len=100), info)
     proposer.load(None)
-    result = proposer.propose(make_device_batch({"a": delivery(0, [1, 2]), "b": delivery(0, [4])}, "meta"))
+    result = make_feed_of(proposer).propose({"a": delivery(0, [1, 2]), "b": delivery(0, [4] * 97)})
     assert result.token_ids.shape == (2, 5)
     assert result.token_ids.device.type == "meta"
-    assert result.num_nodes == (5, 5)  # so that no length is read from a device
+    assert result.num_nodes == (5, 3)  # so that no length is read from a device
 
 
 @pytest.mark.gpu
-def test_a_gpu_step_does_not_wait_for_the_host(make_device_batch, make_target_info, delivery):
-    proposer = NgramGpuProposer(
-        NgramConfig(num_speculative_tokens=3, prompt_lookup_max=2), make_target_info("cuda")
-    )
+def test_a_gpu_step_does_not_wait_for_the_host(make_feed_of, make_target_info, delivery):
+    info = replace(make_target_info("cuda"), may_record=True)
+    proposer = NgramGpuProposer(NgramConfig(num_speculative_tokens=3, prompt_lookup_max=2), info)
     proposer.load(None)
-    first = make_device_batch({"a": delivery(0, [1, 2, 3]), "b": delivery(0, [4, 4])}, "cuda")
-    second = make_device_batch({"b": delivery(2, [4], 3), "a": delivery(3, [1, 2], 3)}, "cuda")
-    proposer.propose(first)
+    feed = make_feed_of(proposer)
+    feed.propose({"a": delivery(0, [1, 2, 3]), "b": delivery(0, [4, 4])})
     torch.cuda.set_sync_debug_mode("error")
     try:
-        result = proposer.propose(second)
+        result = feed.propose({"b": delivery(2, [4], 3), "a": delivery(3, [1, 2], 3)})
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert result.token_ids.tolist() == [[4, 4, 4], [3, 1, 2]]
-
-
-def test_capabilities():
-    assert NgramGpuProposer.capabilities == {Capability.ON_DEVICE}

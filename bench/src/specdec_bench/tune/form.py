@@ -16,6 +16,8 @@ class Form:
     """Values of `num_speculative_tokens`."""
     learns: bool = True
     """Whether it may draft better for a prompt that it has seen; if not, one engine serves all `depths`."""
+    is_for_devices: bool = False
+    """Whether another method drafts the same on the CPU, faster."""
 
 
 _HEAD = (
@@ -32,7 +34,7 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     ),
     "eagle3": _HEAD,
     "recycling": (Form(depths=(5, 10)),),
-    "ngram_gpu": (Form(depths=(3, 6)),),
+    "ngram_gpu": (Form(depths=(3, 6), is_for_devices=True),),
     "draft_model": (Form(depths=(2, 4, 6), learns=False),),
     "eagle": _HEAD,
     "mtp": (Form(depths=(1, 2, 3), learns=False),),

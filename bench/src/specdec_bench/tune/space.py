@@ -97,6 +97,9 @@ class Space:
 
     def _of_form(self, config: dict[str, Any], form: Form) -> list[Candidate]:
         """Return a candidate for each k; all have the same engine if the method does not learn."""
+        if form.is_for_devices and not self._is_on_device:
+            self.leave_out(_label(config), "drafts on a device, and the model runs on the CPU")
+            return []
         found = [
             candidate
             for k in form.depths
@@ -126,8 +129,6 @@ class Space:
                 f"speculative_config: rejection_sample_method {resolved.sampler_class.name!r} changes the text, and tune "
                 "compares configurations that keep it: leave the key out, or measure this one with specdec bench"
             )
-        if Capability.ON_DEVICE in resolved.proposer_class.capabilities and not self._is_on_device:
-            raise ConfigError("drafts on a device, and the model runs on the CPU")
         contender: Contender = contenders_of([*self._configs, config], self._facts)[-1]
         self._configs.append(config)
         k = resolved.config.num_speculative_tokens

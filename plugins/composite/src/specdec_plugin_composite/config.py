@@ -130,8 +130,8 @@ def resolve_member(keys: dict[str, Any], place: str, resolve: Resolve, *, keeps_
         )
     if Capability.ON_DEVICE in proposer.capabilities:
         raise ConfigError(
-            f"speculative_config: {place}: {proposer.name!r} drafts on the device, and a composite chooses on "
-            "the host: use a method that drafts there"
+            f"speculative_config: {place}: {proposer.name!r} takes the device form of a batch "
+            "(ON_DEVICE), and a composite gives that of the host: use another method"
         )
     return MemberConfig(proposer, config)
 

@@ -11,8 +11,8 @@ from specdec_drafting import (
     PartialDraft,
     Piece,
     RequestRows,
-    can_record,
 )
+from specdec_kernels import can_record
 from specdec_plugin_dflash.block import BlockRunner
 from specdec_plugin_dflash.config import DFlashConfig
 from specdec_plugin_dflash.context import Context

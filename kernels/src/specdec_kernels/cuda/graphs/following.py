@@ -14,7 +14,6 @@ from specdec.interfaces import ChainWork, NewRows
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
 from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
-from specdec_kernels.cuda.graphs.static_start import Start
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places
 
@@ -22,6 +21,13 @@ _SHARE_OF = 4
 """Number of drafts of which the share that follows consists, about."""
 _LEAST_FOLLOWED = 0.6
 """The share from which the next draft begins without the host."""
+
+
+class Beginning(Protocol):
+    """What a loop starts from."""
+
+    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
+        """See `Start.follow`."""
 
 
 class Loop(Place, Protocol):
@@ -32,7 +38,7 @@ class Loop(Place, Protocol):
         """What it was recorded for."""
 
     @property
-    def start(self) -> Start:
+    def start(self) -> Beginning:
         """What it starts from."""
 
 

@@ -22,6 +22,7 @@ def ngram_match(
     width: int,
     *,
     max_nodes: torch.Tensor | None = None,
+    lines: torch.Tensor | None = None,
     keeps_first: bool = False,
     fills: bool = False,
     out: ChainDraft | None = None,
@@ -35,12 +36,14 @@ def ngram_match(
     occurrence, up to the end of the text.
 
     Args:
-        tokens: `[B, L]` int32 or int64, L > 0, unit stride along L; entries after a row's tokens are ignored.
+        tokens: `[N, L]` int32 or int64, L > 0, unit stride along L; entries after a text's tokens are ignored.
         num_tokens: `[B]` integer, 0 to L.
         shortest: the shortest n-gram that counts as a match, at least 1.
         longest: the longest n-gram to look for, at least `shortest`.
         width: maximum tokens to draft, at least 1.
         max_nodes: `[B]` integer: maximum tokens to draft for each request; None for `width`.
+        lines: `[B]` integer: which line of `tokens` has each request's text; None if N is B, and they are in order. Nothing is
+            copied to the host, so the caller must keep them below N.
         keeps_first: use the earliest instead of the most recent occurrence.
         fills: whether the text's last token, instead of -1, follows what is drafted.
         out: contiguous tensors to write to; None allocates them.
@@ -52,8 +55,10 @@ def ngram_match(
     if tokens.dim() != 2 or tokens.shape[1] == 0:
         raise ValueError(f"tokens must be int32 or int64 [B, L] with L > 0, not {shown(tokens)}")
     check_tensor("tokens", tokens, tokens.shape, IDS, tokens, is_row_strided=True)
-    size = tokens.shape[0]
+    size = tokens.shape[0] if lines is None else num_tokens.numel()
     check_tensor("num_tokens", num_tokens, (size,), IDS, tokens)
+    if lines is not None:
+        check_tensor("lines", lines, (size,), IDS, tokens)
     if max_nodes is not None:
         check_tensor("max_nodes", max_nodes, (size,), IDS, tokens)
     if shortest < 1:
@@ -66,10 +71,12 @@ def ngram_match(
     if size == 0:
         return out
     if backend_for(tokens) is Backend.REFERENCE:
-        given = (tokens, num_tokens, max_nodes, shortest, longest, width, keeps_first, fills)
+        given = (tokens, num_tokens, max_nodes, lines, shortest, longest, width, keeps_first, fills)
         return written(out, ngram_match_reference(*given))
     from specdec_kernels.triton.ngram_match.kernel import ngram_match_triton  # imports Triton
 
     chosen = config or launch_config("ngram_match", heuristic, candidates, tokens.device, tokens.shape[1])
-    ngram_match_triton(tokens, num_tokens, max_nodes, shortest, longest, keeps_first, fills, *out, chosen)
+    ngram_match_triton(
+        tokens, num_tokens, max_nodes, lines, shortest, longest, keeps_first, fills, *out, chosen
+    )
     return out

@@ -14,22 +14,32 @@ LENGTH_UNIT = tl.constexpr(4294967296)
 FARTHEST = tl.constexpr(2147483648)
 
 
+@triton.jit
+def _line(request: tl.tensor, lines_ptr: tl.tensor, HAS_LINES: tl.constexpr) -> tl.tensor:
+    """Return which line has a request's text."""
+    if HAS_LINES:
+        request = tl.load(lines_ptr + request).to(tl.int64)
+    return request
+
+
 @triton.jit(do_not_specialize=["tokens_stride", "shortest", "longest", "num_tiles"])
 def match_tile_kernel(
     tokens_ptr: tl.tensor,
     tokens_stride: tl.tensor,
     num_tokens_ptr: tl.tensor,
+    lines_ptr: tl.tensor,
     score_ptr: tl.tensor,
     shortest: tl.tensor,
     longest: tl.tensor,
     num_tiles: tl.tensor,
+    HAS_LINES: tl.constexpr,
     KEEPS_FIRST: tl.constexpr,
     BLOCK_L: tl.constexpr,
 ) -> None:
     """Write the best match of one tile as a score `[B, num_tiles]` int64: by length, then by position; 0 for none."""
     request = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
-    tokens_ptr += request * tokens_stride
+    tokens_ptr += _line(request, lines_ptr, HAS_LINES) * tokens_stride
     last = tl.load(num_tokens_ptr + request).to(tl.int64) - 1
     ends = tile * BLOCK_L + tl.arange(0, BLOCK_L)
     lengths = tl.zeros((BLOCK_L,), tl.int64)
@@ -54,12 +64,14 @@ def copy_match_kernel(
     tokens_stride: tl.tensor,
     num_tokens_ptr: tl.tensor,
     max_nodes_ptr: tl.tensor,
+    lines_ptr: tl.tensor,
     score_ptr: tl.tensor,
     token_ids_ptr: tl.tensor,
     num_nodes_ptr: tl.tensor,
     width: tl.tensor,
     num_tiles: tl.tensor,
     HAS_MAX_NODES: tl.constexpr,
+    HAS_LINES: tl.constexpr,
     KEEPS_FIRST: tl.constexpr,
     FILLS: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
@@ -82,7 +94,7 @@ def copy_match_kernel(
     count = tl.where(score > 0, count, 0)
     steps = tl.arange(0, BLOCK_N)
     read = source + steps % period
-    tokens_ptr += request * tokens_stride
+    tokens_ptr += _line(request, lines_ptr, HAS_LINES) * tokens_stride
     drafted = tl.load(tokens_ptr + read, mask=steps < count, other=-1).to(tl.int64)
     if FILLS:
         last = tl.load(tokens_ptr + tl.maximum(num_tokens - 1, 0)).to(tl.int64)
@@ -95,6 +107,7 @@ def ngram_match_triton(
     tokens: torch.Tensor,
     num_tokens: torch.Tensor,
     max_nodes: torch.Tensor | None,
+    lines: torch.Tensor | None,
     shortest: int,
     longest: int,
     keeps_first: bool,
@@ -104,18 +117,19 @@ def ngram_match_triton(
     config: LaunchConfig,
 ) -> None:
     """Launch both kernels; writes `token_ids [B, width]` and `num_nodes [B]`."""
-    size, columns = tokens.shape
-    width = token_ids.shape[1]
+    (size, width), columns = token_ids.shape, tokens.shape[1]
     num_tiles = config.num_tiles(columns)
     scores = torch.empty((size, num_tiles), dtype=torch.int64, device=tokens.device)
     match_tile_kernel[(size, num_tiles)](
         tokens,
         tokens.stride(0),
         num_tokens,
+        num_tokens if lines is None else lines,
         scores,
         shortest,
         longest,
         num_tiles,
+        HAS_LINES=lines is not None,
         KEEPS_FIRST=keeps_first,
         BLOCK_L=config.block_l,
         num_warps=config.num_warps,
@@ -125,12 +139,14 @@ def ngram_match_triton(
         tokens.stride(0),
         num_tokens,
         num_tokens if max_nodes is None else max_nodes,
+        num_tokens if lines is None else lines,
         scores,
         token_ids,
         num_nodes,
         width,
         num_tiles,
         HAS_MAX_NODES=max_nodes is not None,
+        HAS_LINES=lines is not None,
         KEEPS_FIRST=keeps_first,
         FILLS=fills,
         BLOCK_TILES=roomy(num_tiles, _LEAST_BLOCK),

@@ -11,6 +11,7 @@ def ngram_match_reference(
     tokens: torch.Tensor,
     num_tokens: torch.Tensor,
     max_nodes: torch.Tensor | None,
+    lines: torch.Tensor | None,
     shortest: int,
     longest: int,
     width: int,
@@ -18,6 +19,7 @@ def ngram_match_reference(
     fills: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `token_ids [B, width]` and `num_nodes [B]`; see `ngram_match`."""
+    tokens = tokens if lines is None else tokens[lines.long()]
     size, columns = tokens.shape
     ends = torch.arange(columns, device=tokens.device)  # end position of an n-gram
     last = num_tokens.long()[:, None] - 1
