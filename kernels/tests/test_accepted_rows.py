@@ -60,6 +60,17 @@ def test_states_of_a_wider_tensor(device: torch.device) -> None:
     assert torch.equal(out, wide[:, 2:4])
 
 
+def test_paths_of_trees(device: torch.device) -> None:
+    states = torch.arange(2 * 30 * 3.0, device=device).view(2, 30, 3)
+    starts, counts = torch.tensor([2, 10, 12], device=device), torch.tensor([2, 0, 3], device=device)
+    nodes = torch.tensor([[1, 4, -1], [-1, -1, -1], [0, 2, 9]], device=device)
+    out = accepted_rows(states, starts, counts, nodes=nodes, out=torch.zeros(2, 9, 3, device=device))
+    assert torch.equal(out[:, :8], states[:, [2, 4, 7, 10, 12, 13, 15, 22]])
+    assert not out[:, 8:].any()
+    short = accepted_rows(states, starts, counts, nodes=nodes, out=torch.zeros(2, 6, 3, device=device))
+    assert torch.equal(short, out[:, :6])
+
+
 NUMBERS = torch.zeros(2, dtype=torch.int64)
 STATES = torch.zeros(2, 3, 4)
 
@@ -72,6 +83,7 @@ STATES = torch.zeros(2, 3, 4)
         ({"out": STATES.double()}, r"out must be contiguous float32 \[2, 3, 4\], not float64"),
         ({"row_starts": NUMBERS.int()}, r"row_starts must be contiguous int64 \[2\], not int32"),
         ({"num_accepted": NUMBERS[:1]}, r"num_accepted must be contiguous int64 \[2\], not int64 \[1\]"),
+        ({"nodes": torch.zeros(3, 2).long()}, r"nodes must be contiguous int64 \[2, 2\], not int64 \[3, 2\]"),
         ({"num_accepted": NUMBERS.to("meta")}, "num_accepted is on meta"),
     ],
 )

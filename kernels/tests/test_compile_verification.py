@@ -162,14 +162,15 @@ def test_penalise(path_len: int, is_tree: bool, is_in_place: bool, compile_launc
     assert set(compiled) == {"penalise_kernel"}
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_accepted_rows(dtype: torch.dtype, compile_launches) -> None:
+@pytest.mark.parametrize(("dtype", "is_tree"), [(torch.bfloat16, False), (torch.float32, True)], ids=str)
+def test_accepted_rows(dtype: torch.dtype, is_tree: bool, compile_launches) -> None:
     from specdec_kernels.triton.accepted_rows import kernel
     from specdec_kernels.triton.accepted_rows.config import heuristic
 
     compiled = compile_launches(kernel)
     states = torch.ones(4, 12, 4096, dtype=dtype)
-    kernel.accepted_rows_triton(states, longs(3), longs(3), states, heuristic(4096))
+    nodes = longs(3, 8) if is_tree else None
+    kernel.accepted_rows_triton(states, longs(3), longs(3), nodes, states, heuristic(4096))
     assert set(compiled) == {"accepted_rows_kernel"}
 
 

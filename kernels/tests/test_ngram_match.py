@@ -159,7 +159,7 @@ MUTANTS = {
     "forgets what has disagreed": ("agrees = agrees & (tl.load(tokens_ptr + ends", "agrees = (tl.load(tokens_ptr + ends"),
     "counts matches that are too short": ("lengths >= shortest", "lengths >= 1"),
     "prefers place to length": ("lengths * LENGTH_UNIT + places", "LENGTH_UNIT + places"),
-    "takes the last for the first": ("    size, columns = tokens", "    keeps_first = False\n    size, columns = tokens"),
+    "takes the last for the first": ("    (size, width), columns", "    keeps_first = False\n    (size, width), columns"),
     "reads on behind the text": ("source + steps % period", "source + steps"),
     "ignores what may be drafted": ("    if HAS_MAX_NODES:", "    if False:"),
     "matches in a line of its own": ("    if HAS_LINES:", "    if False:"),

@@ -15,6 +15,15 @@ OPTIONS = {
     "enable_prefix_caching": False,
 }  # fmt: skip
 LENGTHS = (48, 30, 40)
+SIBLINGS = {
+    "siblings": {"method": "mtp", "model": "zoo", "num_speculative_tokens": 6, "tree_top_k": 2},
+    "siblings of a model": {
+        "method": "draft_model",
+        "model": "zoo",
+        "num_speculative_tokens": 6,
+        "tree_top_k": 2,
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +105,13 @@ class Watched:
             was_begun, num_replays = graphs._is_begun, graphs.num_replays
             chains = draft(graphs, work, *given)
             self.num_used += was_begun and graphs.num_replays == num_replays
-            rows = chains.token_ids.held.tolist()  # what is deeper than a draft may be means nothing
-            self.drafts.append([row[:depth] for row, depth in zip(rows, work.depths, strict=False)])
+            rows, rules = chains.token_ids.held.tolist(), work.rules
+            # What is deeper than a draft may be means nothing.
+            counts = [
+                rules.width * (rules.siblings + (depth - 1) * max(rules.width, rules.siblings))
+                for depth in work.depths
+            ]
+            self.drafts.append([row[:count] for row, count in zip(rows, counts, strict=False)])
             return chains
 
         monkeypatch.setattr(ChainGraphs, "begin_next", beginning)
@@ -111,7 +125,7 @@ def served(
     """Return what all requests, of which one may be aborted in some step, were answered, and what was drafted."""
     with monkeypatch.context() as patch:
         watched = Watched(patch, may_begin=may_begin)
-        config = METHODS[method] | {"adaptive": False, "on_proposer_error": "raise"}
+        config = (METHODS | SIBLINGS)[method] | {"adaptive": False, "on_proposer_error": "raise"}
         config |= {"rejection_sample_method": sampler}
         llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
         engine, outputs, tick = llm._built.engine, dict[str, RequestOutput](), 0
@@ -131,7 +145,10 @@ def served(
     [
         ("draft_model", None),
         ("eagle3", 5),
+        ("eagle3-tree", 5),
         pytest.param("eagle3", None, marks=pytest.mark.slow),
+        pytest.param("eagle3-tree", None, marks=pytest.mark.slow),
+        *(pytest.param(method, 5, marks=pytest.mark.slow) for method in SIBLINGS),
         *(
             pytest.param(*each, marks=pytest.mark.full)
             for each in [("draft_model", 5), ("mtp", None), ("mtp", 5)]
@@ -156,6 +173,7 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
     [
         ("probabilistic", "draft_model"),
         *(pytest.param(sampler, "eagle3", marks=pytest.mark.slow) for sampler in ("strict", "block")),
+        *(pytest.param("strict", method, marks=pytest.mark.slow) for method in ("eagle3-tree", *SIBLINGS)),
         *(pytest.param(sampler, "draft_model", marks=pytest.mark.full) for sampler in ("strict", "block")),
         pytest.param("probabilistic", "eagle3", marks=pytest.mark.full),
     ],

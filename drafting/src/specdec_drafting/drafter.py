@@ -238,16 +238,20 @@ class Drafter:
         self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: Places
     ) -> None:
         """Make drafts by the runner's draft loop."""
-        if self._tree_loop is not None:
-            self._tree_loop.draft(batch, drafts, call, places)
-            return
         more: Sequence[Int64s] = ()
         has_room = False
         if isinstance(self.rows, TargetRows):
             more = self.rows.more_ids(batch, [draft.row for draft in drafts])
         elif self._runner.device.type != "cpu" and self._runner.states is None:
-            names = [batch.request_ids[draft.row] for draft in drafts]
-            has_room = self.rows.has_room(names, 2 * (max(batch.max_nodes) + 1))
+            names, trees = [batch.request_ids[draft.row] for draft in drafts], self._trees
+            most = max(batch.max_nodes)
+            num_rows, deepest = (
+                (most, most) if trees is None else (trees.most_rows(most), trees.depth or most)
+            )
+            has_room = self.rows.has_room(names, deepest + 1 + num_rows + 1)
+        if self._tree_loop is not None:
+            self._tree_loop.draft(batch, drafts, call, places, has_room=has_room)
+            return
         fed, chains = self._loop.draft(batch, drafts, call, places, more, has_room=has_room)
         states = [self._state(batch, draft.row) for draft in drafts]
         for state, token_ids in zip(states, fed, strict=True):

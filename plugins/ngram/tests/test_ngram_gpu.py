@@ -84,6 +84,27 @@ def test_requests_beside_the_batch_lose_their_lines_and_get_them_back(make_devic
     assert len(feed.proposer._held) == 0
 
 
+def test_more_requests_than_were_announced(make_device_feed, delivery):
+    feed = make_device_feed(prompt_lookup_max=2)
+    names = [f"request {number}" for number in range(19)]  # twice there are not as many lines
+    for name in names[:3]:
+        feed.append(name, 3, 1, 2)
+    for _ in range(2):
+        drafts = feed.step({name: delivery(len(feed.texts.get(name, [])), [1, 2, 3], 4) for name in names})
+        assert drafts == {name: draft(feed.texts[name], 4, 2, 2) for name in names}
+
+
+def test_a_text_longer_than_the_context_costs_no_other(make_device_feed, delivery):
+    feed = make_device_feed(prompt_lookup_min=1, prompt_lookup_max=2)
+    drafts = feed.step({"a": delivery(0, [7] * 1020), "b": delivery(0, [1, 2, 1])})
+    assert drafts == {"a": [7] * 5, "b": [2, 1, 2, 1, 2]}
+    drafts = feed.step(
+        {"a": delivery(1020, [8] * 2000), "b": delivery(3, [2])}
+    )  # as a host may do that asks for no draft
+    assert drafts == {"a": [], "b": [1, 2, 1, 2, 1]}
+    assert feed.step({"a": delivery(3020, [8], 0), "c": delivery(0, [4, 4])})["c"] == [4] * 5
+
+
 @pytest.mark.parametrize("match", ["recent", "first"])
 def test_no_operation_synchronises(make_feed_of, make_target_info, delivery, match):
     proposer = NgramGpuProposer(NgramConfig(num_speculative_tokens=3, match=match), make_target_info())
@@ -99,9 +120,9 @@ def test_shapes_depend_on_nothing_that_is_on_the_device(make_feed_of, make_targe
     proposer = NgramGpuProposer(NgramConfig(num_speculative_tokens=3, max_model_len=100), info)
     proposer.load(None)
     result = make_feed_of(proposer).propose({"a": delivery(0, [1, 2]), "b": delivery(0, [4] * 97)})
-    assert result.token_ids.shape == (2, 5)
+    assert result.token_ids.shape == (2, 3)
     assert result.token_ids.device.type == "meta"
-    assert result.num_nodes == (5, 3)  # so that no length is read from a device
+    assert result.num_nodes == (3, 3)  # so that no length is read from a device
 
 
 @pytest.mark.gpu

@@ -21,7 +21,9 @@ class Places(NamedTuple):
     num_columns: int
     """Of `token_ids`."""
     row_starts: int = -1
-    """First row of each request in the pass, of chains; -1 if they are elsewhere."""
+    """First row of each request in the pass; -1 if they are elsewhere."""
+    nodes: int = -1
+    """Accepted nodes of trees, of which there is one column less; -1 for chains."""
 
 
 class Judged(NamedTuple):

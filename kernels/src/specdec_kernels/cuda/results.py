@@ -101,7 +101,7 @@ class Results:
         self._arriving = Arriving(self._all)
 
     def begin_next(self, row_starts: torch.Tensor) -> None:
-        """Begin the next draft after a chain, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""
+        """Begin the next draft, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""
         memory, states, sent = self._memory, self._scores.hidden_states, memory_of(row_starts)
         last = memory or sent
         if last is None:
@@ -116,9 +116,11 @@ class Results:
 
     def _verdict(self) -> Places:
         """Return where the verdict is in the memory of the pass."""
-        counts, _, emitted, *_ = self.parts
+        counts, _, emitted, *nodes = self.parts
         offsets = int(counts.storage_offset()), int(emitted.storage_offset())
-        return Places(*offsets, emitted.shape[1], self._row_starts)
+        is_tree = self._unread is not None and self._unread.is_tree
+        path = int(nodes[0].storage_offset()) if is_tree else -1
+        return Places(*offsets, emitted.shape[1], self._row_starts, path)
 
     def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None, TopK | None]:
         """Return a kernel's results as nested lists, which rows are sound, the log probabilities of the tokens of each row of

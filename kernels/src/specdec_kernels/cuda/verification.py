@@ -84,8 +84,7 @@ class WalkOnDevice(_OnDevice):
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
         results.send()
-        if given.parents is None:
-            results.begin_next(given.row_starts)
+        results.begin_next(given.row_starts)
         paths_out = None if draft.parents is None else nodes
         return Begun(tokens, partial(_read, results, scores, paths_out))
 

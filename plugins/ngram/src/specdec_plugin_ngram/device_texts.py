@@ -24,7 +24,7 @@ class Taken(NamedTuple):
     lines: Int64s
     """`[B]`"""
     num_tokens: Int64s
-    """`[B]` with the new ones."""
+    """`[B]` with the new ones, as far as they are held."""
 
 
 class DeviceTexts:
@@ -33,7 +33,7 @@ class DeviceTexts:
     Args:
         most: maximum number of requests that run; there are as many lines again for those that have ended since the last batch.
             Another one, as after a preemption, loses its line, and is written again when it comes back.
-        max_model_len: maximum tokens of a text.
+        max_model_len: how many tokens of a text are held.
         device: where they are.
     """
 
@@ -50,7 +50,8 @@ class DeviceTexts:
 
     @property
     def texts(self) -> torch.Tensor:
-        """`[lines, max_model_len + 1]` int32, allocated on first use; the last column is room for padding."""
+        """`[lines, max_model_len + 1]` int32, allocated on first use; the last column is room for padding. Another tensor
+        once a batch had more requests than there are lines."""
         if self._texts is None:
             self._texts = torch.zeros(self._size, dtype=torch.int32, device=self._device)
         return self._texts
@@ -66,11 +67,12 @@ class DeviceTexts:
             tokens = np.concatenate([batch.token_ids(row)[start:] for row, start in enumerate(whole)])
             starts = np.array(whole)
             counts = np.array(batch.num_tokens) - starts
-        first = lines * self._size[1] + starts
-        before = np.cumsum(counts) - counts
-        slots = np.repeat(first - before, counts) + np.arange(len(tokens))
-        rows = NewRows(tokens.astype(np.int64), counts.tolist())
-        return Taken(rows, slots, lines, np.array(batch.num_tokens))
+        most, before = self._size[1] - 1, np.cumsum(counts) - counts
+        places = np.repeat(starts - before, counts) + np.arange(len(tokens))
+        is_held = places < most
+        slots = np.repeat(lines * self._size[1], counts) + places
+        rows = NewRows(tokens[is_held].astype(np.int64), counts.tolist())
+        return Taken(rows, slots[is_held], lines, np.minimum(batch.num_tokens, most))
 
     def forget(self, request_ids: Iterable[str]) -> None:
         """Free the lines of these requests; unknown ids are ignored."""
@@ -83,7 +85,16 @@ class DeviceTexts:
         line = self._lines.pop(request_id, None)
         if line is None:
             if not self._free:  # those that were in a batch last come last
-                self.forget([next(other for other in self._lines if other not in batch)])
+                self.forget([other for other in self._lines if other not in batch][:1])
+            if not self._free:
+                self._grow()
             line = heappop(self._free)
         self._lines[request_id] = line
         return line
+
+    def _grow(self) -> None:
+        """Double the lines: whoever calls the proposer has more requests than it said."""
+        count, width = self._size
+        self._size, self._free = (2 * count, width), list(range(count, 2 * count))
+        if self._texts is not None:
+            self._texts = torch.cat([self._texts, torch.zeros_like(self._texts)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -64,42 +65,43 @@ class NgramGpuProposer(Proposer):
         if can_record(info):
             from specdec_kernels.cuda.graphs import CudaRecorder, TextGraphs
 
-            def look_up(lines: torch.Tensor, num_tokens: torch.Tensor) -> torch.Tensor:
-                return self._filled(lines, num_tokens, num_steps)
-
+            look_up = partial(self._filled, width=num_steps)
             self._graphs = TextGraphs(CudaRecorder(texts.device), texts, look_up, num_steps)
             self._graphs.prepare(info.max_num_seqs)
 
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Store the new tokens and draft a chain for every row; on the CPU, for every row that has a match."""
-        taken, num_steps, limits = (
-            self._held.take(batch),
-            self.config.num_speculative_tokens,
-            [*batch.max_nodes],
-        )
-        if self._max_model_len is not None:
-            room = (max(0, self._max_model_len - held) for held in batch.num_tokens)
-            limits = list(map(min, limits, room))
-        width = max(limits, default=0)
+        taken, num_steps = self._held.take(batch), self.config.num_speculative_tokens
         assert num_steps is not None
+        limits = self._limits(batch)
         if self._is_read:
-            return Draft(self._read(taken, np.array(limits), width))
+            return Draft(self._read(taken, np.array(limits)))
+        limits = [min(most, num_steps) for most in limits]
         drafts = None
-        if self._graphs is not None and width <= num_steps:
+        if self._graphs is not None and self._graphs.texts is self._held.texts:
             drafts = self._graphs.draft(*taken)
         if drafts is None:
             lines, num_tokens = self._write(taken, (taken.lines, taken.num_tokens))
-            drafts = self._filled(lines, num_tokens, max(width, num_steps)) if width else lines[:, None]
-        return Draft(drafts[:, :width], num_nodes=tuple(limits))
+            drafts = self._filled(lines, num_tokens, num_steps) if any(limits) else lines[:, None]
+        return Draft(drafts[:, : max(limits, default=0)], num_nodes=tuple(limits))
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Free the lines of these requests."""
         self._held.forget(request_ids)
 
-    def _read(self, taken: Taken, limits: Int64s, width: int) -> torch.Tensor:
-        """Return drafts `[B, width]` with -1 behind their ends."""
+    def _limits(self, batch: ProposeBatch) -> list[int]:
+        """Return the most nodes of each draft: none for a text that is longer than what is held of it."""
+        limits, most_held, most = list[int](), self.target_info.max_model_len, self._max_model_len
+        for wanted, held in zip(batch.max_nodes, batch.num_tokens, strict=True):
+            room = wanted if most is None else max(0, most - held)
+            limits.append(min(wanted, room) if held <= most_held else 0)
+        return limits
+
+    def _read(self, taken: Taken, limits: Int64s) -> torch.Tensor:
+        """Return drafts of at most `limits [B]` tokens, with -1 behind their ends."""
         lines, num_tokens, max_nodes = self._write(taken, (taken.lines, taken.num_tokens, limits))
+        width = int(max(limits, default=0))
         if not width:
             return lines[:, None][:, :0]
         longest = -(-max(taken.num_tokens) // _WIDTH_STEP) * _WIDTH_STEP

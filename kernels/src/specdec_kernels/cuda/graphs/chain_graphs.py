@@ -122,7 +122,9 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
                 if self.failure is not None:
                     return
                 if self._verdicts is not None and isinstance(static.start, StatesStart):
-                    static.start.follow(self._verdicts, Places(0, 0, 0, 0), size)  # which compiles it
+                    is_tree = max(work.rules.width, work.rules.siblings) > 1
+                    nowhere = Places(0, 0, 2, 0, 0) if is_tree else Places(0, 0, 0, 0)
+                    static.start.follow(self._verdicts, nowhere, size)  # which compiles it
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
         """Return the tokens of each row; see `Runner.draft_chain`."""

@@ -130,7 +130,7 @@ class FollowingGraphs(Graphs[L]):
 
         Args:
             places: where the verdict is.
-            num_nodes: nodes of each of its requests; some may be of another proposer, beside this one.
+            num_nodes: nodes of each of its requests; some may be of another proposer, beside this one, unless they are trees.
         """
         size = len(num_nodes)
         memory, last, self._places[size] = self._verdicts, self._last, places
@@ -140,10 +140,13 @@ class FollowingGraphs(Graphs[L]):
         found = self._recordings.find(static.shape)
         if found is None or not work.has_room or places != expected or size != len(work.num_cached):
             return
-        depths = depths_of(work)
-        if (np.array(num_nodes) > depths).any():
+        depths, count = depths_of(work), work.rules.siblings
+        if places.nodes < 0 and (np.array(num_nodes) > depths).any():
             return  # there is no room for what may be emitted
-        if not (np.array(work.ends or [NO_END]) - work.keys.positions > depths + 1).all():
+        num_left = (
+            depths * count if count > 1 else 0
+        )  # so many nodes may the host want, which limits how deep they are
+        if not (np.array(work.ends or [NO_END]) - work.keys.positions > depths + 1 + num_left).all():
             return
         if self._has_room_behind(static, work, depths) and static.start.follow(memory, places, size):
             found[1].replay()

@@ -105,8 +105,11 @@ class StatesStart(Start):
         row_starts, counts = (
             memory.numbers[at : at + size] for at in (places.row_starts, places.num_accepted)
         )
+        nodes, columns = None, places.num_columns - 1
+        if places.nodes >= 0:
+            nodes = memory.numbers[places.nodes : places.nodes + size * columns].view(size, columns)
         with torch.cuda.device(own.device) if own.is_cuda else nullcontext():
-            accepted_rows(made, row_starts, counts, out=own)
+            accepted_rows(made, row_starts, counts, nodes=nodes, out=own)
         return True
 
 

@@ -57,12 +57,13 @@ class LastRows(StatesStart):
         super().__init__(0, ())
         self._given, self.states = [place], place[None]
 
-    def compile(self, counts: torch.Tensor) -> None:
+    def compile(self, counts: torch.Tensor, *, is_tree: bool) -> None:
         """Compile what `follow` launches, which then copies to where it is; `counts [R]` are any numbers."""
         assert self.states is not None
         none = torch.full_like(counts, -1)
+        nodes = none[:, None] if is_tree else None
         with torch.cuda.device(counts.device) if counts.is_cuda else nullcontext():
-            accepted_rows(self.states.clone(), none, none, out=self.states)
+            accepted_rows(self.states.clone(), none, none, nodes=nodes, out=self.states)
 
     def put(self, given: Sequence[torch.Tensor], rows: Sequence[int]) -> None:
         """Copy what some requests begin with, all of it or its first rows, to rows of the place, by one launch."""

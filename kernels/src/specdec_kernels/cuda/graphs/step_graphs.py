@@ -133,7 +133,8 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
             try:
                 expected = self._run(static)
                 if memory is not None and self._most_new > 1:
-                    static.start.compile(memory.numbers[: shape.num_rows])
+                    is_tree = shape.rules.siblings > 1
+                    static.start.compile(memory.numbers[: shape.num_rows], is_tree=is_tree)
                 recording = self._recorder.record(lambda: self._run(static))
                 recording.replay()
                 wrong = None

@@ -29,13 +29,13 @@ class TextGraphs(FollowingGraphs[StaticTexts]):
 
     def __init__(self, recorder: Recorder, texts: torch.Tensor, look_up: LookUp, num_steps: int) -> None:
         super().__init__("drafts from texts")
-        self._recorder, self._texts, self._look_up = recorder, texts, look_up
+        self._recorder, self.texts, self._look_up = recorder, texts, look_up
         self._num_steps = num_steps
         self._most_new = num_steps + 1
 
     def prepare(self, num_requests: int) -> None:
         """Record lookups for up to so many requests, before the target's passes are recorded."""
-        self._verdicts = await_target(self._texts.device)
+        self._verdicts = await_target(self.texts.device)
         for size in sizes_for(min(num_requests, MAX_REQUESTS)):
             if self.failure is None:
                 self._record(TextsShape(size, self._num_steps))
@@ -55,7 +55,7 @@ class TextGraphs(FollowingGraphs[StaticTexts]):
             self._last, self._is_begun = None, False
             self.num_plain += 1
             return None
-        static, width = found[0], self._texts.shape[1]
+        static, width = found[0], self.texts.shape[1]
         work = ChainWork(
             (lines * width).tolist(),
             num_tokens.tolist(),
@@ -77,12 +77,12 @@ class TextGraphs(FollowingGraphs[StaticTexts]):
 
     def _has_room_behind(self, static: StaticTexts, work: ChainWork, depths: Int64s) -> bool:
         """See `FollowingGraphs._has_room_behind`."""
-        return bool((np.array(work.num_cached) + depths + 1 < self._texts.shape[1]).all())
+        return bool((np.array(work.num_cached) + depths + 1 < self.texts.shape[1]).all())
 
     def _record(self, shape: TextsShape) -> None:
         """Record a lookup in a text of a few tokens, and compare a replay with it."""
         assert self._verdicts is not None
-        static = StaticTexts(shape, self._texts, self._look_up, self._verdicts)
+        static = StaticTexts(shape, self.texts, self._look_up, self._verdicts)
         text = np.array([1, 2, 1, 2])[: self._most_new]
         count, zero = np.array([len(text)]), np.zeros(1, np.int64)
         work = ChainWork(

@@ -13,20 +13,23 @@ _LEAST_REQUESTS = 16
 
 
 @triton.jit(
-    do_not_specialize=["num_requests", "num_rows", "num_places", "kind_stride", "row_stride"],
-    do_not_specialize_on_alignment=["row_starts_ptr", "num_accepted_ptr"],
+    do_not_specialize=["num_requests", "num_rows", "num_places", "num_columns", "kind_stride", "row_stride"],
+    do_not_specialize_on_alignment=["row_starts_ptr", "num_accepted_ptr", "nodes_ptr"],
 )
 def accepted_rows_kernel(
     states_ptr: tl.tensor,
     row_starts_ptr: tl.tensor,
     num_accepted_ptr: tl.tensor,
+    nodes_ptr: tl.tensor,
     out_ptr: tl.tensor,
     kind_stride: tl.tensor,
     row_stride: tl.tensor,
     num_requests: tl.tensor,
     num_rows: tl.tensor,
     num_places: tl.tensor,
+    num_columns: tl.tensor,
     width: tl.tensor,
+    IS_TREE: tl.constexpr,
     BLOCK_REQUESTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
@@ -38,7 +41,12 @@ def accepted_rows_kernel(
     ends = tl.cumsum(counts, 0)
     is_own = (place >= ends - counts) & (place < ends)
     starts = tl.load(row_starts_ptr + requests, mask=in_batch, other=0)
-    row = tl.sum(tl.where(is_own, starts + place - (ends - counts), 0), 0)
+    step = tl.sum(tl.where(is_own, place - (ends - counts), 0), 0)
+    if IS_TREE:
+        request = tl.sum(tl.where(is_own, requests, 0), 0)
+        is_node = (step > 0) & (step <= num_columns)
+        step = tl.load(nodes_ptr + request * num_columns + step - 1, mask=is_node, other=-1) + 1
+    row = tl.sum(tl.where(is_own, starts, 0), 0) + step
     if (tl.sum(is_own.to(tl.int32), 0) > 0) & (row >= 0) & (row < num_rows):
         columns = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
         in_row = columns < width
@@ -50,6 +58,7 @@ def accepted_rows_triton(
     states: torch.Tensor,
     row_starts: torch.Tensor,
     num_accepted: torch.Tensor,
+    nodes: torch.Tensor | None,
     out: torch.Tensor,
     config: LaunchConfig,
 ) -> None:
@@ -60,13 +69,16 @@ def accepted_rows_triton(
         states,
         row_starts,
         num_accepted,
+        num_accepted if nodes is None else nodes,
         out,
         states.stride(0),
         states.stride(1),
         len(row_starts),
         states.shape[1],
         num_places,
+        0 if nodes is None else nodes.shape[1],
         width,
+        IS_TREE=nodes is not None,
         BLOCK_REQUESTS=roomy(len(row_starts), _LEAST_REQUESTS),
         BLOCK=config.block,
         num_warps=config.num_warps,

@@ -6,14 +6,18 @@ import torch
 
 
 def accepted_rows_reference(
-    states: torch.Tensor, row_starts: torch.Tensor, num_accepted: torch.Tensor, out: torch.Tensor
+    states: torch.Tensor,
+    row_starts: torch.Tensor,
+    num_accepted: torch.Tensor,
+    nodes: torch.Tensor | None,
+    out: torch.Tensor,
 ) -> None:
     """Write the rows of the tokens that are emitted; see `accepted_rows`."""
-    rows = [
-        row
-        for start, count in zip(row_starts.tolist(), num_accepted.tolist(), strict=True)
-        for row in range(start, start + min(count, out.shape[1]) + 1)
-    ]
+    rows = list[int]()
+    for request, (start, count) in enumerate(zip(row_starts.tolist(), num_accepted.tolist(), strict=True)):
+        if count >= 0:
+            path = range(min(count, out.shape[1])) if nodes is None else nodes[request, :count].tolist()
+            rows += [start, *(start + 1 + node for node in path)]
     for place, row in enumerate(rows[: out.shape[1]]):
         if 0 <= row < states.shape[1]:
             out[:, place] = states[:, row]
