@@ -57,9 +57,11 @@ MORE = {
     "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3},
 }
 """Methods that only this file serves."""
-RARELY = ("mtp", "draft_model-probabilistic", "eagle3-block", "composite", "parallel")
+RARELY = (
+    "mtp", "self", "recycling", "draft_model-probabilistic", "eagle3-probabilistic", "eagle3-block", "composite", "parallel",
+)  # fmt: skip
 """Methods that only the slow tests serve."""
-SELDOM = ("ngram", "eagle", "medusa", "draft_model-block")
+SELDOM = ("ngram", "suffix", "eagle", "medusa", "draft_model-block")
 """Methods whose steps are those of others, which only the full tests serve."""
 LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1600}
 
