@@ -59,20 +59,20 @@ class DeviceTexts:
     def take(self, batch: ProposeBatch) -> Taken:
         """Give each request of a batch a line; returns what is new in it."""
         known = [request_id in self._lines for request_id in batch.request_ids]
-        lines = np.array([self._line(request_id, batch.request_ids) for request_id in batch.request_ids])
-        starts, counts = np.array(batch.starts), np.array(batch.counts)
+        lines = np.array([self._line(name, batch.request_ids) for name in batch.request_ids], np.int64)
+        starts, counts = np.array(batch.starts, np.int64), np.array(batch.counts, np.int64)
         tokens = batch.new_token_ids
         if not all(is_known or start == 0 for is_known, start in zip(known, batch.starts, strict=True)):
             whole = [start if is_known else 0 for is_known, start in zip(known, batch.starts, strict=True)]
             tokens = np.concatenate([batch.token_ids(row)[start:] for row, start in enumerate(whole)])
             starts = np.array(whole)
-            counts = np.array(batch.num_tokens) - starts
+            counts = np.array(batch.num_tokens, np.int64) - starts
         most, before = self._size[1] - 1, np.cumsum(counts) - counts
         places = np.repeat(starts - before, counts) + np.arange(len(tokens))
         is_held = places < most
         slots = np.repeat(lines * self._size[1], counts) + places
         rows = NewRows(tokens[is_held].astype(np.int64), counts.tolist())
-        return Taken(rows, slots[is_held], lines, np.minimum(batch.num_tokens, most))
+        return Taken(rows, slots[is_held], lines, np.minimum(np.array(batch.num_tokens, np.int64), most))
 
     def forget(self, request_ids: Iterable[str]) -> None:
         """Free the lines of these requests; unknown ids are ignored."""

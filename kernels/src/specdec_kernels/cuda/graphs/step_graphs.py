@@ -140,9 +140,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
                 wrong = None
                 if not torch.equal(recording.outputs[0], expected[0]):
                     wrong = "a replay chose other tokens"
-            except (
-                Exception
-            ) as error:  # not recordable, a kernel that does not compile, or out of device memory
+            except Exception as error:  # also of a kernel that does not compile
                 wrong = f"{type(error).__name__}: {error}"
         if wrong is None:
             self._recordings.keep(shape, static, recording)
