@@ -90,6 +90,8 @@ def drafts(
     if device is not None:
         engine.step = counting
     given = params("greedy", len(prompts), NUM_TOKENS)
+    if "ends" in kind:  # its last token has no draft, while the others have
+        given = [SamplingParams(temperature=0.0, max_tokens=12 + 9 * row) for row in range(len(prompts))]
     if "grammar" in kind:
         rule = StructuredOutputsParams(regex="[a-z]{3,9}( [0-9]+)*")
         given[-1] = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, structured_outputs=rule)
@@ -112,11 +114,14 @@ KINDS = {
     "siblings of a head": lambda _: {"method": "mtp", "model": "zoo", **SIBLINGS},
     "siblings without a cache": lambda folder: heads.make("mlp", folder) | SIBLINGS,
     "siblings of masks": lambda folder: dflash(folder) | SIBLINGS,
+    "trees beside a text that ends": lambda _: {
+        "method": "eagle3", "model": "zoo", "num_speculative_tokens": 8, "tree_top_k": 2, "tree_depth": 3,
+    },
     "a threshold": lambda _: {
         "method": "draft_model", "model": "zoo", "num_speculative_tokens": 4, "draft_confidence_threshold": 0.5
     },
 }  # fmt: skip
-OFTEN = ("dflash", "siblings", "lookup")
+OFTEN = ("dflash", "siblings", "lookup", "trees beside a text that ends")
 """Kinds that are not for the slow tests alone."""
 MOST_WAITS = {"a threshold": 2, "dflash beside a grammar": 13}
 """Of a step; one of others."""

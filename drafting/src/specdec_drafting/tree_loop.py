@@ -49,7 +49,8 @@ class TreeLoop:
         """Give empty drafts the best nodes of their trees, best first, which the host has not read; `has_room` is that of
         `ChainWork`."""
         rows, width = [draft.row for draft in drafts], self.rules.width
-        depths = [min(draft.max_depth, self._depth or draft.max_depth) for draft in drafts]
+        # A loop has nodes of every request, of which one without a draft takes none.
+        depths = [max(1, min(draft.max_depth, self._depth or draft.max_depth)) for draft in drafts]
         params = [batch.sampling_params[row] for row in rows]
         temperatures = [0.0 if self._is_greedy else p.temperature for p in params]
         keys, cuts = batch.draws.coupled_keys(rows), () if self._is_greedy else cuts_of(params)

@@ -70,7 +70,7 @@ class ChainWork:
     cuts: Sequence[tuple[int, float, float]] = ()
     """`[B]` top-k (0 for all), top-p and min-p, if a row has any. A loop may leave out more or fewer ids: they are guesses."""
     depths: Sequence[int] = ()
-    """`[B]` how deep each draft may be, at most `num_steps`; what is deeper means nothing. Empty if all are as deep."""
+    """`[B]` how deep each draft may be, from 1 to `num_steps`; what is deeper means nothing. Empty if all are as deep."""
     ends: Sequence[int] = ()
     """`[B]` number of tokens at which each text ends, from which a loop can tell how deep the next draft may be; or empty."""
     has_room: bool = False

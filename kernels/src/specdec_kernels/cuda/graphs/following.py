@@ -141,7 +141,7 @@ class FollowingGraphs(Graphs[L]):
         if found is None or not work.has_room or places != expected or size != len(work.num_cached):
             return
         depths, count = depths_of(work), work.rules.siblings
-        if places.nodes < 0 and (np.array(num_nodes) > depths).any():
+        if not depths.all() or (places.nodes < 0 and (np.array(num_nodes) > depths).any()):
             return  # there is no room for what may be emitted
         num_left = (
             depths * count if count > 1 else 0
