@@ -153,9 +153,12 @@ def test_a_generation(name: str, size: int, served, device, prompts) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=() if m in ALWAYS_LARGE else pytest.mark.full) for m in METHODS]
+    "method",
+    [pytest.param(m, marks=() if m in ALWAYS_LARGE else pytest.mark.full) for m in (*METHODS, *MORE, *HEADS)],
 )
-def test_a_large_batch(method: str, device, prompts, expected) -> None:
+def test_a_large_batch(method: str, device, prompts, expected, tmp_path) -> None:
+    if method in HEADS:
+        MORE[method] = heads.make(method, tmp_path)
     llm = made(method, **LARGE_OPTIONS)
     for name in PARAMS:
         wanted = expected[f"large {name}"]
@@ -203,7 +206,7 @@ def check_counts(later: list[Counts], method: str, name: str, size: int) -> None
     settled = [median(getattr(step, kind) for step in later) for kind in LIMITED]
     print(f"\ncounts: {method} {name} {size} {settled}")  # pytest -rP shows it
     held = HELD[method][name]
-    most = held[(*SIZES, LARGE).index(size) if len(held) > 1 else 0]
+    most = held[min((*SIZES, LARGE).index(size), len(held) - 1)]
     typical = min(later, key=lambda step: abs(step.launches - settled[1]))
     assert typical.launches - typical.replays <= MOST_LAUNCHES, typical.listed("launches")
     for kind, got, held in zip(LIMITED, settled, most, strict=True):
