@@ -210,7 +210,7 @@ def test_what_is_given_may_be_shorter() -> None:
 
 @pytest.mark.parametrize(
     ("recorder", "reason"),
-    [(Rerun(failure="not permitted"), "not permitted"), (Rerun(spoil=2.0), "a replay chose other tokens")],
+    [(Rerun(failure="not permitted"), "not permitted"), (Rerun(spoil=2.0), "a replay gave other tokens")],
 )
 def test_a_device_that_cannot_record(recorder: Rerun, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     graphs, states = made(RULES["reduced"], recorder), torch.randn(3, WIDTH)

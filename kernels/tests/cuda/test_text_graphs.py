@@ -141,7 +141,7 @@ def test_what_is_not_recorded_is_not_done() -> None:
 
 @pytest.mark.parametrize(
     ("recorder", "reason"),
-    [(Rerun(failure="not permitted"), "not permitted"), (Rerun(spoil=2.0), "a replay found other tokens")],
+    [(Rerun(failure="not permitted"), "not permitted"), (Rerun(spoil=2.0), "a replay gave other tokens")],
 )
 def test_a_device_that_cannot_record(recorder: Rerun, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     graphs, _, _ = made(recorder)

@@ -143,10 +143,10 @@ class FollowingGraphs(Graphs[L]):
         depths, count = depths_of(work), work.rules.siblings
         if not depths.all() or (places.nodes < 0 and (np.array(num_nodes) > depths).any()):
             return  # there is no room for what may be emitted
-        num_left = (
-            depths * count if count > 1 else 0
-        )  # so many nodes may the host want, which limits how deep they are
-        if not (np.array(work.ends or [NO_END]) - work.keys.positions > depths + 1 + num_left).all():
+        # Siblings are so many nodes of each depth; the host wants fewer, and of fewer depths, where a text is about to end.
+        most_nodes = depths * count if count > 1 else 0
+        num_left = np.array(work.ends or [NO_END]) - work.keys.positions
+        if not (num_left > depths + 1 + most_nodes).all():
             return
         if self._has_room_behind(static, work, depths) and static.start.follow(memory, places, size):
             found[1].replay()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-from specdec_kernels.cuda.graphs.recorder import Recording
+import torch
+
+from specdec.interfaces import done_once
+from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 
 logger = logging.getLogger("specdec")
 
@@ -96,6 +99,29 @@ class Graphs(Generic[P]):
         self.num_replays = 0
         self.num_plain = 0
         """Number of eager runs."""
+
+    def _keep(
+        self,
+        recorder: Recorder,
+        shape: Hashable,
+        place: P,
+        run: Callable[[], Tensors],
+        first: Callable[[], Tensors],
+    ) -> None:
+        """Record `run` and keep it, if a replay gives the first output of `first`, which is the same run before."""
+        with done_once():
+            try:
+                expected = first()
+                recording = recorder.record(run)
+                recording.replay()
+                is_same = torch.equal(recording.outputs[0], expected[0])
+                wrong = None if is_same else "a replay gave other tokens"
+            except Exception as error:  # also of a kernel that does not compile
+                wrong = f"{type(error).__name__}: {error}"
+        if wrong is None:
+            self._recordings.keep(shape, place, recording)
+        else:
+            self._recordings.fail(wrong)
 
     @property
     def failure(self) -> str | None:

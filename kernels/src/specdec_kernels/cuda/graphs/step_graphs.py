@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import Chains, ChainWork, NewRows, done_once
+from specdec.interfaces import Chains, ChainWork, NewRows
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
@@ -129,20 +129,11 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         memory = self._verdicts
         verdicts = None if memory is None else (memory.numbers, self._most_new)
         static = StaticSteps(shape, self._steps, self._given[: shape.num_rows * self._most_new], verdicts)
-        with done_once():
-            try:
-                expected = self._run(static)
-                if memory is not None and self._most_new > 1:
-                    is_tree = shape.rules.siblings > 1
-                    static.start.compile(memory.numbers[: shape.num_rows], is_tree=is_tree)
-                recording = self._recorder.record(lambda: self._run(static))
-                recording.replay()
-                wrong = None
-                if not torch.equal(recording.outputs[0], expected[0]):
-                    wrong = "a replay chose other tokens"
-            except Exception as error:  # also of a kernel that does not compile
-                wrong = f"{type(error).__name__}: {error}"
-        if wrong is None:
-            self._recordings.keep(shape, static, recording)
-        else:
-            self._recordings.fail(wrong)
+
+        def first() -> Tensors:
+            outputs = self._run(static)
+            if memory is not None and self._most_new > 1:
+                static.start.compile(memory.numbers[: shape.num_rows], is_tree=shape.rules.siblings > 1)
+            return outputs
+
+        self._keep(self._recorder, shape, static, lambda: self._run(static), first)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainWork, NewRows, NoiseKeys, done_once
+from specdec.interfaces import ChainWork, NewRows, NoiseKeys
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
-from specdec_kernels.cuda.graphs.recorder import Recorder
+from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_texts import RULES, LookUp, StaticTexts, TextsShape
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.cuda.pass_memory import Judged, Places, await_target
@@ -87,18 +87,9 @@ class TextGraphs(FollowingGraphs[StaticTexts]):
         count, zero = np.array([len(text)]), np.zeros(1, np.int64)
         keys = NoiseKeys(zero, zero, count)
         work = ChainWork([0], count.tolist(), 0, [0.0], keys, RULES)  # of no depth: no verdict is due
-        with done_once():
-            try:
-                static.send(NewRows(text, count.tolist()), np.arange(len(text)), zero, work)
-                (expected,) = static.run()
-                recording = self._recorder.record(static.run)
-                recording.replay()
-                wrong = None
-                if not torch.equal(recording.outputs[0], expected):
-                    wrong = "a replay found other tokens"
-            except Exception as error:  # also of a kernel that does not compile
-                wrong = f"{type(error).__name__}: {error}"
-        if wrong is None:
-            self._recordings.keep(shape, static, recording)
-        else:
-            self._recordings.fail(wrong)
+
+        def first() -> Tensors:
+            static.send(NewRows(text, count.tolist()), np.arange(len(text)), zero, work)
+            return static.run()
+
+        self._keep(self._recorder, shape, static, static.run, first)
