@@ -19,6 +19,7 @@ COMPOSITE = "composite"
 _POLICIES, _ITS_PACKAGE = "specdec.policies", "specdec-plugin-composite"
 _ORDER = {"extend": -1}
 """-1 for policies whose first member should be the one that runs a model; others should be asked the cheap one first."""
+_NO_DEVICE = "drafts on a device, and the model runs on the CPU"
 _OF_MODELS = frozenset(
     {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.OWN_KV, Capability.TARGET_CACHE}
 )
@@ -98,7 +99,7 @@ class Space:
     def _of_form(self, config: dict[str, Any], form: Form) -> list[Candidate]:
         """Return a candidate for each k; all have the same engine if the method does not learn."""
         if form.is_for_devices and not self._is_on_device:
-            self.leave_out(_label(config), "drafts on a device, and the model runs on the CPU")
+            self.leave_out(_label(config), _NO_DEVICE)
             return []
         found = [
             candidate
@@ -129,6 +130,8 @@ class Space:
                 f"speculative_config: rejection_sample_method {resolved.sampler_class.name!r} changes the text, and tune "
                 "compares configurations that keep it: leave the key out, or measure this one with specdec bench"
             )
+        if Capability.ON_DEVICE in resolved.proposer_class.capabilities and not self._is_on_device:
+            raise ConfigError(_NO_DEVICE)
         contender: Contender = contenders_of([*self._configs, config], self._facts)[-1]
         self._configs.append(config)
         k = resolved.config.num_speculative_tokens

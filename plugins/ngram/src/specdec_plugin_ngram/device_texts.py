@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ class DeviceTexts:
         line = self._lines.pop(request_id, None)
         if line is None:
             if not self._free:  # those that were in a batch last come last
-                self.forget([other for other in self._lines if other not in batch][:1])
+                self.forget(islice((other for other in self._lines if other not in batch), 1))
             if not self._free:
                 self._grow()
             line = heappop(self._free)

@@ -10,11 +10,9 @@ from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_texts import RULES, LookUp, StaticTexts, TextsShape
+from specdec_kernels.cuda.graphs.step_graphs import MAX_REQUESTS
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.cuda.pass_memory import Judged, Places, await_target
-
-MAX_REQUESTS = 64
-"""Maximum number of requests that are drafted for together."""
 
 
 class TextGraphs(FollowingGraphs[StaticTexts]):
