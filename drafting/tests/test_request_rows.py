@@ -187,3 +187,73 @@ def test_one_that_is_too_long_rests_at_once() -> None:
     rows, text = rows_of(8), np.arange(1001) % 50
     assert rows.resume("long", text[:1000].astype(np.int32)) == 1000
     assert rows.update(new("long", text, 1000), 0, 0) is None
+
+
+def beside(rows: RequestRows, *batches: tuple[str, Any, int]) -> ProposeBatch:
+    """A step of several requests, each with its text and the position of the first new token; every one is updated."""
+    batch: Any = SimpleNamespace(
+        request_ids=tuple(name for name, _, _ in batches),
+        starts=[start for _, _, start in batches],
+        counts=[len(text) - start for _, text, start in batches],
+        num_tokens=[len(text) for _, text, _ in batches],
+        max_nodes=[3] * len(batches),
+        last_num_accepted=[0] * len(batches),
+        token_ids=lambda row: np.asarray(batches[row][1], np.int32),
+    )
+    for row in range(len(batches)):
+        ids = rows.update(batch, row, 3)
+        if ids is not None:
+            rows.append(batch, row, ids)
+    return cast(ProposeBatch, batch)
+
+
+def test_a_head_without_room_says_so_and_when_there_is_some() -> None:
+    rows = rows_of(7)
+    beside(rows, ("a", TEXT, 0), ("b", TEXT, 0))
+    [(name, why)] = rows.left_out.items()
+    assert (name, why.can_return) == ("b", False)
+    assert "no room" in why.reason
+    beside(rows, ("a", [*TEXT, 1], 48), ("b", [*TEXT, 1], 48))
+    assert rows.left_out["b"] == why, "the first reason stands"
+    rows.drop("a")
+    beside(rows, ("b", [*TEXT, 1, 2], 49))
+    assert rows.left_out["b"].can_return
+    beside(rows, ("b", [*TEXT, 1, 2], 0))
+    assert rows.left_out == {}
+    assert held(rows, "b") == [49]
+
+
+def test_one_that_returns_has_room_to_grow_beside_others() -> None:
+    rows = rows_of(9)
+    beside(rows, ("a", TEXT[:20], 0), ("b", TEXT, 0), ("c", TEXT, 0))
+    assert not rows.left_out["c"].can_return
+    rows.drop("b")  # now 7 of 9 blocks are free, and c needs 4 for its text and 4 to stay
+    assert not rows.left_out["c"].can_return
+    rows.drop("a")
+    assert rows.left_out["c"].can_return
+
+
+def test_a_head_that_lacks_states_says_so_and_one_that_is_too_long() -> None:
+    rows = rows_of(80)
+    beside(rows, ("a", TEXT, 4))
+    assert rows.left_out["a"].can_return
+    assert "states" in rows.left_out["a"].reason
+    long = np.zeros(1000, np.int32)
+    beside(rows, ("a", long, 990))
+    assert not rows.left_out["a"].can_return, "it would be left out again"
+    assert "max_model_len" in rows.left_out["a"].reason
+    rows.drop("a")
+    assert rows.left_out == {}
+
+
+def test_a_model_returns_by_itself_and_into_scattered_room() -> None:
+    rows = rows_of(8, is_model=True)
+    beside(rows, ("a", TEXT[:28], 0), ("b", TEXT[:28], 0), ("c", TEXT[:28], 0), ("d", TEXT[:28], 0))
+    beside(rows, ("e", TEXT, 0), *((name, [*TEXT[:28], 1], 28) for name in "abcd"))
+    assert [*rows.left_out] == ["e"]
+    assert not rows.left_out["e"].can_return
+    rows.drop("a")
+    rows.drop("c")
+    beside(rows, ("b", [*TEXT[:28], 1], 29), ("e", TEXT, 48), ("d", [*TEXT[:28], 1], 29))
+    assert rows.left_out == {}
+    assert held(rows, "e") == [48]

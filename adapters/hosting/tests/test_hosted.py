@@ -216,7 +216,7 @@ def test_states_from_a_prefix_cache_are_missing_and_said_to_be(caplog) -> None:
             hosted.keep_states(name, 16, states_of(16, 15, 3))
     assert [len(row) for row in hosted.propose(["x", "y"]).rows] == [0, 0]
     assert [r.getMessage().count("turn prefix caching off") for r in caplog.records] == [1]
-    assert counts(hosted)["specdec:requests_without_states"] == 2
+    assert counts(hosted)["specdec:requests_left_out"] == 2
 
 
 def test_a_preempted_request_is_delivered_anew() -> None:
@@ -258,7 +258,7 @@ def test_a_request_resumed_behind_a_cached_prefix_gets_no_drafts_and_is_counted(
         hosted.keep_states("x", 16, states_of(16, 16, 3))
     assert "turn prefix caching off" in caplog.text
     assert hosted.propose(["x"]).rows == ((),)
-    assert counts(hosted)["specdec:requests_without_states"] == 1
+    assert counts(hosted)["specdec:requests_left_out"] == 1
     assert proposer_of(hosted).complaints == []
 
 

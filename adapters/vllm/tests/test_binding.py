@@ -184,7 +184,7 @@ def test_cached_prefixes_have_no_states() -> None:
         runner.add("r2", PROMPTS[2], StubParams(), num_cached=16)
         assert runner.run()["r2"] == texts["r2"]
         assert (counted(binding, "num_drafts") > 0) is drafts
-        assert counted(binding, "requests_without_states") == (0 if drafts else 1)
+        assert counted(binding, "requests_left_out") == (0 if drafts else 1)
 
 
 def test_the_last_binding_counts() -> None:

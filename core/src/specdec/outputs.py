@@ -82,6 +82,9 @@ class RequestMetrics:
     """Tokens drafted from `SamplingParams.prediction` and accepted."""
     num_rejected_prediction_tokens: int = 0
     """Tokens drafted from the prediction and not accepted."""
+    tokens_without_drafts: dict[str, int] = field(default_factory=dict)
+    """Output tokens that came while no proposer could draft for the request, by the reason: it has no room, its state is gone,
+    it is paused after failures, or drafts do not pay."""
 
     @property
     def mean_acceptance_length(self) -> float:

@@ -119,10 +119,10 @@ def test_a_pause_keeps_no_more_states_than_there_is_memory_for(caplog) -> None:
     with caplog.at_level(logging.WARNING, "specdec"):
         made.limit_waiting(some)
     assert [kept.has_proposals for kept in some] == [True, True, False, True]
-    assert made._metrics.requests_without_states == 1
+    assert made._metrics.requests_left_out == 1
     assert "states" in caplog.text
     made.limit_waiting(some)
-    assert made._metrics.requests_without_states == 1
+    assert made._metrics.requests_left_out == 1
 
 
 def test_what_came_of_a_draft_is_told_once() -> None:
@@ -141,7 +141,7 @@ def test_each_reason_for_no_drafts_is_logged_once_and_each_request_counted(caplo
             lost = sequence()
             made.give_up(lost, reason)
             made.give_up(lost, "whatever else")
-    assert made._metrics.requests_without_states == 3
+    assert made._metrics.requests_left_out == 3
     assert len(caplog.records) == 2
 
 

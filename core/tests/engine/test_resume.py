@@ -124,7 +124,7 @@ def test_one_that_fails_or_lies_about_lengths_costs_the_prefix_only(subject, ans
     # prefixes of the other two, whose states nobody then has.
     metrics = engine_of(llm).metrics
     assert metrics.proposer_errors == len(proposer.asked) == 3
-    assert metrics.requests_without_states == 2
+    assert metrics.requests_left_out == 2
     assert sum(output.num_cached_tokens > 0 for output in outputs) == 2
     assert len([r for r in caplog.records if "raised in resume" in r.getMessage()]) == 1
     assert proposer.complaints == []

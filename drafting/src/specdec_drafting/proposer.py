@@ -74,6 +74,7 @@ class RowsProposer(Proposer):
         for row, request_id in enumerate(batch.request_ids):
             if batch.counts[row]:
                 self._rows.publish(request_id, batch.token_ids(row))
+        self.left_out = self._rows.left_out
         target_ids = self._drafter.vocabulary.target_ids
         return draft_of(drafts, self._config, self.target_info.device, target_ids)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specdec.interfaces import DraftHead, LayerShape, ProposeBatch, Runner, TokenIds
+from specdec.interfaces import DraftHead, LayerShape, LeftOut, ProposeBatch, Runner, TokenIds
 from specdec_drafting.passes import Int64s, Piece
 from specdec_drafting.request_slots import RequestSlots
 from specdec_drafting.request_state import RequestState
@@ -17,6 +17,11 @@ _LAZY_TOKENS = 64
 """A model processes the tokens of requests without a draft only once there are this many."""
 _MAX_SHARED_ROWS = 64
 """Maximum number of rows of a pass of which single ones are kept as views."""
+_LEAST_GROWTH = 64
+"""Rows beside its own, and a quarter more of these, for which a request that returns must find room, so that it stays."""
+_NO_ROOM = "the draft's cache has no room beside the requests that run"
+_NOT_DELIVERED = "hidden states of its tokens did not reach the draft"
+_TOO_LONG = "its text is longer than the draft's max_model_len"
 
 
 class RequestRows:
@@ -52,6 +57,8 @@ class RequestRows:
         self._are_states_alone = are_states_alone
         self._made: RequestSlots | None = None
         self.states: dict[str, RequestState] = {}
+        self._left_out: dict[str, tuple[str, int]] = {}
+        """Requests that nothing is drafted for: why, and the rows that each needs."""
         self.num_stages = 1
         self.reads_states = are_states_alone or isinstance(runner.module, DraftHead)
         """Whether its rows are made from the target's states."""
@@ -92,9 +99,12 @@ class RequestRows:
             self.drop(request_id)  # its states are gone, so it begins anew
             state = self.states[request_id] = RequestState()
         if self.reads_states and start > state.num_tokens:
-            # States were missed, so it rests until they are delivered again from the start.
-            self.drop(request_id)
+            # It rests until it is delivered again from the start: see `left_out`.
+            length = batch.num_tokens[row]
+            reason, _ = self._left_out.get(request_id, (_NOT_DELIVERED, 0))
+            self._leave_out(request_id, reason if length < self._max_len else _TOO_LONG, length + num_ahead)
             return None
+        self._left_out.pop(request_id, None)
         waiting = len(committed) - state.num_tokens
         if num_wanted and not waiting and state.logits is None and not self.reads_states:
             # The first logits come from the row of the last token, so it runs again.
@@ -108,13 +118,15 @@ class RequestRows:
         if not is_ready and waiting < (1 if num_wanted or self.reads_states else _LAZY_TOKENS):
             return None
         if state.num_ids + waiting > self._max_len:  # each token has at least one of the draft's ids
+            self._left_out[request_id] = _TOO_LONG, 0
             return None
         ids = self._vocabulary.to_draft(committed[state.num_tokens :])
         length = max(state.num_ids + len(ids), batch.num_tokens[row])
         if length > self._max_len:
+            self._left_out[request_id] = _TOO_LONG, 0
             return None
         if not self._reserve(batch, request_id, length + num_ahead, self.num_rows(state)):
-            self.drop(request_id)
+            self._leave_out(request_id, _NO_ROOM, length + num_ahead)
             return None
         return ids
 
@@ -220,10 +232,35 @@ class RequestRows:
     def drop(self, request_id: str) -> None:
         """Drop the state of a request; unknown requests are ignored."""
         self.states.pop(request_id, None)
+        self._left_out.pop(request_id, None)
         if self._made is not None:
             self._made.release(request_id)
         if self._runner.states is not None:
             self._runner.states.release(request_id)
+
+    @property
+    def left_out(self) -> dict[str, LeftOut]:
+        """See `Proposer.left_out`. One that needs states returns once there is room; others come back by themselves."""
+        return {
+            name: LeftOut(
+                reason, self.reads_states and reason != _TOO_LONG and self._has_room(name, num_rows)
+            )
+            for name, (reason, num_rows) in self._left_out.items()
+        }
+
+    def _leave_out(self, request_id: str, reason: str, num_rows: int) -> None:
+        """Drop the state of a request that nothing is drafted for."""
+        self.drop(request_id)
+        self._left_out[request_id] = reason, num_rows
+
+    def _has_room(self, request_id: str, num_rows: int) -> bool:
+        """Return whether a request would find room, and stay for a while; alone it needs no more than its rows."""
+        states = self._runner.states
+        if states is not None and len(self.states) >= states.max_requests:
+            return False
+        if self.states:
+            num_rows = min(num_rows + max(_LEAST_GROWTH, num_rows // 4), self.pool.num_slots)
+        return self.pool.has_room(request_id, num_rows)
 
     def _reserve(self, batch: ProposeBatch, request_id: str, num_slots: int, num_kept: int) -> bool:
         """Make room for a request, evicting requests outside the batch if needed; these restart, or resume from a prefix."""
@@ -233,10 +270,10 @@ class RequestRows:
             return True
         for other in self.states.keys() - set(batch.request_ids):
             self.drop(other)
-        if num_kept:
+        if self.pool.has_room(request_id, num_slots):
             self.pool.gather_room(request_id)
-        if self.pool.reserve(request_id, num_slots, num_kept):
-            return True
+            if self.pool.reserve(request_id, num_slots, num_kept):
+                return True
         self.pool.note_full(num_slots)
         return False
 

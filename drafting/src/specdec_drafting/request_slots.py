@@ -60,15 +60,21 @@ class RequestSlots(SlotPool):
             self._prefixes.forget(run.start + kept, max(0, len(run.keys) - kept))
             del run.keys[kept:]
 
+    def has_room(self, request_id: Hashable, num_slots: int) -> bool:
+        """Return whether `gather_room` can make room for `num_slots` rows of a request."""
+        own = self._runs[request_id].num_blocks if request_id in self._runs else 0
+        headroom = sum(run.num_blocks - run.num_needed for run in self._runs.values())
+        return -(-num_slots // self._block_size) <= own + self._blocks.num_free + headroom
+
     def gather_room(self, request_id: Hashable) -> None:
-        """Compact all runs so that all free blocks follow the run of a request, which can then grow.
+        """Compact all runs so that all free blocks follow the run of a request, or all runs if it has none yet.
 
         The first slots of all requests change. This copies most of the cache; use it only when `reserve` has found
         no room.
         """
         self._trim()
         names = sorted(self._runs, key=lambda name: self._runs[name].start)
-        growing = names.index(request_id)
+        growing = names.index(request_id) if request_id in self._runs else len(names) - 1
         start = 0
         for name in names[: growing + 1]:
             self._move(name, start)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from specdec.interfaces import ProposeBatch, TokenIds
+from specdec.interfaces import LeftOut, ProposeBatch, TokenIds
 from specdec_drafting.own_ids import OwnIds
 from specdec_drafting.passes import Int64s, Piece
 from specdec_drafting.request_state import RequestState
@@ -24,6 +25,7 @@ class TargetRows:
     """
 
     num_stages = 1
+    left_out: Mapping[str, LeftOut] = MappingProxyType({})
     reads_states = False
 
     def __init__(self, max_len: int, own_ids: OwnIds | None = None) -> None:

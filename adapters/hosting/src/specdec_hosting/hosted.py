@@ -157,7 +157,7 @@ class HostedProposer:
         A second start at row 0 means that the host recomputes the request (preemption); its states are
         delivered again. Any other start must be the end of the kept rows. Otherwise states are missing, such
         as those of a cached prefix, and the request gets no further drafts, which is counted in
-        `specdec:requests_without_states`.
+        `specdec:requests_left_out`.
 
         Args:
             request_id: a request that was started.

@@ -18,6 +18,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.speculation.top_k import top_k_of
 from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
@@ -29,6 +30,7 @@ from specdec.samplers.paths import NOT_NUMBERS
 logger = logging.getLogger("specdec")
 
 Int64s = npt.NDArray[np.int64]
+_SPOILT = "with drafted tokens in the pass the logits are not numbers"
 
 
 class Committer:
@@ -43,7 +45,7 @@ class Committer:
     def __init__(self, kv: KVManager, cache: SlotCache, speculation: Speculation | None) -> None:
         self._kv = kv
         self._cache = cache
-        self._delivery = None if speculation is None else speculation.delivery
+        self._speculation = speculation
 
     def commit(
         self, scheduled: SchedulerOutput, draft: CheckedDraft, scores: Scores, verdict: Verdict
@@ -56,7 +58,7 @@ class Committer:
         sound = verdict.is_sound
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         kept_nodes, kept_tokens = [list[int]() for _ in decoding], [list[int]() for _ in decoding]
-        delivery = self._delivery
+        delivery = None if self._speculation is None else self._speculation.delivery
         states = () if scores.hidden_states is None else (scores.hidden_states, *scores.aux_hidden_states)
         if delivery is not None and delivery.num_top_k:
             delivery.top_k = top_k_of(decoding, draft, scores, delivery.num_top_k, verdict)
@@ -112,11 +114,14 @@ class Committer:
         self._cache.gather(slots, paths[:, :most])
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
-        """Commit nothing of a sequence, so that its rows run again in the next step, and stop drafting for it."""
+        """Commit nothing of a sequence, so that its rows run again in the next step, and draft nothing until it returns."""
         sequence.has_proposals, sequence.expected = False, None
+        sequence.left_out = LeftOut(_SPOILT, can_return=True)
+        if self._speculation is not None:
+            self._speculation.metrics.requests_left_out += 1
         logger.warning(
-            "request %s gets no further drafts: with drafted tokens in the pass the logits are not numbers; the step runs "
-            "again without them, and output is not affected", sequence.request_id,
+            "request %s is left without drafts: %s; the step runs again without them, and output is not affected",
+            sequence.request_id, _SPOILT,
         )  # fmt: skip
 
     def _append(
@@ -124,6 +129,8 @@ class Committer:
     ) -> None:
         """Append the emitted tokens, and record their draft step if requested."""
         sequence.append(emitted, len(nodes))
+        if self._speculation is not None and not draft.rows[row]:
+            self._speculation.note_undrafted(sequence, len(emitted))
         if sequence.expected is not None:
             sequence.expected.advance(sequence.output_token_ids, len(emitted))
         if sequence.draft_steps is not None:

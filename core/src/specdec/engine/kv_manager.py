@@ -64,6 +64,18 @@ class KVManager:
             return False
         if sequence.admission_time is None:  # a preempted one would hit what it computed itself
             sequence.num_cached_prompt_tokens = min(num_known, sequence.num_prompt_tokens)
+        return self._begin(sequence, num_known)
+
+    def rerun(self, sequence: Sequence) -> bool:
+        """Compute rows of a running sequence again, as many as its proposer needs; False, and no place, without room."""
+        return self._begin(sequence, sequence.num_computed)
+
+    def has_room_to_rerun(self, sequence: Sequence) -> bool:
+        """Return whether there is room for own rows of a sequence in place of those that it shares."""
+        return self.pool.num_shared_slots(sequence) <= self.pool.num_free_slots
+
+    def _begin(self, sequence: Sequence, num_known: int) -> bool:
+        """Begin a placed sequence after those of its `num_known` rows that need not run; False, and no place, without room."""
         if self._resume is not None:
             num_known = self._resume(sequence, num_known)
         if self._states is not None:

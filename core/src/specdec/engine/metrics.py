@@ -15,7 +15,8 @@ _PARTS = ("schedule", "propose", "score", "verify", "commit")
 _OWN = (
     *("num_steps", "num_emitted_tokens", "num_preemptions", "observer_errors", "prefix_tokens_rerun"),
     *("proposer_errors", "proposer_nodes_cut", "proposer_overruns", "proposer_pauses"),
-    *("requests_without_states", "steps_without_drafts", "steps_with_shorter_drafts"),
+    *("requests_left_out", "requests_returned", "tokens_rerun", "tokens_without_drafts"),
+    *("steps_without_drafts", "steps_with_shorter_drafts"),
 )
 """Fields of `EngineMetrics` that are exported as they are."""
 _MOST_PROPOSERS = 32  # names that a proposer gives are counted apart up to this number
@@ -49,8 +50,12 @@ class EngineMetrics(DraftCounts):
         self.proposer_errors = self.proposer_nodes_cut = self.proposer_overruns = self.proposer_pauses = 0
         self.prefix_tokens_rerun = 0
         """Tokens of cached prefixes that the target computed again because the proposer did not hold them."""
-        self.requests_without_states = 0
-        """Requests that get no further drafts because their states are gone."""
+        self.requests_left_out = self.requests_returned = 0
+        """How often a request was left out by the proposer, or its states were lost, and how often one came back."""
+        self.tokens_rerun = 0
+        """Tokens of requests that came back, which the target computed again."""
+        self.tokens_without_drafts = 0
+        """Tokens emitted while the proposer was paused, suspended, or left the request out."""
         self.steps_without_drafts = 0
         """Steps in which `adaptive` allowed no draft."""
         self.steps_with_shorter_drafts = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from itertools import zip_longest
 
 from specdec.engine.sequence import Sequence
@@ -89,6 +90,7 @@ class Request:
             queue_time=min(begun, default=None),
             num_accepted_prediction_tokens=sum(e.num_accepted_predicted for e in expected),
             num_rejected_prediction_tokens=sum(e.num_rejected_predicted for e in expected),
+            tokens_without_drafts=dict(sum((Counter(s.without_drafts) for s in sequences), Counter[str]())),
         )
 
 

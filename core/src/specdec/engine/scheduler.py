@@ -107,6 +107,13 @@ class Scheduler:
         speculation = self._speculation
         if speculation is not None:
             speculation.begin(self.running, len(self.running))
+            returning = speculation.returning(self.running)
+            if returning is not None and self._kv.has_room_to_rerun(returning):
+                speculation.take_back(returning)
+                if not self._kv.rerun(returning):
+                    self._preempt(returning)
+                    displaced.append(returning)
+                prefilling.add(returning)
         shared_depth = 0 if speculation is None else speculation.shared_depth
         budget, num_running = self._token_budget, len(self.running)
         chunks: dict[Sequence, tuple[int, int]] = {}

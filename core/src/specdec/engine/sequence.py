@@ -13,6 +13,7 @@ from specdec.engine.speculation.shown import Shown, separate
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.expected_tokens import ExpectedTokens
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.logits_rules import LogitsRules
 from specdec.logits.logprobs import LogprobRecord
 from specdec.outputs import DraftStep
@@ -81,6 +82,13 @@ class Sequence:
         self.is_introduced = False
         """Whether the proposer has received a row for it, or was asked to resume it, and no `finish` since."""
         self.has_proposals = True
+        """Whether the proposer can be asked: False while states that it needs are gone."""
+        self.left_out: LeftOut | None = None
+        """Why nothing is drafted for it; None where something can be."""
+        self.num_returns = self.returned_at = 0
+        """How often everything was delivered to the proposer again after it had been left out, and its length then."""
+        self.without_drafts: dict[str, int] = {}
+        """Numbers of its tokens that were emitted while nothing could be drafted, by the reason."""
         self.depth_state: Any = None
         """See `DraftedFor`."""
         self.rules: LogitsRules | None = None

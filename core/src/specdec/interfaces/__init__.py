@@ -26,6 +26,7 @@ from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.layer_states import LayerStates
+from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.logits_rules import LogitsRules, RowBlock, SamplingRules
 from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
@@ -83,6 +84,7 @@ __all__ = [
     "KVCache",
     "LayerShape",
     "LayerStates",
+    "LeftOut",
     "LogitsRules",
     "MakeForm",
     "MeasuredStep",

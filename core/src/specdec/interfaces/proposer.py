@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.target import TargetHandle, TargetInfo
 from specdec.keys import Keys
 from specdec.target_facts import TargetFacts
@@ -112,6 +114,10 @@ class Proposer(ABC):
     """Whether drafts depend on measured durations, so that the same calls may give other drafts."""
     num_contained: int = 0
     """Failures of proposers that this one calls, contained there; core counts them as its own."""
+    left_out: Mapping[str, LeftOut] = MappingProxyType({})
+    """By request id, the requests that it cannot draft for, such as those that its cache has no room for; read after each
+    `propose`, and told in the metrics. One that can return is delivered again from position 0, its hidden states computed
+    again by the target, when that pays: few tokens beside those still to come, and one request at a time."""
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         """Store the configuration; must be cheap and load no weights.
@@ -131,8 +137,8 @@ class Proposer(ABC):
 
         After an exception of any kind but the user's Ctrl-C there are no drafts in this step: core counts it, calls
         `finish(..., FinishReason.ERROR)` and delivers everything again from position 0. Hidden states are not
-        kept for that: a proposer that reads them gets no further rows with `max_nodes` above 0 for the requests
-        that it was called for.
+        kept for that: for a proposer that reads them, the target computes them again once a later call has succeeded
+        and that pays; until then the requests have rows with `max_nodes` 0.
 
         Returns:
             a draft with one row per request of the batch.

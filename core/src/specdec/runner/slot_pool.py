@@ -60,6 +60,10 @@ class SlotPool:
         """Number of slots that belong to no request."""
         return self._blocks.num_free * self._block_size
 
+    def num_shared_slots(self, request_id: Hashable) -> int:
+        """Return how many slots of a request are not its own; none here, see `KVCache.shared`."""
+        return 0
+
     def place(
         self, request_id: Hashable, ids: Ids, *, num_rows: int, num_new: int, most_slots: int
     ) -> int | None:

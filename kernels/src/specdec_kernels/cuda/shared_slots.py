@@ -59,11 +59,11 @@ class SharedSlots(SlotPool):
 
     def first_slot(self, request_id: Hashable) -> int:
         """See `SlotPool.first_slot`: where position 0 would be if the run began there; negative at the cache's beginning."""
-        return super().first_slot(request_id) - self._num_shared_slots(request_id)
+        return super().first_slot(request_id) - self.num_shared_slots(request_id)
 
     def reserve(self, request_id: Hashable, num_slots: int, num_kept: int) -> bool:
         """See `SlotPool.reserve`; shared rows stay where they are."""
-        num_shared, run = self._num_shared_slots(request_id), self._runs[request_id]
+        num_shared, run = self.num_shared_slots(request_id), self._runs[request_id]
         if num_slots - num_shared <= run.num_blocks * self._block_size:
             return super().reserve(request_id, num_slots - num_shared, num_kept - num_shared)
         self._avoid(num_shared // self._block_size)
@@ -73,7 +73,7 @@ class SharedSlots(SlotPool):
 
     def publish(self, request_id: Hashable, ids: Ids) -> None:
         """See `SlotPool.publish`."""
-        super().publish(request_id, ids[self._num_shared_slots(request_id) :])
+        super().publish(request_id, ids[self.num_shared_slots(request_id) :])
 
     def rewrite_from(self, request_id: Hashable, num_ids: int) -> bool:
         """See `SlotPool.rewrite_from`: a request that would write shared blocks gets a run that begins before them."""
@@ -158,7 +158,8 @@ class SharedSlots(SlotPool):
     def _blocks_of(self, request_id: Hashable) -> range:
         return self._shared.get(request_id, _NOTHING).blocks
 
-    def _num_shared_slots(self, request_id: Hashable) -> int:
+    def num_shared_slots(self, request_id: Hashable) -> int:
+        """See `SlotPool.num_shared_slots`."""
         return len(self._blocks_of(request_id)) * self._block_size
 
 

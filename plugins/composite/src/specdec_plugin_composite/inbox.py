@@ -28,8 +28,8 @@ class Inbox:
         """Number of tokens that the member was told."""
         self._ends: dict[str, int] = {}
         """Number of tokens that it could be told, if it reads states."""
-        self._lost: set[str] = set()
-        """Requests whose states are gone: they are told nothing until they are delivered from the start."""
+        self.lost: dict[str, str] = {}
+        """Why the states of requests are gone: they are told nothing until they are delivered from the start."""
 
     def add(self, batch: ProposeBatch) -> None:
         """Take in the new tokens of a step."""
@@ -37,10 +37,10 @@ class Inbox:
             if not count:
                 continue
             if start == 0:
-                self._lost.discard(request_id)
+                self.lost.pop(request_id, None)
             if start < self._told.get(request_id, 0):
                 self._told[request_id] = start
-            if self._states is not None and request_id not in self._lost:
+            if self._states is not None and request_id not in self.lost:
                 self._ends[request_id] = start + count
 
     @property
@@ -63,13 +63,13 @@ class Inbox:
 
     def can_draft(self, request_id: str) -> bool:
         """Return whether the member can be told all of a request."""
-        return request_id not in self._lost
+        return request_id not in self.lost
 
     def take(self, batch: ProposeBatch) -> ProposeBatch:
         """Return the batch with all that the member was not told, and count it as told."""
         ends = [start + count for start, count in zip(batch.starts, batch.counts, strict=True)]
         starts = [
-            end if name in self._lost else min(self._told.get(name, 0), end)
+            end if name in self.lost else min(self._told.get(name, 0), end)
             for name, end in zip(batch.request_ids, ends, strict=True)
         ]
         self._told.update(zip(batch.request_ids, ends, strict=True))
@@ -96,18 +96,18 @@ class Inbox:
         self.forget([request_id])
         self._told[request_id] = num_held
 
-    def miss(self, request_id: str) -> None:
+    def miss(self, request_id: str, reason: str) -> None:
         """Record that the states of a request's first tokens will not come."""
         self.forget([request_id])
-        self._lost.add(request_id)
+        self.lost[request_id] = reason
 
-    def lose(self, request_ids: Sequence[str]) -> list[str]:
+    def lose(self, request_ids: Sequence[str], reason: str) -> list[str]:
         """Record that the member dropped its state; returns the requests that it cannot be told again."""
         gone = [name for name in request_ids if self._told.get(name, 0) > 0 or name in self._ends]
         if self._states is None:
             gone = []
         self.forget(request_ids)
-        self._lost.update(gone)
+        self.lost.update(dict.fromkeys(gone, reason))
         return gone
 
     def forget(self, request_ids: Sequence[str]) -> None:
@@ -115,6 +115,6 @@ class Inbox:
         for request_id in request_ids:
             self._told.pop(request_id, None)
             self._ends.pop(request_id, None)
-            self._lost.discard(request_id)
+            self.lost.pop(request_id, None)
         if not self._told:  # an emptied dict keeps its memory
             self._told, self._ends = {}, {}

@@ -12,6 +12,7 @@ from specdec.interfaces import (
     Capability,
     CheckedDraft,
     FinishReason,
+    LeftOut,
     ProposeBatch,
     Proposer,
     TargetTopK,
@@ -28,6 +29,7 @@ STATES = frozenset({Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
 _IN_USE = 64
 """Steps without a draft after which a member is told nothing more of requests with many waiting states, which would take
 long, or of all running ones if its policy does not wait for it."""
+_UNUSED = "it was not chosen for long"
 _OF_MODELS = STATES | {Capability.OWN_KV, Capability.TARGET_CACHE}
 
 
@@ -199,7 +201,7 @@ class Member:
     def end(self, *, is_awaited: bool = True) -> None:
         """End a step: count a pause, and let go of what waits for a member that is not in use, at once unless `is_awaited`."""
         if self._idle >= _IN_USE and (not is_awaited or self._inbox.is_full):
-            self._inbox.lose(list(self._inbox.waiting))
+            self._inbox.lose(list(self._inbox.waiting), _UNUSED)
         if self._is_paused:
             self.guard.pause_left -= 1
             if self._inbox.is_full:
@@ -213,14 +215,22 @@ class Member:
         if self.is_left_out:
             return len(token_ids)
         held = self.guard.resume(request_id, token_ids)
+        self.guard.left_out = {name: why for name, why in self.guard.left_out.items() if name != request_id}
         self._inbox.resume(request_id, held)
         return held
+
+    def left_out(self, *, pays: bool) -> dict[str, LeftOut]:
+        """Return what it leaves out, and what it cannot be told; nothing of that can return unless the member `pays`."""
+        can_return = pays and not self.is_left_out and self.guard.is_sound
+        lost = {name: LeftOut(reason, can_return) for name, reason in self._inbox.lost.items()}
+        own = self.guard.left_out.items()
+        return lost | {name: replace(why, can_return=why.can_return and can_return) for name, why in own}
 
     def miss(self, request_id: str) -> None:
         """Do without a request whose states it does not get, until it is delivered from the start."""
         if self.reads_states:
             self.guard.finish([request_id], FinishReason.ERROR)
-            self._inbox.miss(request_id)
+            self._inbox.miss(request_id, _UNUSED)
 
     def leave_out(self) -> None:
         """Use it no more: it could not be loaded."""
@@ -249,11 +259,13 @@ class Member:
         self._lose(request_ids, "failed, and its hidden states are gone")
 
     def _lose(self, request_ids: Sequence[str], reason: str) -> None:
-        gone = self._inbox.lose(request_ids)
+        gone = self._inbox.lose(request_ids, f"it {reason}")
         if gone and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%r drafts no more for the running requests: it %s (logged once)", self.name, reason
+                "%r drafts nothing for the running requests until they return: it %s (logged once)",
+                self.name,
+                reason,
             )
 
     def _top_k(self, batch: ProposeBatch) -> TargetTopK | None:

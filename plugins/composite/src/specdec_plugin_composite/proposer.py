@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from time import perf_counter
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from specdec.interfaces import (
     CheckedDraft,
     Draft,
     FinishReason,
+    LeftOut,
     ProposeBatch,
     Proposer,
     ProposerConfig,
@@ -120,6 +122,7 @@ class CompositeProposer(Proposer):
             member.guard.metrics.proposer_errors + member.guard.metrics.proposer_overruns
             for member in self._members
         )
+        self.left_out = self._left_out()
         self._last_ids = frozenset(batch.request_ids)
         self._ended = perf_counter() if _is_decoding(batch) else None
         return draft_of(
@@ -154,6 +157,15 @@ class CompositeProposer(Proposer):
         with ExitStack() as stack:
             for member in reversed(self._members):
                 stack.callback(member.finish, request_ids, reason)
+
+    def _left_out(self) -> dict[str, LeftOut]:
+        """Return what members leave out, by request, of those that can return where there are any."""
+        found: dict[str, LeftOut] = {}
+        for number, member in enumerate(self._members):
+            for name, why in member.left_out(pays=self._policy.pays(number)).items():
+                if why.can_return or name not in found:
+                    found[name] = replace(why, reason=f"{member.name}: {why.reason}")
+        return found
 
     def _with_q(
         self, turn: Round, choices: Sequence[Choice], drafts: dict[int, CheckedDraft]

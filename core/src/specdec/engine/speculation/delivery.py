@@ -16,6 +16,7 @@ from specdec.engine.speculation.shown import EngineDraws, Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots
+from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.sent import sent_together
 
 logger = logging.getLogger("specdec")
@@ -85,17 +86,18 @@ class Delivery:
         return batch
 
     def give_up(self, sequence: Sequence, reason: str) -> None:
-        """Stop drafting for a sequence whose states are gone; counted, each reason logged once."""
+        """Stop drafting for a sequence whose states are gone, until it returns; counted, each reason logged once."""
         sequence.deliverable_hidden.clear()
         if not sequence.has_proposals or sequence.is_finished:
             return
         sequence.has_proposals = False
-        self._metrics.requests_without_states += 1
+        sequence.left_out = LeftOut(f"the proposer reads hidden states, and {reason}", can_return=True)
+        self._metrics.requests_left_out += 1
         if reason not in self._reasons:
             self._reasons.add(reason)
             logger.warning(
-                "a request gets no further drafts: the proposer reads hidden states, and %s; output is not affected (logged "
-                "once, counted in specdec:requests_without_states)", reason,
+                "a request is left without drafts: the proposer reads hidden states, and %s; output is not affected (logged "
+                "once, counted in specdec:requests_left_out)", reason,
             )  # fmt: skip
 
     def keep_hidden(self, sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: list[int]) -> None:

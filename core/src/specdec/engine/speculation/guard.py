@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Mapping, Set
 from collections.abc import Sequence as Ids
-from collections.abc import Set
 from dataclasses import replace
 from operator import index as as_int
 from time import perf_counter
@@ -20,6 +20,7 @@ from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.unread import UnreadIds
@@ -75,6 +76,8 @@ class ProposerGuard:
         self.can_resume = type(proposer).resume is not Proposer.resume
         """Whether the proposer implements `resume`."""
         self.metrics = metrics or EngineMetrics()
+        self.left_out: Mapping[str, LeftOut] = {}
+        """`Proposer.left_out` after the last call that succeeded."""
         self._num_contained = 0
         self._logged: set[str] = set()
         self._vocab_size = vocab_size
@@ -93,6 +96,11 @@ class ProposerGuard:
         self._budget_s = _MIN_BUDGET_S
         self._offered_map: torch.Tensor | None = None
         self._vocab_map: torch.Tensor | None = None  # an own copy of it, which passed the check
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is not paused, and its last call neither failed nor took too long."""
+        return not (self.pause_left or self._failures)
 
     def observe_target(self, seconds: float) -> None:
         """Record the duration of the target's pass and its verification, the basis of the time budget."""
@@ -116,6 +124,7 @@ class ProposerGuard:
                 own_map = self._own_map(drawn.vocab_map, drawn.node_probs.shape[2])
                 draft = replace(draft, drawn=replace(drawn, vocab_map=own_map))
             contained = as_int(self.proposer.num_contained)
+            self.left_out = _left_out(self.proposer.left_out)
         except BaseException as error:
             self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
@@ -277,6 +286,16 @@ class ProposerGuard:
                 "proposer %r %s (%s); output is not affected, this is logged once and counted",
                 self.name, what, message,
             )  # fmt: skip
+
+
+def _left_out(offered: Mapping[str, LeftOut]) -> Mapping[str, LeftOut]:
+    """Return an own copy of `Proposer.left_out`."""
+    if not offered:
+        return {}
+    return {
+        str.__str__(f"{name}"): LeftOut(str.__str__(f"{why.reason}"), bool(why.can_return))
+        for name, why in offered.items()
+    }
 
 
 def undeclared(error: BaseException, capabilities: Set[Capability]) -> str:

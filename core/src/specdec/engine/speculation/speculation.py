@@ -14,6 +14,14 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
 from specdec.interfaces.finish import FinishReason
 
+_PAUSED = "the proposer is paused after failures or overruns"
+_SUSPENDED = "drafting is suspended: it does not pay now, or not at this batch size"
+_REST_SHARE = 4
+"""A request returns if it has at most so many tokens for each one that may still come, and again once a token came for so many:
+the target computes ten and more tokens at once in the time of one step, and a draft saves about half of the steps."""
+_SHORTEST_STAY = 32
+"""Half the tokens between the first two returns of a request; doubled with each further one."""
+
 
 class Speculation:
     """Drives one proposer: how much it may draft, what it is told, what it drafts, and what came of it.
@@ -53,6 +61,7 @@ class Speculation:
         are made together; 0 for drafts that are made elsewhere."""
         self.is_measured = False
         """Whether `observe` wants this step: with `adaptive`, unless the proposer failed or is paused."""
+        self._is_paused = self._has_left_out = False
 
     def begin(self, running: Several[Sequence], batch_size: int) -> None:
         """Begin a step.
@@ -105,9 +114,9 @@ class Speculation:
             ended: sequences that ended in the last step, whose last tokens are delivered.
             chunks: see `Delivery.is_overdue`.
         """
-        self.is_measured = self.draft_depth is not None
-        if self.guard.pause_left:
-            self.is_measured = False
+        self._is_paused = self.guard.pause_left > 0
+        self.is_measured = self.draft_depth is not None and not self._is_paused
+        if self._is_paused:
             self.guard.pause_left -= 1
             self.delivery.limit_waiting(sequences)
         elif not self.is_suspended or self._is_due(sequences, ended, chunks):
@@ -130,6 +139,28 @@ class Speculation:
         if not self.guard.pause_left and (not self.is_suspended or self._is_due([], ended)):
             everything = [*others, *ended]
             self._call(everything, [0] * len(everything))
+
+    def returning(self, running: Several[Sequence]) -> Sequence | None:
+        """Return a sequence that is left out and can return, if that pays; call after `begin`, and then `take_back`.
+
+        One at a time, because the room that the proposer sees may be for one alone.
+        """
+        if not self._limit or not self.guard.is_sound:
+            return None
+        left_out = [s for s in running if s.left_out is not None and s.left_out.can_return]
+        if not left_out or any(s.num_computed < s.returned_at - 1 for s in running):
+            return None
+        for sequence in left_out:
+            if sequence.num_computed == sequence.num_tokens - 1 and self._pays(sequence):
+                return sequence
+        return None
+
+    def take_back(self, sequence: Sequence) -> None:
+        """Have all of a sequence delivered again; rows whose states the proposer reads must be computed again, see `resume`."""
+        sequence.has_proposals, sequence.left_out = True, None
+        sequence.num_returns, sequence.returned_at = sequence.num_returns + 1, sequence.num_tokens
+        self.metrics.requests_returned += 1
+        self.delivery.forget(sequence)
 
     def resume(self, sequence: Sequence, num_known: int) -> int:
         """Return how many of a placed sequence's `num_known` cached rows need not run.
@@ -155,8 +186,11 @@ class Speculation:
         sequence.delivered = held
         if sequence.admission_time is None:
             sequence.num_cached_prompt_tokens = min(held, sequence.num_prompt_tokens)
-        if held < num_known:
+        if held < num_known and sequence.returned_at == sequence.num_tokens:
+            self.metrics.tokens_rerun += num_known - held
+        elif held < num_known:
             self.guard.note_missing(num_known - held, num_known)
+        if held < num_known:
             sequence.num_missing = num_known if self.guard.can_resume else 0
         return max(0, held - 1)
 
@@ -168,6 +202,17 @@ class Speculation:
             depth = max(step.limits)
             self.metrics.steps_without_drafts += self.draft_depth.is_suspended and not depth
             self.metrics.steps_with_shorter_drafts += 0 < depth < self.num_speculative_tokens
+
+    def note_undrafted(self, sequence: Sequence, num_emitted: int) -> None:
+        """Count tokens of a sequence that were emitted without a draft, if none could be made."""
+        reason = None if sequence.left_out is None else sequence.left_out.reason
+        if reason is None and self._is_paused:
+            reason = _PAUSED
+        elif reason is None and self.is_suspended and sequence.has_proposals:
+            reason = _SUSPENDED
+        if reason is not None:
+            sequence.without_drafts[reason] = sequence.without_drafts.get(reason, 0) + num_emitted
+            self.metrics.tokens_without_drafts += num_emitted
 
     def finish(self, sequences: Several[Sequence], reason: FinishReason | None = None) -> None:
         """Tell the proposer that sequences ended.
@@ -221,7 +266,29 @@ class Speculation:
                 if self.delivery.needs_hidden and sequence.delivered:
                     self.delivery.give_up(sequence, "failed, and would have to be told everything again")
                 self.delivery.forget(sequence)
+        elif self.guard.left_out or self._has_left_out:
+            self._note_left_out(sequences)
         return draft
+
+    def _note_left_out(self, sequences: list[Sequence]) -> None:
+        """Note which sequences the proposer leaves out, and which it does no longer."""
+        told = self.guard.left_out
+        self._has_left_out = bool(told)
+        for sequence in sequences:
+            if sequence.has_proposals:
+                why = told.get(sequence.row_id)
+                self.metrics.requests_left_out += why is not None and sequence.left_out is None
+                sequence.left_out = why
+
+    def _pays(self, sequence: Sequence) -> bool:
+        """Return whether drafts of a sequence will be worth its return, and `adaptive` allows any."""
+        num_rows = sequence.num_tokens if self.delivery.needs_hidden else 0
+        if num_rows > _REST_SHARE * (sequence.max_num_tokens - sequence.num_tokens):
+            return False
+        stay = max(num_rows // _REST_SHARE, _SHORTEST_STAY << min(sequence.num_returns, 16))
+        if sequence.num_returns and sequence.num_tokens - sequence.returned_at < stay:
+            return False
+        return self.draft_depth is None or self.draft_depth.limit(sequence, self._limit) > 0
 
     def _held(self, sequence: Sequence, num_known: int) -> int:
         held = self.guard.resume(sequence.row_id, sequence.token_ids[:num_known])
