@@ -36,7 +36,7 @@ def cases() -> list[Any]:
     for method in METHODS:
         for size in SIZES:
             marks = [] if (method, size) == ("eagle", 28) else [pytest.mark.slow]
-            if size not in (22, 44):
+            if size != 22:
                 marks = marks and [pytest.mark.full]
             found.append(pytest.param(method, size, marks=marks, id=f"{method}-{size}"))
     return found

@@ -89,6 +89,14 @@ def test_states_that_a_failure_lost_are_computed_again(subject, run) -> None:
         assert sum(output.outputs[0].is_from_draft[-12:]) > 6, "drafts are accepted again"
 
 
+def test_adaptive_lets_requests_return_that_nothing_can_be_drafted_for(subject) -> None:
+    llm = make_llm(subject.model, keys_of(subject, "FailsOnce", adaptive=True), block_size=4)
+    [output] = llm.generate(subject.prompts[:1], greedy(32))
+    assert output.outputs[0].token_ids == subject.expected[0]
+    metrics = engine_of(llm).metrics
+    assert (metrics.proposer_errors, metrics.requests_left_out, metrics.requests_returned) == (1, 1, 1)
+
+
 def test_a_return_that_fails_is_not_repeated_in_every_step(subject) -> None:
     llm = make_llm(subject.model, keys_of(subject, "FailsWhenTold"), block_size=4)
     [output] = llm.generate(subject.prompts[:1], greedy(120))

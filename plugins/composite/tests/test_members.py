@@ -10,7 +10,7 @@ import pytest
 from composite_check import batch_of, composite_of, members_of, scripted
 
 from specdec import SamplingParams
-from specdec.interfaces import Capability, FinishReason
+from specdec.interfaces import Capability, FinishReason, LeftOut
 
 STATES = (Capability.HIDDEN_STATES,)
 
@@ -215,3 +215,38 @@ def test_a_malformed_draft_is_cut_before_a_policy_sees_it() -> None:
     composite = composite_of("longest", scripted(7, 99, 8), scripted(5, 6))
     draft: Any = composite.propose(batch_of([1, 2, 3], 0))
     assert draft.rows == ((5, 6),)
+
+
+def test_a_member_that_lost_states_asks_for_them_once_it_can_draft(monkeypatch) -> None:
+    composite = composite_of("longest", scripted(7, name="words"), scripted(5, 6, name="head", needs=STATES))
+    _, head = members_of(composite)
+    assert composite.propose(batch_of([1, 2, 3], 0, states=True)).rows == ((5, 6),)
+    assert composite.left_out == {}
+    head.error = RuntimeError("no")
+    assert composite.propose(batch_of([1, 2, 3, 4], 3, states=True)).rows == ((7,),)
+    head.error = None
+    assert composite.propose(batch_of([1, 2, 3, 4, 5], 4, states=True)).rows == ((7,),)
+    assert composite.left_out["a"].can_return
+    assert composite.left_out["a"].reason.startswith("head: it failed")
+    monkeypatch.setattr(composite._members[1].guard, "pause_left", 5)
+    composite.propose(batch_of([1, 2, 3, 4, 5, 6], 5, states=True))
+    assert not composite.left_out["a"].can_return, "it would be left out again"
+    monkeypatch.setattr(composite._members[1].guard, "pause_left", 0)
+    monkeypatch.setattr(composite._policy, "pays", lambda number: number == 0)
+    composite.propose(batch_of([1, 2, 3, 4, 5, 6, 7], 6, states=True))
+    assert not composite.left_out["a"].can_return, "nobody would use it"
+    monkeypatch.undo()
+    assert composite.resume("a", np.arange(1, 8, dtype=np.int32)) == 0
+    assert composite.propose(batch_of([1, 2, 3, 4, 5, 6, 7], 0, states=True)).rows == ((5, 6),)
+    assert composite.left_out == {}
+
+
+def test_whom_a_member_has_no_room_for_is_told_until_it_is_asked_to_resume() -> None:
+    composite = composite_of("longest", scripted(7, name="words"), scripted(5, name="head", needs=STATES))
+    _, head = members_of(composite)
+    head.left_out = {"a": LeftOut("it is full", can_return=True)}
+    composite.propose(batch_of([1, 2, 3], 0, states=True))
+    assert composite.left_out == {"a": LeftOut("head: it is full", can_return=True)}
+    head.left_out = {}
+    composite.resume("a", np.arange(1, 4, dtype=np.int32))
+    assert composite._members[1].left_out(pays=True) == {}

@@ -137,8 +137,8 @@ class Proposer(ABC):
 
         After an exception of any kind but the user's Ctrl-C there are no drafts in this step: core counts it, calls
         `finish(..., FinishReason.ERROR)` and delivers everything again from position 0. Hidden states are not
-        kept for that: for a proposer that reads them, the target computes them again once a later call has succeeded
-        and that pays; until then the requests have rows with `max_nodes` 0.
+        kept for that: for a proposer that reads them, the target computes them again when that pays; until then the
+        requests have rows with `max_nodes` 0.
 
         Returns:
             a draft with one row per request of the batch.

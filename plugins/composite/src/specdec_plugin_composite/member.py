@@ -221,7 +221,7 @@ class Member:
 
     def left_out(self, *, pays: bool) -> dict[str, LeftOut]:
         """Return what it leaves out, and what it cannot be told; nothing of that can return unless the member `pays`."""
-        can_return = pays and not self.is_left_out and self.guard.is_sound
+        can_return = pays and self.can_draft
         lost = {name: LeftOut(reason, can_return) for name, reason in self._inbox.lost.items()}
         own = self.guard.left_out.items()
         return lost | {name: replace(why, can_return=why.can_return and can_return) for name, why in own}

@@ -122,7 +122,7 @@ class CompositeProposer(Proposer):
             member.guard.metrics.proposer_errors + member.guard.metrics.proposer_overruns
             for member in self._members
         )
-        self.left_out = self._left_out()
+        self.left_out = self._requests_left_out()
         self._last_ids = frozenset(batch.request_ids)
         self._ended = perf_counter() if _is_decoding(batch) else None
         return draft_of(
@@ -158,7 +158,7 @@ class CompositeProposer(Proposer):
             for member in reversed(self._members):
                 stack.callback(member.finish, request_ids, reason)
 
-    def _left_out(self) -> dict[str, LeftOut]:
+    def _requests_left_out(self) -> dict[str, LeftOut]:
         """Return what members leave out, by request, of those that can return where there are any."""
         found: dict[str, LeftOut] = {}
         for number, member in enumerate(self._members):

@@ -97,11 +97,6 @@ class ProposerGuard:
         self._offered_map: torch.Tensor | None = None
         self._vocab_map: torch.Tensor | None = None  # an own copy of it, which passed the check
 
-    @property
-    def is_sound(self) -> bool:
-        """Whether it is not paused, and its last call neither failed nor took too long."""
-        return not (self.pause_left or self._failures)
-
     def observe_target(self, seconds: float) -> None:
         """Record the duration of the target's pass and its verification, the basis of the time budget."""
         self._target_s = seconds if self._target_s == 0.0 else 0.9 * self._target_s + 0.1 * seconds

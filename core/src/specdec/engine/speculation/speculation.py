@@ -145,7 +145,7 @@ class Speculation:
 
         One at a time, because the room that the proposer sees may be for one alone.
         """
-        if not self._limit or not self.guard.is_sound:
+        if not self._limit or self.guard.pause_left:
             return None
         left_out = [s for s in running if s.left_out is not None and s.left_out.can_return]
         if not left_out or any(s.num_computed < s.returned_at - 1 for s in running):
