@@ -104,7 +104,7 @@ def test_a_stop_inside_an_accepted_draft_leaves_the_states_of_others_in_place(su
     assert [len(o.outputs[0].token_ids) < 32 for o in outputs] == [True] * 4 + [False] * 2
 
 
-def test_after_an_error_those_requests_get_no_drafts_and_others_keep_their_states(subject) -> None:
+def test_after_an_error_those_requests_rest_and_others_keep_their_states(subject) -> None:
     speculation = scripted("HiddenRecorder", 4, texts=subject.texts)
     llm = make_llm(subject.model, speculation, max_num_seqs=3)
     proposer = proposer_of(llm)
@@ -122,8 +122,10 @@ def test_after_an_error_those_requests_get_no_drafts_and_others_keep_their_state
     assert proposer.complaints == []
     assert len(failed) == 3
     for output, text in zip(outputs, subject.texts, strict=True):
-        if output.request_id in failed:
-            assert output.metrics.num_drafts <= 1
+        if output.request_id in failed and len(output.prompt_token_ids) > 60:
+            assert output.metrics.num_drafts <= 1, (
+                "too few tokens to come for so many that would be computed again"
+            )
         else:
             assert output.metrics.num_drafts > 0
             check_states(subject.model, proposer, output.request_id, text)

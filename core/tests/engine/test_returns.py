@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
+import torch
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted
-from speccheck.proposers import HiddenRecorder, Recorder
+from speccheck.proposers import HiddenRecorder, Recorder, Scripted
 from speccheck.states import check_states
 
 from specdec.interfaces import Draft, LeftOut, ProposeBatch
@@ -33,6 +35,10 @@ class FailsWhenTold(HiddenRecorder):
         if self.num_calls == 5 or (self.num_calls > 5 and any(batch.counts)):
             raise RuntimeError("never again")
         return Draft.from_lists([[]] * batch.batch_size)
+
+
+class Spoils(Scripted):
+    """A scripted proposer by another name."""
 
 
 class Full(Recorder):
@@ -133,3 +139,26 @@ def test_nonsense_about_requests_costs_the_step(subject) -> None:
     assert engine_of(llm).metrics.proposer_errors > 0
     paused = "the proposer is paused after failures or overruns"
     assert all(output.metrics.tokens_without_drafts.get(paused, 0) > 0 for output in outputs)
+
+
+def test_drafts_that_spoil_a_pass_are_tried_again_later(subject) -> None:
+    """A NaN of a drafted token reaches all rows of its pass, so each trial costs a step."""
+    model = copy.deepcopy(subject.model)
+    params = greedy(140)
+    [plain] = make_llm(model).generate(subject.prompts[:1], params)
+    expected = plain.outputs[0].token_ids
+    dead = next(token for token in range(3, 96) if token not in expected)
+    with torch.no_grad():
+        model.set_output_embeddings(copy.deepcopy(model.get_output_embeddings()))
+        model.config.tie_word_embeddings = False
+        model.get_input_embeddings().weight[dead] = float("nan")
+    params = params.model_copy(update={"logit_bias": {dead: -100.0}})
+    prompt = subject.prompts[0]
+    text = [*prompt, *expected[:2], dead, dead, dead]
+    llm = make_llm(model, keys_of(subject, "Spoils", texts=[text, [*prompt, *expected]]))
+    [output] = llm.generate([prompt], params)
+    assert output.outputs[0].token_ids == expected
+    metrics = engine_of(llm).metrics
+    assert (metrics.requests_left_out, metrics.requests_returned) == (1, 1)
+    assert 64 <= metrics.tokens_without_drafts <= 70
+    assert sum(output.outputs[0].is_from_draft[80:]) > 30

@@ -124,6 +124,6 @@ def test_a_drafted_token_that_overflows_costs_only_drafts(subject, kind, options
         assert output.outputs[0].finish_reason == "length"
         assert output.outputs[0].token_ids == tokens
         assert output.metrics.num_accepted_tokens < 6
-    assert "gets no further drafts: with drafted tokens in the pass" in caplog.text
+    assert "is left without drafts: with drafted tokens in the pass" in caplog.text
     again = params.model_copy(update={"speculative": False})
     assert tokens_of(llm, subject.prompts, again) == expected  # nothing of it is left in the prefix cache

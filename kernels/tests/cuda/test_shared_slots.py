@@ -235,7 +235,7 @@ class SharesWhatIsRewritten(SharedSlots):
     def rewrite_from(self, request_id: str, num_ids: int) -> bool:
         if num_ids // self._block_size < len(self._blocks_of(request_id)):
             return super().rewrite_from(request_id, num_ids)
-        return SlotPool.rewrite_from(self, request_id, num_ids - self._num_shared_slots(request_id))
+        return SlotPool.rewrite_from(self, request_id, num_ids - self.num_shared_slots(request_id))
 
 
 class SameFirstSlot(SharedSlots):
@@ -249,7 +249,7 @@ class ForgetsMoves(SharedSlots):
     """Where shared rows are is not said again after a move."""
 
     def reserve(self, request_id: str, num_slots: int, num_kept: int) -> bool:
-        shared = self._num_shared_slots(request_id)
+        shared = self.num_shared_slots(request_id)
         return SlotPool.reserve(self, request_id, num_slots - shared, num_kept - shared)
 
 

@@ -18,7 +18,6 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.speculation.top_k import top_k_of
 from specdec.interfaces.draft import CheckedDraft
-from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
@@ -115,10 +114,9 @@ class Committer:
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
         """Commit nothing of a sequence, so that its rows run again in the next step, and draft nothing until it returns."""
-        sequence.has_proposals, sequence.expected = False, None
-        sequence.left_out = LeftOut(_SPOILT, can_return=True)
+        sequence.expected = None
         if self._speculation is not None:
-            self._speculation.metrics.requests_left_out += 1
+            self._speculation.leave_out(sequence, _SPOILT)
         logger.warning(
             "request %s is left without drafts: %s; the step runs again without them, and output is not affected",
             sequence.request_id, _SPOILT,

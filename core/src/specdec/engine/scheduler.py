@@ -107,7 +107,8 @@ class Scheduler:
         speculation = self._speculation
         if speculation is not None:
             speculation.begin(self.running, len(self.running))
-            returning = speculation.returning(self.running)
+            left_out = [s for s in self.running if s.left_out is not None and s.left_out.can_return]
+            returning = speculation.returning(left_out, self.running) if left_out else None
             if returning is not None and self._kv.has_room_to_rerun(returning):
                 speculation.take_back(returning)
                 if not self._kv.rerun(returning):

@@ -119,7 +119,8 @@ class ProposerGuard:
                 own_map = self._own_map(drawn.vocab_map, drawn.node_probs.shape[2])
                 draft = replace(draft, drawn=replace(drawn, vocab_map=own_map))
             contained = as_int(self.proposer.num_contained)
-            self.left_out = _left_out(self.proposer.left_out)
+            told = self.proposer.left_out
+            self.left_out = _left_out(told) if told else {}
         except BaseException as error:
             self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
@@ -285,8 +286,6 @@ class ProposerGuard:
 
 def _left_out(offered: Mapping[str, LeftOut]) -> Mapping[str, LeftOut]:
     """Return an own copy of `Proposer.left_out`."""
-    if not offered:
-        return {}
     return {
         str.__str__(f"{name}"): LeftOut(str.__str__(f"{why.reason}"), bool(why.can_return))
         for name, why in offered.items()

@@ -13,6 +13,7 @@ from specdec.interfaces.capability import NEEDED_CAPABILITIES
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.left_out import LeftOut
 
 _PAUSED = "the proposer is paused after failures or overruns"
 _SUSPENDED = "drafting is suspended: it does not pay now, or not at this batch size"
@@ -140,20 +141,25 @@ class Speculation:
             everything = [*others, *ended]
             self._call(everything, [0] * len(everything))
 
-    def returning(self, running: Several[Sequence]) -> Sequence | None:
-        """Return a sequence that is left out and can return, if that pays; call after `begin`, and then `take_back`.
+    def returning(self, left_out: Several[Sequence], running: Several[Sequence]) -> Sequence | None:
+        """Return one of the sequences `left_out` that can return, if that pays; call after `begin`, and then `take_back`.
 
         One at a time, because the room that the proposer sees may be for one alone.
         """
-        if not self._limit or self.guard.pause_left:
-            return None
-        left_out = [s for s in running if s.left_out is not None and s.left_out.can_return]
-        if not left_out or any(s.num_computed < s.returned_at - 1 for s in running):
+        is_returning = any(s.num_computed < s.returned_at - 1 for s in running)
+        if not self._limit or self.guard.pause_left or is_returning:
             return None
         for sequence in left_out:
             if sequence.num_computed == sequence.num_tokens - 1 and self._pays(sequence):
                 return sequence
         return None
+
+    def leave_out(self, sequence: Sequence, reason: str) -> None:
+        """Draft nothing for a sequence until it returns, at the earliest after a while."""
+        sequence.has_proposals = False
+        sequence.left_out = LeftOut(reason, can_return=True)
+        sequence.num_returns, sequence.returned_at = sequence.num_returns + 1, sequence.num_tokens
+        self.metrics.requests_left_out += 1
 
     def take_back(self, sequence: Sequence) -> None:
         """Have all of a sequence delivered again; rows whose states the proposer reads must be computed again, see `resume`."""
