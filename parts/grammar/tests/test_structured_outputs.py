@@ -368,13 +368,20 @@ def test_work_that_is_too_much_is_an_error_of_that_text_alone(monkeypatch) -> No
     logits = torch.zeros(1, len(CHARACTERS))
     other, asked = begun.begin(), begun.begin()
     other.advance(path[:1])
-    with pytest.raises(ConfigError, match=r"too much work for this text: .*: make it simpler"):
-        begun.allowed_nodes(path, None)
-    asked.mask_after(path)  # raises nothing: proposers ask
+    allowed = begun.allowed_nodes(
+        path, None
+    )  # raises nothing, nor what proposers ask: a text may never go there
+    assert 0 < sum(allowed) < len(path)
+    assert allowed == sorted(allowed, reverse=True)
+    assert not asked.mask_after(path).any()
+    for state in (begun, asked):
+        state.mask(logits, [], None)
+        assert logits.isfinite().sum() == 12
+        assert not any(state.allowed_nodes([ord("b")], None)), "nothing is looked at ahead for some tokens"
+    begun.advance(path)
     for _ in range(2):
-        with pytest.raises(ConfigError, match="make it simpler"):
+        with pytest.raises(ConfigError, match=r"too much work for this text: .*: make it simpler"):
             begun.mask(logits, [], None)
-    other.advance(path[:1])
     other.mask(logits, [], None)
     assert logits[0].isfinite().nonzero()[:, 0].tolist() == [*range(ord("a"), ord("m"))]
 

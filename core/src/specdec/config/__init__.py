@@ -7,7 +7,7 @@ from specdec.config.compat import translate_llm_arguments
 from specdec.config.hub import is_hub_reachable
 from specdec.config.inference import infer_method
 from specdec.config.model_name import check_name, resolve_name
-from specdec.config.notices import notice
+from specdec.config.notices import draft_ends, notice
 from specdec.config.resolve import (
     DEFAULT_SAMPLER,
     ResolvedSpeculation,
@@ -37,6 +37,7 @@ __all__ = [
     "check_first",
     "check_name",
     "default_sampler",
+    "draft_ends",
     "find_number",
     "infer_method",
     "is_hub_reachable",

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from specdec.engine.containment import contain
+from specdec.config.notices import draft_ends
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
@@ -269,7 +269,7 @@ def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[
         room = sequence.max_num_tokens - sequence.num_tokens - 1
         drafted = expected.draft(sequence.num_output_tokens, room, num_running)
     except BaseException as error:
-        contain(sequence, "drafting the tokens that its rules force", error)
+        draft_ends("finding forced or predicted tokens", error)
     num_drafts = 1 + sequence.drafts.num_drafts - expected.num_drafts
     num_accepted = most_proposed + sequence.drafts.num_accepted_tokens - expected.num_accepted
     return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []

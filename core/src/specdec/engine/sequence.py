@@ -91,6 +91,8 @@ class Sequence:
         self.prompt_logprobs: LogprobRecord | None = None
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
+        self.is_refused = False
+        """See `CompletionOutput`."""
         self.stop_checker: StopChecker
         """Where it ends, and its text; given by the intake, and not to samples that another engine runs."""
         self.last_num_drafted = self.last_num_accepted = 0
