@@ -23,7 +23,7 @@ from specdec_plugin_mlp import Medusa, MedusaLayout, MLPSpeculator, MLPSpeculato
 
 TOKENS = 20
 NUM_PROMPTS = 3
-EAGLE3 = {"method": "eagle3", "model": "zoo"}
+EAGLE3 = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3}
 SCRIPTED = {"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 4, "wrong": 0.4}
 METHODS: dict[str, dict[str, Any] | None] = {
     "no method": None,

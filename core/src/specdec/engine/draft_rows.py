@@ -9,6 +9,7 @@ import torch
 from specdec.config.notices import draft_ends
 from specdec.engine.scheduler import SchedulerOutput
 from specdec.engine.sequence import Sequence
+from specdec.errors import ConfigError
 from specdec.interfaces.draft import CheckedDraft
 
 
@@ -61,6 +62,8 @@ def constrain(draft: CheckedDraft, sequences: list[Sequence]) -> CheckedDraft:
         allowed: list[bool] = []
         try:
             allowed = grammar.allowed_nodes(rows[index], parents)
+        except ConfigError:
+            pass  # the text needs too much work, as its mask says next
         except BaseException as error:
             draft_ends("following a grammar", error)
         length = len(allowed) if parents is not None else (*allowed, False).index(False)

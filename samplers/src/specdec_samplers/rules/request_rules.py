@@ -142,17 +142,21 @@ class RequestRules(LogitsRules):
 
         If it fails along the draft, it is tried without: only what it is for the committed tokens may end the sample.
         """
+        ahead: BaseException | None = None
         for tried in (block, replace(block, nodes=(), parents=None)) if block.nodes else (block,):
             try:
-                return work(tried)
+                result = work(tried)
             except BaseException as error:  # it must not affect other requests
                 if is_interrupt(error):
                     raise
-                if tried.nodes:
-                    draft_ends("applying sampling parameters", error)
                 reason = f"applying its sampling parameters failed: {described(error)}"
                 for row in range(1 if tried.nodes else 0, block.num_rows):
                     self._end(row, error, str(error) if isinstance(error, ConfigError) else reason)
+                ahead = error
+            else:
+                if ahead is not None:
+                    draft_ends("applying sampling parameters", ahead)
+                return result
         return None
 
     def _end(self, row: int, cause: BaseException, reason: str) -> None:
