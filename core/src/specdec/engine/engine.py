@@ -131,6 +131,17 @@ class Engine:
             self._row_ids.add(sequence.row_id)
         self._requests[request.request_id] = request
 
+    def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
+        """Forget all cached prefixes; returns False, and does nothing, while requests run.
+
+        Args:
+            reset_running_requests: whether to forget them also then; running requests keep what they have.
+        """
+        if self._scheduler.running and not reset_running_requests:
+            return False
+        self._scheduler.forget_prefixes()
+        return True
+
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
         """Abort requests at once; the proposer must not learn from them. Unknown ids are ignored."""
         outputs, dropped = [], list[Sequence]()

@@ -80,6 +80,10 @@ class Scheduler:
         """Fraction of the KV cache that belongs to sequences, 0 to 1."""
         return 1.0 - self._kv.pool.num_free_slots / self._kv.pool.num_slots
 
+    def forget_prefixes(self) -> None:
+        """Let no later sequence reuse what is cached now."""
+        self._kv.pool.forget_prefixes()
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence.
 

@@ -55,6 +55,8 @@ class Sequence:
         """Id of the request it is a sample of."""
         self.client: str | None = None
         """Name of the client, for fair scheduling; None if unknown."""
+        self.cache_salt = ""
+        """Only requests with the same one share cached prefixes."""
         self.priority = 0
         """Lower runs first, under the scheduling policy `priority`."""
         self.seed = seed

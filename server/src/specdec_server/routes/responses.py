@@ -79,7 +79,8 @@ class _Answer:
     """One request to the server and its engine request."""
 
     def __init__(self, body: ResponsesRequest, service: Service, store: ResponseStore) -> None:
-        self._body, self._service, self._store = body, service, store
+        self._body = body = body.with_defaults(service.settings.sampling_defaults)
+        self._service, self._store = service, store
         self._owner = service.owner
         name = service.name_of(body.model)
         before: tuple[dict[str, Any], ...] = ()
