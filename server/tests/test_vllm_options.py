@@ -45,7 +45,8 @@ def test_the_prefix_cache_is_forgotten(served: Served) -> None:
 def test_it_is_kept_while_requests_run(served: Served) -> None:
     body: dict[str, Any] = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 32}
     with httpx2.stream("POST", f"{served.url}/v1/completions", json=body, timeout=60) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # which closes the stream when it is gone
+        next(lines)
         assert served.ask("/load") == (200, {"server_load": 1})
         cached(served)
         assert reset(served) is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from specdec import ConfigError
@@ -51,6 +52,10 @@ _REFUSED: dict[str, dict[str, Any]] = {
     "api_server_count": {
         "reason": "engine and server share one process; --data-parallel-size runs several", "harmless": [1],
     },
+    "tensor_parallel_size": {
+        "reason": "several ranks run under torchrun, with `LLM`: serve a model that needs several devices with "
+        "--device-map auto, or with vLLM through specdec-vllm", "harmless": [1],
+    },
 }  # fmt: skip
 """Options of vLLM's server that are not supported, why, and the values that change nothing; as in `vllm.json`."""
 
@@ -72,16 +77,23 @@ def check_options(
     typed: dict[str, str] = {}
     _, found = split_options(words, typed)
     compat = llm_arguments()
-    taken = {*_OF_LLM, *_NO_EFFECT, *compat.notices, *compat.legacy, "model", "speculative_config"}
+    taken = _taken()
     for name, value in with_file(found, from_file).items():
         given = typed.get(name, f"{path}: {name!r} = {value!r}")
-        rule = _REFUSED.get(name) or compat.refused.get(name)
-        if name in taken:
-            continue
+        rule = _REFUSED.get(name) or (None if name in taken else compat.refused.get(name))
         if rule is None:
-            raise ConfigError(_unknown(name, typed.get(name), path, own))
-        if value is not None and value not in rule["harmless"]:
+            if name not in taken:
+                raise ConfigError(_unknown(name, typed.get(name), path, own))
+        elif value is not None and value not in rule["harmless"]:
             raise ConfigError(f"{given} is not supported: {rule['reason']}")
+
+
+@cache
+def _taken() -> frozenset[str]:
+    """Return the names of options, beside the server's own, that have an effect or are known to have none."""
+    compat = llm_arguments()
+    own = ("model", "speculative_config")
+    return frozenset((*_OF_LLM, *_NO_EFFECT, *compat.notices, *compat.legacy, *own))
 
 
 def _unknown(name: str, typed: str | None, path: str | None, own: Collection[str]) -> str:
@@ -142,8 +154,10 @@ def split_options(
         elif rest and not _is_option(rest[0]):
             text = rest.pop(0)
             value = text if name in _TEXTS else _value_of(text)
-        else:
+        elif name in _taken() | _REFUSED.keys() | llm_arguments().refused.keys():
             raise ConfigError(f"{option} needs a value")
+        else:
+            value = None  # `check_options` tells that it is unknown
         mapping, _, key = name.partition(".")
         place = found.setdefault(mapping, {}) if key else found
         if not isinstance(place, dict) or (key or name) in place:
