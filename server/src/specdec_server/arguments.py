@@ -8,10 +8,8 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from specdec import ConfigError
-from specdec.arguments import LLMOptions
-from specdec.config import notice
-from specdec.config.compat import llm_arguments
+from specdec import ConfigError, LLMOptions
+from specdec.config import llm_arguments, notice
 
 _SHORT = {
     "-tp": "tensor_parallel_size",

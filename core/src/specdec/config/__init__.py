@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number, read_mapping_of
-from specdec.config.compat import translate_llm_arguments
+from specdec.config.compat import llm_arguments, translate_llm_arguments
 from specdec.config.hub import is_hub_reachable
 from specdec.config.inference import infer_method
 from specdec.config.model_name import check_name, resolve_name
@@ -41,6 +41,7 @@ __all__ = [
     "find_number",
     "infer_method",
     "is_hub_reachable",
+    "llm_arguments",
     "notice",
     "packaged_model",
     "parse_speculative_config",

@@ -80,6 +80,7 @@ class Engine:
         self._scorer = scorer
         self._sampler = sampler
         self._scheduler = scheduler
+        self.reset_prefix_cache = scheduler.reset_prefix_cache
         self._committer = committer
         self._speculation = speculation
         self._observers = observers
@@ -130,17 +131,6 @@ class Engine:
             sequence.row_id = self._free_row_id(sequence.request_id)
             self._row_ids.add(sequence.row_id)
         self._requests[request.request_id] = request
-
-    def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
-        """Forget all cached prefixes; returns False, and does nothing, while requests run.
-
-        Args:
-            reset_running_requests: whether to forget them also then; running requests keep what they have.
-        """
-        if self._scheduler.running and not reset_running_requests:
-            return False
-        self._scheduler.forget_prefixes()
-        return True
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
         """Abort requests at once; the proposer must not learn from them. Unknown ids are ignored."""

@@ -80,9 +80,16 @@ class Scheduler:
         """Fraction of the KV cache that belongs to sequences, 0 to 1."""
         return 1.0 - self._kv.pool.num_free_slots / self._kv.pool.num_slots
 
-    def forget_prefixes(self) -> None:
-        """Let no later sequence reuse what is cached now."""
+    def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
+        """Forget all cached prefixes; returns False, and does nothing, while sequences run.
+
+        Args:
+            reset_running_requests: whether to forget them also then; running sequences keep what they have.
+        """
+        if self.running and not reset_running_requests:
+            return False
         self._kv.pool.forget_prefixes()
+        return True
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence.
