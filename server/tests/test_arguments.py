@@ -1,7 +1,7 @@
 import pytest
 
 from specdec import ConfigError
-from specdec_server.arguments import split_options, with_file, without_foreign
+from specdec_server.arguments import as_typed, check_options, split_options, with_file, without_foreign
 
 
 def test_options_become_arguments() -> None:
@@ -56,17 +56,62 @@ def test_old_spellings_are_taken() -> None:
     }
 
 
+OWN = ("port", "uds", "max_queued_requests")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--dtype", "needs a value"),
-        ("--seed 1 --seed 2", "given twice"),
-        ("--tool-parser-plugin x", "not supported: --tool-call-parser takes"),
+        ("--dtype", "--dtype needs a value"),
+        ("--seed 1 --seed 2", "--seed is given twice"),
+        ("--tool-parser-plugin x", "--tool-parser-plugin x is not supported: --tool-call-parser takes"),
+        ("--enable-lora", "--enable-lora is not supported: adapters"),
+        ("--enable_lora M", "--enable_lora is not supported: adapters"),
+        ("--enable-lora true", "--enable-lora true is not supported: adapters"),
+        ("--kv_cache_dtype=fp8", "--kv_cache_dtype=fp8 is not supported: the cache has"),
+        ("-q awq", "-q awq is not supported: quantised checkpoints"),
+        ("-tp 2", "-tp 2 is not supported: several ranks run under torchrun"),
+        (
+            "--api-server-count 4",
+            "--api-server-count 4 is not supported: engine and server share one process",
+        ),
+        ("--lora-modules a=b", "--lora-modules a=b is not supported"),
+        ("--prt 4", "unknown option --prt: did you mean --port?"),
+        ("--max-num-seq=4", "unknown option --max-num-seq: did you mean --max-num-seqs?"),
+        ("--nothing-like-it 4", "unknown option --nothing-like-it: options of the server itself"),
+        ("--xyzzy", "unknown option --xyzzy: options of the server itself"),
+        ("M --xyzzy --seed 3", "unknown option --xyzzy: "),
     ],
 )
-def test_what_is_wrong_is_told(words: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        without_foreign(split_options(words.split())[1])
+def test_what_is_wrong_is_told_as_it_was_typed(words: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_options(words.split(), {}, None, OWN)
+    assert str(caught.value).removeprefix("serve: ").startswith(message)
+
+
+def test_what_changes_nothing_is_taken() -> None:
+    words = (
+        "M --api-server-count 1 --kv-cache-dtype auto --enable-lora false -tp 1 --enable-server-load-tracking"
+    )
+    check_options(words.split(), {"lora_modules": None, "tool_parser_plugin": ""}, "serve.yaml", OWN)
+    assert without_foreign(split_options(words.split())[1]) == {
+        "kv_cache_dtype": "auto",
+        "enable_lora": False,
+    }
+
+
+def test_what_is_wrong_in_a_file_is_told_with_the_file() -> None:
+    with pytest.raises(ConfigError, match=r"^serve\.yaml: 'enable_lora' = True is not supported: "):
+        check_options([], {"enable_lora": True}, "serve.yaml", OWN)
+    with pytest.raises(ConfigError, match=r"^serve\.yaml: unknown option 'prt': did you mean 'port'\?$"):
+        check_options(["--seed", "1"], {"prt": 1}, "serve.yaml", OWN)
+
+
+def test_values_that_the_engine_refuses_are_told_as_they_were_typed() -> None:
+    words = ["--max-num-seqs", "0", "--max_model_len=long"]
+    assert as_typed("LLM: max_num_seqs=0 must be at least 1", words) == "--max-num-seqs 0 must be at least 1"
+    assert as_typed("LLM: max_model_len='long' must be", words) == "--max_model_len=long must be"
+    assert as_typed("LLM: seed='x' must be an integer", words) == "LLM: seed='x' must be an integer"
 
 
 def test_a_file_is_for_what_the_command_line_does_not_give() -> None:

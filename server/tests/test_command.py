@@ -91,11 +91,8 @@ def test_mistakes_are_one_line_before_anything_is_loaded(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["zoo", "--max-num-seq", "4"], "did you mean 'max_num_seqs'?"),
-        (["--max-num-batched-request", "4"], "did you mean 'max_num_batched_tokens'?"),
-        (["--nothing-like-it", "4"], "; options of the server itself: specdec serve --help"),
-        (["--prt", "4"], "--prt: did you mean --port?"),
-        (["--tensor-parallel-size", "2"], "torchrun"),
+        (["--max-num-seqs", "0"], "error: --max-num-seqs 0 must be at least 1"),
+        (["--device", "cuda:99"], "error: --device cuda:99 cannot be used here"),
     ],
 )
 def test_mistakes_of_the_engine_are_one_line(
@@ -105,6 +102,32 @@ def test_mistakes_of_the_engine_are_one_line(
     said = capsys.readouterr().err
     assert message in said.splitlines()[-1]
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["no/such/model", "--max-num-seq", "4"],
+            "unknown option --max-num-seq: did you mean --max-num-seqs?",
+        ),
+        (["no/such/model", "--enable_lora"], "--enable_lora is not supported"),
+        (["no/such/model", "--api-server-count", "2"], "--api-server-count 2 is not supported"),
+        (["no/such/model", "-dp", "2", "--prt", "4"], "unknown option --prt: did you mean --port?"),
+        (
+            ["-dp", "2", "--tensor-parallel-size", "2"],
+            "--tensor-parallel-size 2 is not supported: several ranks",
+        ),
+    ],
+)
+def test_wrong_options_are_told_before_a_port_or_a_model_is_looked_at(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert run(["serve", "--port", str(taken.getsockname()[1]), *words]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_an_address_in_use_is_told_before_the_model_is_loaded() -> None:

@@ -148,7 +148,7 @@ def test_the_command_line_and_the_environment_win(
         ("port 8000", "FILE must hold options"),
         ("port: [", "FILE is not YAML: while parsing"),
         ("a: &a [*a]", "FILE is not YAML: found unconstructable recursive node"),
-        ("tool-parser-plugin: x", "--tool-parser-plugin is not supported: "),
+        ("tool-parser-plugin: x", "FILE: 'tool_parser_plugin' = 'x' is not supported: "),
         ("speculative-config: {method: ngrm}", "did you mean 'ngram'?"),
         ("model: no/such/folder/here", "no/such/folder/here"),
         ("max-model-len: long", "max_model_len='long' must be an integer"),

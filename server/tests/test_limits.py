@@ -184,6 +184,7 @@ def test_who_takes_nothing_of_an_answer_is_left() -> None:
 
 @dataclass
 class Waiting:
+    load = 0
     num_queued: int = 0
     num_ended: int = 0
     has_share: bool = False

@@ -36,7 +36,7 @@ def test_every_operation_has_a_group_a_sentence_and_an_example(document: dict[st
         used.add(group)
         assert operation["summary"].endswith("."), (method, path)
         assert len(operation["summary"].split()) >= 3, (method, path)
-        if method == "post":
+        if method == "post" and path != "/reset_prefix_cache":
             assert operation["requestBody"]["content"][JSON]["examples"], path
         content = operation["responses"]["200"].get("content")
         assert path == "/health" or all(kind["example"] for kind in content.values()), path
@@ -47,6 +47,9 @@ def test_examples_of_requests_are_answered_as_shown(served: Served, document: di
     num_asked = 0
     for _, path, operation in (found for found in operations(document) if found[0] == "post"):
         shown = operation["responses"]["200"]["content"][JSON]["example"]
+        if "requestBody" not in operation:
+            assert fields(served.ask(path, b"")[1]) == fields(shown)
+            continue
         for name, example in operation["requestBody"]["content"][JSON]["examples"].items():
             status, answer = served.ask(path, example["value"])
             assert status == 200, (path, name, answer)

@@ -62,6 +62,8 @@ class CompletionOutput:
     """For each token, whether it is an accepted drafted token."""
     draft_steps: list[DraftStep] | None = field(default=None, repr=False)
     """The steps that produced the tokens, in order. None unless `return_draft_steps` is set."""
+    is_refused: bool = False
+    """With `error`: whether the request's own parameters are the reason, such as a grammar that needs too much work."""
 
 
 @dataclass(frozen=True)

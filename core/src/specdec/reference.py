@@ -52,6 +52,8 @@ def generate(
         # Verify: accept drafted tokens while they equal what plain sampling draws at their positions.
         emitted: list[int] = []
         for depth in range(len(draft) + 1):
+            if depth and rules is not None and depth in rules.dead_rows:
+                break  # the next step tries again without the draft
             emitted.append(_draw(rows[depth], params, len(tokens) + depth))
             if depth == len(draft) or draft[depth] != emitted[depth]:
                 break

@@ -144,7 +144,7 @@ def test_a_batch_goes_on_without_the_request_that_fails(subject, place, after, e
         for index, (output, expected) in enumerate(zip(outputs, subject.expected, strict=True)):
             sample = output.outputs[0]
             assert output.finished
-            if index == 1:
+            if index == 1 and place != "nodes":  # along a draft, which is all that ends
                 assert sample.finish_reason == "error"
                 assert error in str(sample.stop_reason)
                 assert sample.token_ids == expected[: len(sample.token_ids)]
@@ -156,7 +156,7 @@ def test_a_batch_goes_on_without_the_request_that_fails(subject, place, after, e
         assert proposer.complaints == []
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "nodes"])
 def test_streams_of_others_go_on(subject, place) -> None:
     llm = AsyncLLM(
         copied(subject.model), speculative_config=scripted(k=K, texts=subject.texts, wrong=0.2),

@@ -360,25 +360,6 @@ def test_what_allows_no_text_or_more_than_it_says_is_refused(subject, keys, told
             llm.generate([subject[1][0]], SamplingParams(structured_outputs=keys))
 
 
-def test_work_that_is_too_much_is_an_error_of_that_text_alone(monkeypatch) -> None:
-    """Copies of a matcher would share a lexer and its errors; what a proposer asks costs its own answer."""
-    monkeypatch.setitem(compiler._LIMITS, "max_lexer_states", 36)
-    begun = state_of({"regex": "[a-l]*a[a-l]{40}"})
-    path = [ord("a")] * 500
-    logits = torch.zeros(1, len(CHARACTERS))
-    other, asked = begun.begin(), begun.begin()
-    other.advance(path[:1])
-    with pytest.raises(ConfigError, match=r"too much work for this text: .*: make it simpler"):
-        begun.allowed_nodes(path, None)
-    asked.mask_after(path)  # raises nothing: proposers ask
-    for _ in range(2):
-        with pytest.raises(ConfigError, match="make it simpler"):
-            begun.mask(logits, [], None)
-    other.advance(path[:1])
-    other.mask(logits, [], None)
-    assert logits[0].isfinite().nonzero()[:, 0].tolist() == [*range(ord("a"), ord("m"))]
-
-
 @pytest.mark.parametrize("proposer", [None, "scripted", "asking"])
 def test_a_grammar_that_becomes_too_much_ends_its_own_request(subject, monkeypatch, proposer) -> None:
     model, many = subject

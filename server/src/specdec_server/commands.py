@@ -64,9 +64,26 @@ def serve(
             help="Engine processes behind the port, each with the whole model.",
         ),
     ] = 1,
+    uds: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Listen at this Unix socket instead of an address and a port."),
+    ] = None,
     chat_template: Annotated[
         str | None,
         typer.Option(metavar="FILE|TEXT", help="Jinja template of conversations; default: the tokenizer's."),
+    ] = None,
+    default_chat_template_kwargs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON", help="Variables of the chat template where a request does not give them."
+        ),
+    ] = None,
+    override_generation_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Sampling parameters where a request does not give them; max_new_tokens limits all requests.",
+        ),
     ] = None,
     per_request_spec_decode_metrics: Annotated[
         RequestMetrics, typer.Option(help="What responses tell of their speculation.")
@@ -149,9 +166,13 @@ def serve(
     that --config names; the command line wins.
     """
     from specdec.config import check_first, check_name
+    from specdec_server.arguments import check_options
 
     file: FileOptions = context.obj or FileOptions()
     # Before torch is imported.
+    check_options(
+        context.args, file.arguments, file.path, [str(each.name) for each in context.command.params]
+    )
     check_first(speculative_config or file.arguments.get("speculative_config"))
     named = model or next(iter(context.args), file.arguments.get("model", "-"))
     if not named.startswith("-"):
@@ -159,8 +180,8 @@ def serve(
 
     from specdec_server.http import Http
 
-    http = Http(host, port, log_level, root_path, ssl_keyfile, ssl_certfile)
-    http.bound().close()  # an address in use is known before torch is imported
+    http = Http(host, port, log_level, root_path, ssl_keyfile, ssl_certfile, uds=uds)
+    http.check()  # an address in use is known before torch is imported
     options: dict[str, Any] = {
         "model": model,
         "file": file,
@@ -185,6 +206,8 @@ def serve(
             "max_logprobs": max_logprobs,
             "allowed_origins": allowed_origins,
             "allowed_hosts": allowed_hosts,
+            "chat_template_kwargs": default_chat_template_kwargs,
+            "sampling_defaults": override_generation_config,
             "request_metrics": per_request_spec_decode_metrics,
             "log_every_s": 0.0 if disable_log_stats else 10.0,
         },

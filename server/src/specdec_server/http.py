@@ -6,8 +6,12 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from errno import ECONNREFUSED
 from math import ceil
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -45,6 +49,8 @@ class Http:
     ssl_certfile: str | None
     socket_path: str | None = None
     """A Unix socket to listen at instead, for a process on the same machine that forwards client addresses."""
+    uds: str | None = None
+    """A Unix socket to listen at instead, for clients."""
 
     def __post_init__(self) -> None:
         if self.log_level not in LOG_LEVELS:
@@ -54,17 +60,47 @@ class Http:
                 f"--ssl-keyfile {self.ssl_keyfile!r} needs --ssl-certfile, the certificate of that key, as a PEM file"
             )
 
-    def bound(self) -> socket.socket:
-        """Return a socket bound to the address.
+    def check(self) -> None:
+        """Raise if the address cannot be bound now.
+
+        Raises:
+            ConfigError: as for `bound`.
+        """
+        with self.bound():
+            pass
+
+    @contextmanager
+    def bound(self) -> Iterator[socket.socket]:
+        """Open a socket bound to the address; a Unix socket is removed in the end.
 
         Raises:
             ConfigError: if it cannot be bound, or key and certificate cannot be used.
         """
         self._check_tls()
-        if self.socket_path is not None:
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            listener.bind(self.socket_path)
-            return listener
+        path = self.socket_path or self.uds
+        with self._at_path(path) if path is not None else self._at_port() as listener:
+            try:
+                yield listener
+            finally:
+                if path is not None:
+                    Path(path).unlink(missing_ok=True)
+
+    def _at_path(self, path: str) -> socket.socket:
+        """Return a Unix socket bound to a path; one there at which nobody listens any more is replaced."""
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            if other.connect_ex(path) == ECONNREFUSED and Path(path).is_socket():
+                Path(path).unlink()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(path)
+        except OSError as error:
+            listener.close()
+            raise ConfigError(
+                f"--uds: cannot listen at {path!r} ({error.strerror or error}): choose another path"
+            ) from None
+        return listener
+
+    def _at_port(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         # Without IPPROTO_TCP asyncio does not disable Nagle's algorithm, and each response waits 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -80,8 +116,8 @@ class Http:
 
     def url(self, listener: socket.socket) -> str:
         """Return the URL of a bound socket for clients."""
-        if self.socket_path is not None:
-            return self.socket_path
+        if path := self.socket_path or self.uds:
+            return f"unix:{path}"
         host, port = listener.getsockname()[:2]
         scheme = "https" if self.ssl_certfile else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -10,17 +10,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from difflib import get_close_matches
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from specdec import AsyncLLM, ConfigError, EngineOptions
+from specdec import AsyncLLM, ConfigError, EngineOptions, SamplingParams
 from specdec.config import ZOO, check_name
 from specdec_commands import hush_libraries, no_drafts_warning
 from specdec_server.app import create_app
-from specdec_server.arguments import split_options, with_file, without_foreign
-from specdec_server.commands import serve
+from specdec_server.arguments import as_typed, split_options, with_file, without_foreign
 from specdec_server.config_file import FileOptions
 from specdec_server.data_parallel.place import Place
 from specdec_server.host import names_of
@@ -35,6 +32,11 @@ from specdec_server.tools.registry import REASONING_PARSERS, TOOL_PARSERS, parse
 from specdec_server.tracing import check_packages
 
 logger = logging.getLogger("specdec")
+
+_DEFAULTED = (
+    "repetition_penalty", "presence_penalty", "frequency_penalty", "temperature", "top_k", "top_p", "min_p",
+)  # fmt: skip
+"""Parameters for which `--override-generation-config` may give defaults, as in vLLM."""
 
 
 def launch(
@@ -80,6 +82,10 @@ def launch(
         "engine": None if place is None else place.index,
         "allowed_origins": _list_of(settings["allowed_origins"], "--allowed-origins"),
         "allowed_hosts": (*names_of(http.host), *_list_of(settings["allowed_hosts"], "--allowed-hosts")),
+        **generation_defaults(settings["sampling_defaults"]),
+        "chat_template_kwargs": _mapping_of(
+            settings["chat_template_kwargs"], "--default-chat-template-kwargs"
+        ),
         "tool_parser": tool_parser_named(settings["tool_parser"]),
         "reasoning_parser": reasoning_parser_named(settings["reasoning_parser"]),
     }
@@ -89,14 +95,18 @@ def launch(
     with http.bound() as listener:
         hush_libraries()
         set_up_logs(http.log_level, checked.engine)
-        if place is not None and "device" not in arguments:
-            place.take_device()
+        if place is not None:
+            if "device" not in arguments:
+                place.take_device()
+            place.take_memory(arguments)
         logger.info("loading %s", target)
         with ended_by_interrupts():
-            llm = _engine(target, arguments, file)
+            llm = _engine(target, arguments, words)
         try:
             if template is not None:
                 set_template(llm, template)
+            if checked.chat_template_kwargs:
+                check_template_variables(llm, checked.chat_template_kwargs)
             # Loaded objects stay alive; repeated garbage collection of them would pause the engine.
             gc.collect()
             gc.freeze()
@@ -129,24 +139,11 @@ def ended_by_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _engine(target: str, arguments: Mapping[str, Any], file: FileOptions) -> AsyncLLM:
+def _engine(target: str, arguments: Mapping[str, Any], words: Sequence[str]) -> AsyncLLM:
     try:
         return AsyncLLM(target, **arguments)
     except ConfigError as error:
-        unknown = next((name for name in arguments if f"unknown key {name!r}" in str(error)), None)
-        if unknown is None:
-            raise
-        own = signature(serve).parameters
-        nearest = get_close_matches(unknown, [*own, *(field.name for field in fields(EngineOptions))], n=1)
-        if unknown in file.arguments:
-            hint = (
-                f"did you mean {nearest[0]!r}?" if nearest else "specdec serve --help lists the server's own"
-            )
-            raise ConfigError(f"{file.path}: unknown option {unknown!r}: {hint}") from None
-        if nearest and nearest[0] in own:
-            option = nearest[0].replace("_", "-")
-            raise ConfigError(f"serve: unknown option --{unknown}: did you mean --{option}?") from None
-        raise ConfigError(f"{error}; options of the server itself: specdec serve --help") from None
+        raise ConfigError(as_typed(str(error), words)) from None
 
 
 def _target(model: str | None, alone: Sequence[str], names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -164,6 +161,45 @@ def _list_of(text: str, option: str) -> tuple[str, ...]:
         if isinstance(found, list) and all(isinstance(item, str) for item in found):
             return tuple(found)
     raise ConfigError(f'{option} {text!r} is not a JSON list of strings, such as ["*"]')
+
+
+def _mapping_of(text: str | None, option: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(text or "{}")
+        if isinstance(found, dict):
+            return found
+    raise ConfigError(f"{option} {text!r} is not a JSON object")
+
+
+def generation_defaults(text: str | None) -> dict[str, Any]:
+    """Return the fields of `Settings` that `--override-generation-config` gives.
+
+    Raises:
+        ConfigError: naming the parameter that is unknown or wrong.
+    """
+    option = "--override-generation-config"
+    given = _mapping_of(text, option)
+    unknown = [name for name in given if name not in (*_DEFAULTED, "max_new_tokens")]
+    if unknown:
+        raise ConfigError(f"{option}: {unknown[0]!r} is none of {', '.join(_DEFAULTED)}, max_new_tokens")
+    most = given.pop("max_new_tokens", None)
+    try:
+        SamplingParams(**given, max_tokens=most)
+    except ConfigError as error:
+        raise ConfigError(f"{option}: {error}") from None
+    return {"sampling_defaults": given, "max_new_tokens": most}
+
+
+def check_template_variables(llm: AsyncLLM, variables: Mapping[str, Any]) -> None:
+    """Raise unless the model's chat template reads these variables.
+
+    Raises:
+        ConfigError: naming the one that it does not read.
+    """
+    try:
+        llm.chat_prompt([{"role": "user", "content": "x"}], chat_template_kwargs=dict(variables))
+    except ConfigError as error:
+        raise ConfigError(f"--default-chat-template-kwargs: {error}") from None
 
 
 def tool_parser_named(name: str | None) -> type[ToolParser] | None:

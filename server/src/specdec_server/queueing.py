@@ -36,7 +36,11 @@ class QueueLimit:
         """Answer or reject a request."""
         is_bounded = scope["type"] == "http" and scope["path"].endswith(tuple(GENERATING))
         if not is_bounded or self._has_room(num_queued := self._queue.num_queued):
-            await self._app(scope, receive, send)
+            self._queue.load += is_bounded
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._queue.load -= is_bounded
             return
         error = ApiError(
             f"{num_queued} requests wait already, and the server lets {self._limit} wait (--max-queued-requests): send "

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from specdec import RequestOutput
 from specdec_server.errors import ApiError
-from specdec_server.record import CURRENT_RECORD
+from specdec_server.record import CURRENT_RECORD, RequestRecord
 from specdec_server.service import Service
 
 Stream = AsyncGenerator[RequestOutput, None]
@@ -27,7 +27,7 @@ async def merged(
         num_samples: of each stream.
 
     Raises:
-        ApiError: if a sample cannot continue.
+        ApiError: if a sample cannot continue, for no fault of its parameters.
         ConfigError: if the engine rejects one of the requests.
         EngineError: if the engine has failed or is shut down.
     """
@@ -65,7 +65,7 @@ async def merged(
                 if output.finished:
                     del running[index]
                     telemetry.ended(output)
-                    _check(output)
+                    _check(output, record)
                 yield index, output
     except Exception:
         reason = "error"
@@ -87,7 +87,10 @@ async def finished(news: AsyncIterator[tuple[int, RequestOutput]]) -> list[Reque
     return [last[index] for index in sorted(last)]
 
 
-def _check(output: RequestOutput) -> None:
+def _check(output: RequestOutput, record: RequestRecord | None) -> None:
+    """Raise where the engine is at fault for a sample's end; the client's own fault is told in its finish reason."""
     for sample in output.outputs:
-        if sample.finish_reason == "error":
+        if sample.is_refused and record is not None:
+            record.reason = str(sample.stop_reason)
+        elif sample.finish_reason == "error" and not sample.is_refused:
             raise ApiError(f"the text cannot go on: {sample.stop_reason}", 500, code="generation_error")

@@ -32,6 +32,8 @@ class Service:
     def __init__(self, llm: AsyncLLM, settings: Settings) -> None:
         self.llm, self.settings = llm, settings
         self.telemetry = Telemetry(llm.get_metrics, settings.model_names[0], settings.engine or 0)
+        self.load = 0
+        """How many requests for text are being answered."""
         self._unfinished: Counter[str] = Counter()
         self._preparation = Preparation(settings.limits.prepare_timeout_s)
 
@@ -56,6 +58,15 @@ class Service:
         Raises:
             ConfigError: as for `AsyncLLM.generate`.
         """
+        most = self.settings.max_new_tokens
+        if most is not None:
+            params = params.model_copy(update={"max_tokens": min(most, params.max_tokens or most)})
+        if body.cache_salt is not None:
+            key = "prompt" if isinstance(prompt, str) else "prompt_token_ids"
+            prompt = {
+                **(prompt if isinstance(prompt, dict) else {key: prompt}),
+                "cache_salt": body.cache_salt,
+            }
         return self.llm.generate(
             prompt,
             params,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specdec import ConfigError
 from specdec_server.limits import Limits
@@ -39,6 +40,12 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     """Origins allowed by CORS; `*` for all."""
     request_metrics: RequestMetrics = RequestMetrics.SUMMARY
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Variables of the chat template for requests that do not give them."""
+    sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Sampling parameters for requests that do not give them."""
+    max_new_tokens: int | None = None
+    """Maximum output tokens of any request; None for what fits."""
     tool_parser: type[ToolParser] | None = None
     """Finds tool calls in text; None infers the format from the chat template."""
     reasoning_parser: type[ReasoningParser] | None = None

@@ -51,6 +51,7 @@ class Turn:
         self._request, self._choice = request, request.choice
         tokenizer = service.tokenizer
         template = template_of(tokenizer, self._choice.tools)
+        self._defaults = service.settings.chat_template_kwargs
         self._tool_parser = self._parser_of(service.settings.tool_parser, template)
         self._reasoning_parser = service.settings.reasoning_parser
         messages = for_template(request.messages, self._choice.tools, template)
@@ -104,8 +105,8 @@ class Turn:
             arguments["tools"] = [tool.as_template() for tool in self._choice.tools]
         effort = self._request.reasoning_effort
         if effort is None:
-            return arguments
-        if "reasoning_effort" in template:
+            pass
+        elif "reasoning_effort" in template:
             variables.setdefault("reasoning_effort", effort)
         elif "enable_thinking" in template:
             variables.setdefault("enable_thinking", effort not in ("none", "minimal"))
@@ -115,6 +116,8 @@ class Turn:
             raise ConfigError(
                 f"reasoning_effort = {effort!r}: the chat template of this model has no such setting: leave it out"
             )
+        for name, value in self._defaults.items():
+            variables.setdefault(name, value)
         return arguments
 
     def _params(self, tokenizer: PreTrainedTokenizerBase, template: str) -> SamplingParams:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.browser
 OUTLINE = """element => {
     const told = (node) => {
         if (node.nodeType === Node.TEXT_NODE) return node.data;
+        if (node.className === "copy") return "";
         const inner = [...node.childNodes].map(told).join("");
         if (["SPAN", "DIV"].includes(node.tagName)) return inner;
         const href = node.href ? ` ${node.href}` : "";
@@ -133,7 +134,7 @@ def test_nothing_of_a_model_runs_or_is_loaded(someone: Person, name: str) -> Non
     answer(someone, [text[start : start + 7] for start in range(0, len(text), 7)])
     assert all("/v1/chat/completions" in address for address in asked)
     assert page.evaluate("window.hacked") is None
-    found = page.locator(".said *").evaluate_all(
+    found = page.locator(".said *:not(.copy)").evaluate_all(
         "all => all.map(e => [e.tagName, e.href ?? '', e.getAttributeNames()])"
     )
     assert found

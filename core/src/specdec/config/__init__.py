@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number, read_mapping_of
-from specdec.config.compat import translate_llm_arguments
+from specdec.config.compat import llm_arguments, translate_llm_arguments
 from specdec.config.hub import is_hub_reachable
 from specdec.config.inference import infer_method
 from specdec.config.model_name import check_name, resolve_name
-from specdec.config.notices import notice
+from specdec.config.notices import draft_ends, notice
 from specdec.config.resolve import (
     DEFAULT_SAMPLER,
     ResolvedSpeculation,
@@ -37,9 +37,11 @@ __all__ = [
     "check_first",
     "check_name",
     "default_sampler",
+    "draft_ends",
     "find_number",
     "infer_method",
     "is_hub_reachable",
+    "llm_arguments",
     "notice",
     "packaged_model",
     "parse_speculative_config",

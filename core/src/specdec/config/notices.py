@@ -6,6 +6,8 @@ import logging
 import sys
 import warnings
 
+from specdec.errors import described, is_interrupt
+
 logger = logging.getLogger("specdec")
 
 _said: set[str] = set()
@@ -16,6 +18,22 @@ def notice(key: str, message: str) -> None:
     if key not in _said:
         _said.add(key)
         logger.warning(message)
+
+
+def draft_ends(what: str, error: BaseException) -> None:
+    """Log, once per process for each kind of work, that work along a draft failed, which ends that draft alone.
+
+    Args:
+        what: the work.
+        error: the exception that is being handled; an interrupt by the user goes on.
+    """
+    if is_interrupt(error):
+        raise error
+    notice(
+        f"draft:{what}",
+        f"{what} along a draft failed: {described(error)}; the draft ends there, its request goes on, and its text is not "
+        "affected",
+    )
 
 
 def deprecated(key: str, message: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
+from operator import methodcaller
 from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.config.notices import draft_ends
 from specdec.engine.containment import contain, fail
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.scheduler import SchedulerOutput
@@ -18,6 +20,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.speculation.top_k import top_k_of
 from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.expected_tokens import ExpectedTokens
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
@@ -85,8 +88,8 @@ class Committer:
                     sequence.drafts.count(num_drafted, len(nodes))
                     if index not in scheduled.expected:
                         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, len(nodes)
-                    elif sequence.expected is not None:
-                        sequence.expected.observe(num_drafted, len(nodes))
+                    else:
+                        _tell_expected(sequence, methodcaller("observe", num_drafted, len(nodes)))
             if delivery is not None and delivery.needs_hidden:
                 assert states, "a proposer that reads states is loaded with a scorer that gives them"
                 # A stop may cut the draft after other rows, or no token could be chosen.
@@ -129,8 +132,7 @@ class Committer:
         sequence.append(emitted, len(nodes))
         if self._speculation is not None and not draft.rows[row]:
             self._speculation.note_undrafted(sequence, len(emitted))
-        if sequence.expected is not None:
-            sequence.expected.advance(sequence.output_token_ids, len(emitted))
+        _tell_expected(sequence, lambda expected: expected.advance(sequence.output_token_ids, len(emitted)))
         if sequence.draft_steps is not None:
             token_ids = list(draft.rows[row])
             parents = (
@@ -152,6 +154,16 @@ def first_node_slots(scheduled: SchedulerOutput) -> Int64s:
     return np.array([s.first_slot + s.num_computed + chunk for s, chunk in chosen], np.int64)
 
 
+def _tell_expected(sequence: Sequence, tell: Callable[[ExpectedTokens], None]) -> None:
+    """Tell a sequence's expected tokens something; if that fails, nothing more is expected."""
+    if sequence.expected is not None:
+        try:
+            tell(sequence.expected)
+        except BaseException as error:
+            draft_ends("following forced or predicted tokens", error)
+            sequence.expected = None
+
+
 def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: Ids[bool]) -> bool:
     """Return whether a row with a draft cannot be judged, because logits on its path are not numbers.
 
@@ -168,6 +180,7 @@ def _judge(
 ) -> tuple[list[int], list[int]]:  # fmt: skip
     """Return the kept nodes and tokens of a verdict, cut at the end of the text and where no token could be chosen.
 
+    Where that is behind drafted tokens the next step tries again without them, and that one decides whether the sample ends.
     Nothing is kept if work for this sample fails here or failed earlier in the step.
     """
     nodes, token_ids = list(verdict.accepted_nodes[row]), list(verdict.token_ids[row])
@@ -182,6 +195,12 @@ def _judge(
     try:
         emitted = sequence.stop_checker.accept(sequence, token_ids)
         nodes = nodes[: len(emitted)]
+        if dead is not None and not sequence.is_finished:
+            nodes = nodes[:-1]  # nothing follows the last one: it is the newest token, whose row runs again
+            if not emitted:
+                _, dead_row, reason = dead
+                causes = {} if sequence.rules is None else sequence.rules.causes
+                fail(sequence, reason, causes.get(dead_row))
         if sequence.logprobs is not None and emitted:
             if listed is not None and row in listed:
                 sequence.logprobs.take(emitted, listed[row][: len(emitted)])
@@ -189,10 +208,6 @@ def _judge(
                 rows = [scores.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
                 raw = scores.raw_logits
                 sequence.logprobs.add(raw[torch.tensor(rows, device=raw.device)], emitted)
-        if dead is not None and sequence.finish_reason is None:
-            _, dead_row, reason = dead
-            fail(sequence, reason)
-            _log_cause(sequence, dead_row)
     except BaseException as error:
         contain(sequence, "processing its tokens", error)
         return [], []
@@ -240,11 +255,3 @@ def _dead_end(sequence: Sequence, nodes: list[int], sound: Ids[bool] | None) -> 
         if reason is not None:
             return place, row, reason
     return None
-
-
-def _log_cause(sequence: Sequence, row: int) -> None:
-    cause = None if sequence.rules is None else sequence.rules.causes.get(row)
-    if cause is not None:
-        logger.error(
-            "request %s ends because its logits_processors raised", sequence.request_id, exc_info=cause
-        )

@@ -6,7 +6,7 @@ import logging
 
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
-from specdec.errors import described, is_interrupt
+from specdec.errors import ConfigError, described, is_interrupt
 from specdec.interfaces.finish import FinishReason
 from specdec.outputs import RequestOutput
 
@@ -23,14 +23,23 @@ def contain(sequence: Sequence, what: str, error: BaseException) -> None:
     """
     if is_interrupt(error):
         raise error
-    reason = f"{what} failed: {described(error)}"
-    fail(sequence, reason)
-    logger.error("request %s ends: %s", sequence.request_id, reason, exc_info=error)
+    fail(sequence, f"{what} failed: {described(error)}", error)
 
 
-def fail(sequence: Sequence, reason: str) -> None:
-    """End a sample with finish reason `error`."""
+def fail(sequence: Sequence, reason: str, cause: BaseException | None = None) -> None:
+    """End a sample with finish reason `error`.
+
+    Args:
+        sequence: the sample.
+        reason: why.
+        cause: the exception, for the log; a `ConfigError` says that the request is at fault.
+    """
     sequence.finish_reason, sequence.stop_reason = FinishReason.ERROR, reason
+    sequence.is_refused = isinstance(cause, ConfigError)
+    if sequence.is_refused:
+        logger.info("request %s ends: %s", sequence.request_id, reason)
+    elif cause is not None:
+        logger.error("request %s ends: %s", sequence.request_id, reason, exc_info=cause)
 
 
 def output_of(request: Request) -> RequestOutput:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from specdec.engine.containment import contain
+from specdec.config.notices import draft_ends
 from specdec.engine.scheduler import SchedulerOutput
 from specdec.engine.sequence import Sequence
+from specdec.errors import ConfigError
 from specdec.interfaces.draft import CheckedDraft
 
 
@@ -61,8 +62,10 @@ def constrain(draft: CheckedDraft, sequences: list[Sequence]) -> CheckedDraft:
         allowed: list[bool] = []
         try:
             allowed = grammar.allowed_nodes(rows[index], parents)
+        except ConfigError:
+            pass  # the text needs too much work, as its mask says next
         except BaseException as error:
-            contain(sequence, "following the grammar along a draft", error)
+            draft_ends("following a grammar", error)
         length = len(allowed) if parents is not None else (*allowed, False).index(False)
         while length and not allowed[length - 1]:
             length -= 1

@@ -80,6 +80,7 @@ class Engine:
         self._scorer = scorer
         self._sampler = sampler
         self._scheduler = scheduler
+        self.reset_prefix_cache = scheduler.reset_prefix_cache
         self._committer = committer
         self._speculation = speculation
         self._observers = observers

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 
 import numpy as np
 
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.score_batch import SlotCache
+from specdec.runner.prefix_cache import Ids
 from specdec.runner.slot_pool import SlotPool
 
 _LEAST_COMING = {"cpu": 64, "cuda": 256}
@@ -42,6 +45,7 @@ class KVManager:
         self._resume, self._states = resume, states
         self._least_coming = _LEAST_COMING.get(cache.device.type, _LEAST_COMING["cuda"])
         self._waits = is_prefix_cached and states is None
+        self._key = secrets.token_bytes(16)
 
     def is_coming(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
         """Return whether one of others will compute so much of a sequence's prefix that it runs sooner if it waits for it."""
@@ -49,6 +53,7 @@ class KVManager:
             return False
         return any(
             (size := other.num_computed + self._least_coming) < min(sequence.num_tokens, other.num_tokens + 1)
+            and other.cache_salt == sequence.cache_salt
             and other.prompt_logprobs is None  # else it runs what may be cached, in small pieces
             and np.array_equal(sequence.token_ids[:size], other.token_ids[:size])
             for other in running
@@ -57,7 +62,7 @@ class KVManager:
     def admit(self, sequence: Sequence, num_slots: int) -> bool:
         """Place a sequence, reusing a cached prefix; False if that and `num_slots` more do not fit."""
         is_reused, num_rows = sequence.prompt_logprobs is None, sequence.num_tokens
-        ids = sequence.token_ids[: num_rows - 1 if is_reused else 0]  # the last token must run
+        ids = self._salted(sequence, num_rows - 1 if is_reused else 0)  # the last token must run
         most = sequence.max_num_tokens + 1
         num_known = self.pool.place(sequence, ids, num_rows=num_rows, num_new=num_slots, most_slots=most)
         if num_known is None:
@@ -98,7 +103,17 @@ class KVManager:
 
     def publish(self, sequence: Sequence) -> None:
         """Publish the full blocks of committed, computed tokens to the prefix cache."""
-        self.pool.publish(sequence, sequence.token_ids[: sequence.num_computed])
+        self.pool.publish(sequence, self._salted(sequence, sequence.num_computed))
+
+    def _salted(self, sequence: Sequence, count: int) -> Ids:
+        """Return what tells the first tokens of a sequence from those of others: their ids, beside a hash of its salt."""
+        ids = sequence.token_ids[:count]
+        if not sequence.cache_salt:
+            return ids
+        salt = np.frombuffer(
+            blake2b(sequence.cache_salt.encode(), key=self._key, digest_size=16).digest(), np.int64
+        )
+        return np.column_stack([ids.astype(np.int64), np.broadcast_to(salt, (count, 2))])
 
     def release(self, sequence: Sequence) -> None:
         """Free a sequence's slots; published rows stay in the prefix cache until they are overwritten."""

@@ -105,4 +105,5 @@ def _completion(sequence: Sequence) -> CompletionOutput:
         cumulative_logprob=None if sequence.logprobs is None else sequence.logprobs.cumulative,
         is_from_draft=sequence.draft_flags.copy(),
         draft_steps=None if sequence.draft_steps is None else list(sequence.draft_steps),
+        is_refused=sequence.is_refused,
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from specdec.engine.containment import contain
+from specdec.config.notices import draft_ends
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
@@ -79,6 +79,17 @@ class Scheduler:
     def kv_cache_usage(self) -> float:
         """Fraction of the KV cache that belongs to sequences, 0 to 1."""
         return 1.0 - self._kv.pool.num_free_slots / self._kv.pool.num_slots
+
+    def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
+        """Forget all cached prefixes; returns False, and does nothing, while sequences run.
+
+        Args:
+            reset_running_requests: whether to forget them also then; running sequences keep what they have.
+        """
+        if self.running and not reset_running_requests:
+            return False
+        self._kv.pool.forget_prefixes()
+        return True
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence.
@@ -277,7 +288,7 @@ def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[
         room = sequence.max_num_tokens - sequence.num_tokens - 1
         drafted = expected.draft(sequence.num_output_tokens, room, num_running)
     except BaseException as error:
-        contain(sequence, "drafting the tokens that its rules force", error)
+        draft_ends("finding forced or predicted tokens", error)
     num_drafts = 1 + sequence.drafts.num_drafts - expected.num_drafts
     num_accepted = most_proposed + sequence.drafts.num_accepted_tokens - expected.num_accepted
     return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []

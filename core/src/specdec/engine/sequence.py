@@ -56,6 +56,8 @@ class Sequence:
         """Id of the request it is a sample of."""
         self.client: str | None = None
         """Name of the client, for fair scheduling; None if unknown."""
+        self.cache_salt = ""
+        """Only requests with the same one share cached prefixes."""
         self.priority = 0
         """Lower runs first, under the scheduling policy `priority`."""
         self.seed = seed
@@ -99,6 +101,8 @@ class Sequence:
         self.prompt_logprobs: LogprobRecord | None = None
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
+        self.is_refused = False
+        """See `CompletionOutput`."""
         self.stop_checker: StopChecker
         """Where it ends, and its text; given by the intake, and not to samples that another engine runs."""
         self.last_num_drafted = self.last_num_accepted = 0

@@ -174,6 +174,18 @@ class AsyncLLM:
         """End a request; its iterator yields once more, with finish reason `abort`. Unknown ids are ignored."""
         self._order(lambda: self._abort(request_id))
 
+    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Forget all cached prefixes between two steps; see `LLM.reset_prefix_cache`.
+
+        Raises:
+            EngineError: if the engine has been shut down or has failed.
+        """
+        engine, done = self._built.engine, Future[bool]()
+        self._order(
+            lambda: done.set_result(engine.reset_prefix_cache(reset_running_requests=reset_running_requests))
+        )
+        return await asyncio.wrap_future(done)
+
     @property
     def is_running(self) -> bool:
         """Whether requests are accepted: the engine has neither failed nor been shut down."""

@@ -21,7 +21,7 @@ from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, ContextLengthError, PluginError
-from specdec.frontend.prompts import Prompt, PromptLength, text_and_ids
+from specdec.frontend.prompts import Prompt, PromptLength, salt_of, text_and_ids
 from specdec.frontend.threads import check_process
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.chat import ChatTemplates
@@ -122,6 +122,7 @@ class Intake:
         params = with_checked_args(params, self._speculation)
         self._check_priority(priority)
         text, token_ids = self._tokenize(prompt, params)
+        salt = salt_of(prompt)
         self._check_ids(token_ids)
         if must_fit:
             self._check_room(len(token_ids), params.max_tokens)
@@ -133,6 +134,7 @@ class Intake:
         ]
         for sequence in samples:
             sequence.parent_id, sequence.priority, sequence.client = request_id, priority, client
+            sequence.cache_salt = salt
         return Request(request_id, text, samples, is_streaming=is_streaming)
 
     def _sample(

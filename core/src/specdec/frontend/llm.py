@@ -228,6 +228,15 @@ class LLM:
             raise EngineError("this LLM has been shut down: make a new one")
         return self._parts
 
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Forget all cached prefixes, as vLLM does; returns False, and does nothing, while requests run.
+
+        Args:
+            reset_running_requests: whether to forget them also then; running requests keep what they have.
+        """
+        with self._turn() as engine:
+            return engine.reset_prefix_cache(reset_running_requests=reset_running_requests)
+
     def get_tokenizer(self) -> PreTrainedTokenizerBase:
         """Return the target's tokenizer.
 

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["Prompt"]
 
 Prompt = str | list[int] | Mapping[str, Any]
-"""Text, token ids, or `{"prompt_token_ids": [...]}`. Arrays and tensors of ids work as well."""
+"""Text, token ids, or `{"prompt_token_ids": [...]}`, which may have a `cache_salt`: only prompts with the same one share
+cached prefixes. Arrays and tensors of ids work as well."""
 
-_KEYS = ("prompt", "prompt_token_ids")
+_KEYS = ("prompt", "prompt_token_ids", "cache_salt")
 _MIN_CHARS_PER_TOKEN = 16
+_MOST_SALT = 128
 
 
 def as_prompts(given: object) -> list[Prompt]:
@@ -52,7 +54,7 @@ def text_and_ids(prompt: object) -> tuple[str | None, list[int] | None]:
     if not isinstance(prompt, Mapping):
         return None, _ids(prompt)
     unknown = sorted(map(str, set(prompt) - set(_KEYS)))
-    text, ids = (prompt.get(key) for key in _KEYS)
+    text, ids, _ = (prompt.get(key) for key in _KEYS)
     if unknown or (text is None and ids is None):
         raise ConfigError(
             f"a prompt mapping needs 'prompt_token_ids' or 'prompt', not {unknown or 'nothing'}"
@@ -61,6 +63,23 @@ def text_and_ids(prompt: object) -> tuple[str | None, list[int] | None]:
         raise ConfigError(f"'prompt' in a prompt mapping must be text, not {type(text).__name__}")
     check_unicode(text or "", "the prompt")
     return text, None if ids is None else _ids(ids)
+
+
+def salt_of(prompt: object) -> str:
+    """Return the `cache_salt` of a prompt; empty without one.
+
+    Raises:
+        ConfigError: if it is not a text of 1 to 128 characters without @, /, backslash or NUL, as in vLLM.
+    """
+    salt = prompt.get("cache_salt") if isinstance(prompt, Mapping) else None
+    if salt is None:
+        return ""
+    if not isinstance(salt, str) or not 0 < len(salt) <= _MOST_SALT or set(salt) & set("@/\\\0"):
+        raise ConfigError(
+            f"'cache_salt' = {salt!r:.200} must be a text of 1 to {_MOST_SALT} characters without '@', '/', '\\\\' and NUL"
+        )
+    check_unicode(salt, "'cache_salt'")
+    return salt
 
 
 def as_conversations(messages: object) -> Sequence[Any]:

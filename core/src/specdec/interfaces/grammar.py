@@ -32,7 +32,7 @@ class GrammarState(ABC):
 
     @abstractmethod
     def allowed_nodes(self, nodes: Sequence[int], parents: Sequence[int] | None) -> list[bool]:
-        """Return for each drafted node whether the grammar allows it and all its ancestors.
+        """Return for each drafted node whether the grammar allows it and all its ancestors, as far as it can be followed.
 
         Args:
             nodes: token ids, parents before children.
@@ -46,10 +46,11 @@ class GrammarState(ABC):
     def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Sequence[int] | None) -> None:
         """Set forbidden ids of rows `[len(nodes) + 1, V]` to -inf: after the last committed token, then after each node.
 
-        Rows after a node that is forbidden, or that completes the text, are not changed: nothing from them is kept.
+        Rows after a node that is forbidden, or that completes the text, are not changed: nothing from them is kept. Rows
+        after one from which the grammar cannot be followed allow nothing: the draft ends there.
 
         Raises:
-            ConfigError: if the grammar needs too much work for this text.
+            ConfigError: if the grammar needs too much work for this text, the draft aside.
         """
 
     @abstractmethod

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from specdec.interfaces.score_batch import SlotCache
 
 Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+"""`[n]`, or `[n, m]` where each is told by several numbers."""
 
 
 class PrefixCache:
@@ -90,6 +91,11 @@ class PrefixCache:
             if content is not None:
                 self._blocks[content] = destination + index, self._blocks[content][1]
                 self._content_of_block[destination + index] = content
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+        self._blocks.clear()
+        self._content_of_block.clear()
 
     def forget(self, start: int, num_blocks: int) -> None:
         """Unregister blocks that are about to be overwritten."""

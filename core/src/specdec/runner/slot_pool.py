@@ -120,6 +120,10 @@ class SlotPool:
             block_ids = ids[index * size : (index + 1) * size]
             run.keys.append(self._prefixes.publish(parent, block_ids, run.start + index))
 
+    def forget_prefixes(self) -> None:
+        """Let no later request find the rows of earlier ones; those that have a run keep their rows."""
+        self._prefixes.clear()
+
     def rewrite_from(self, request_id: Hashable, num_ids: int) -> bool:
         """Note that a request computes its rows behind the first `num_ids` ids again; False, and no run, without room."""
         del self._runs[request_id].keys[num_ids // self._block_size :]

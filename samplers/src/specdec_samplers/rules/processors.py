@@ -49,5 +49,7 @@ class ProcessorRule:
             if not isinstance(returned, torch.Tensor) or returned.shape != shape:
                 got = tuple(returned.shape) if isinstance(returned, torch.Tensor) else type(returned).__name__
                 raise ValueError(f"a logits processor returned {got} for logits of shape {tuple(shape)}")
+            if returned.is_complex():
+                raise ValueError("a logits processor returned complex numbers")
             row = returned
         return row

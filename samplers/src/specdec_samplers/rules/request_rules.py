@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
 
 import torch
 
-from specdec import SamplingParams, TargetInfo
+from specdec import ConfigError, SamplingParams, TargetInfo
+from specdec.config import draft_ends
 from specdec.errors import described, is_interrupt
 from specdec.interfaces import Along, GrammarState, LogitsRules, RowBlock, SamplingRules
 from specdec_samplers.rules.bans import AllowedIdsRule, BadWordsRule, MinTokensRule, bad_words_rule
@@ -23,8 +23,7 @@ from specdec_samplers.rules.processors import ProcessorRule
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-logger = logging.getLogger("specdec")
-
+Result = TypeVar("Result")
 _NOTHING_ALLOWED = "no token is allowed: the sampling parameters exclude each other"
 
 
@@ -107,49 +106,74 @@ class RequestRules(LogitsRules):
 
     def _process(self, logits: torch.Tensor, block: RowBlock) -> None:
         """Begin with the rows `logits [n, V]` of a block: change them by the caller's functions."""
-        with self._contained(block):
-            if self._processors is not None:
-                out, self.causes = self._processors.apply(logits, block)
-                logits.copy_(out)
+        processors = self._processors
+        if processors is None:
+            return
+
+        def processed(block: RowBlock) -> None:
+            out, errors = processors.apply(logits[: block.num_rows], block)
+            logits[: block.num_rows].copy_(out)
+            for row, error in errors.items():
+                self._end(row, error, described(error))
+
+        self._contained(processed, block)
 
     def _edits(self, block: RowBlock, vocab_size: int) -> Edits | None:
         """Return the changes to single logits; None if there are none."""
-        edits: Edits | None = None
-        with self._contained(block):
-            made = Edits(block.num_rows)
-            for rule in self._rules if not self.dead_rows else ():
-                rule.add_to(made, block)
-            self.dead_rows |= dict.fromkeys(made.leave_dead_rows(vocab_size), _NOTHING_ALLOWED)
-            edits = made
-        return edits
+
+        def made(block: RowBlock) -> Edits:
+            edits = Edits(block.num_rows)
+            for rule in self._rules:
+                rule.add_to(edits, block)
+            for row in edits.leave_dead_rows(vocab_size):
+                self._end(row, ConfigError(_NOTHING_ALLOWED), _NOTHING_ALLOWED)
+            return edits
+
+        return self._contained(made, block)
 
     def _mask(self, logits: torch.Tensor, block: RowBlock) -> None:
         """Then forbid in `logits` what a grammar forbids."""
-        with self._contained(block):
-            if self.grammar is not None:
-                self.grammar.mask(logits, block.nodes, block.parents)
+        grammar = self.grammar
+        if grammar is not None:
+            self._contained(lambda b: grammar.mask(logits[: b.num_rows], b.nodes, b.parents), block)
 
-    @contextmanager
-    def _contained(self, block: RowBlock) -> Iterator[None]:
-        """Let an exception end only this sample: all its rows are dead."""
-        try:
-            yield
-        except BaseException as error:  # it must not affect other requests
-            if is_interrupt(error):
-                raise
-            reason = f"applying its sampling parameters failed: {described(error)}"
-            self.dead_rows, self.causes = dict.fromkeys(range(block.num_rows), reason), {}
-            logger.error("a request ends: %s", reason, exc_info=error)
+    def _contained(self, work: Callable[[RowBlock], Result], block: RowBlock) -> Result | None:
+        """Return the result of work on a block; None if it fails, and then its rows are dead.
+
+        If it fails along the draft, it is tried without: only what it is for the committed tokens may end the sample.
+        """
+        ahead: BaseException | None = None
+        for tried in (block, replace(block, nodes=(), parents=None)) if block.nodes else (block,):
+            try:
+                result = work(tried)
+            except BaseException as error:  # it must not affect other requests
+                if is_interrupt(error):
+                    raise
+                reason = f"applying its sampling parameters failed: {described(error)}"
+                for row in range(1 if tried.nodes else 0, block.num_rows):
+                    self._end(row, error, str(error) if isinstance(error, ConfigError) else reason)
+                ahead = error
+            else:
+                if ahead is not None:
+                    draft_ends("applying sampling parameters", ahead)
+                return result
+        return None
+
+    def _end(self, row: int, cause: BaseException, reason: str) -> None:
+        """Record that no token can be chosen from a row."""
+        self.dead_rows[row], self.causes[row] = reason, cause
 
     def _settle(self, before: torch.Tensor, after: torch.Tensor, best: list[float]) -> None:
         """Give rows `after [n, V]` from which no token can be chosen, by their `best` logit `[n]`, the logits `before`."""
         for row, value in enumerate(best):
-            if row in self.causes:
-                self.dead_rows[row] = described(self.causes[row])
+            if row in self.dead_rows:
+                pass
             elif value == math.inf:  # a processor forces an id
                 after[row] = torch.where(after[row] == torch.inf, 0.0, -torch.inf)
+            elif value == -math.inf:
+                self._end(row, ConfigError(_NOTHING_ALLOWED), _NOTHING_ALLOWED)
             elif not math.isfinite(value):
-                self.dead_rows[row] = _NOTHING_ALLOWED if value == -math.inf else "the logits are not numbers"
+                self.dead_rows[row] = "the logits are not numbers"
             if row in self.dead_rows:
                 after[row] = before[row]
 

@@ -7,10 +7,14 @@ import pickle
 import signal
 import sys
 import threading
+from time import sleep
 
 from specdec import ConfigError, ModelError, PluginError
 from specdec_commands import USER_ERROR, error
 from specdec_server.data_parallel.launch import EngineTask
+
+_AFTER_S = 5.0
+"""Engines that start together make the same mistakes: the first tells them, and then the others are ended."""
 
 
 def main() -> int:
@@ -23,6 +27,8 @@ def main() -> int:
     try:
         launch(task.words, task.http, **task.options)
     except (ConfigError, PluginError, ModelError) as mistake:
+        if task.options["place"].index:
+            sleep(_AFTER_S)
         error(str(mistake))
         return USER_ERROR
     return 0

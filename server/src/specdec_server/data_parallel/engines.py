@@ -42,14 +42,12 @@ class Engines:
         return [engine for engine in self.all if engine.is_ready]
 
     async def start(self) -> None:
-        """Start the first engine, which fills the compilation cache, and then the others.
+        """Start all engines together.
 
         Raises:
             EngineEndedError: if one of them ends before it is ready.
         """
-        first, *others = self.all
-        await first.start()
-        await asyncio.gather(*(engine.start() for engine in others))
+        await asyncio.gather(*(engine.start() for engine in self.all))
         self._keepers = [asyncio.create_task(self._keep(engine)) for engine in self.all]
 
     async def stop(self) -> None:

@@ -67,10 +67,10 @@ def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options
     set_up_logs(http.log_level)
     with http.bound() as listener, TemporaryDirectory(prefix="specdec-") as name:
         folder, engines = Path(name), []
-        for index in range(num_engines):
+        for index, place in enumerate(Place.each(num_engines)):
             path = folder / f"{index}.sock"
-            inner = replace(http, socket_path=str(path), ssl_keyfile=None, ssl_certfile=None)
-            own = {"settings": {**settings, **shares}, "place": Place(index, num_engines)}
+            inner = replace(http, socket_path=str(path), uds=None, ssl_keyfile=None, ssl_certfile=None)
+            own = {"settings": {**settings, **shares}, "place": place}
             task = pickle.dumps(EngineTask(words, inner, {**options, **own}))
             command = [sys.executable, "-P", "-m", "specdec_server.data_parallel.child"]
             engines.append(EngineProcess(index, command, task, path, environment_of(num_engines)))

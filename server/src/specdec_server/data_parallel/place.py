@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
+
+import psutil
 
 from specdec import ConfigError
 
@@ -15,6 +18,22 @@ class Place:
     index: int
     """Counted from 0."""
     num_engines: int
+    cache_bytes: int = 0
+    """Its share of the host's memory for KV caches on the CPU; engines that start together see the same memory free."""
+
+    @classmethod
+    def each(cls, num_engines: int) -> list[Place]:
+        """Return the places of so many engines, which may take half of the free memory together."""
+        share = int(psutil.virtual_memory().available) // (2 * num_engines)
+        return [cls(index, num_engines, share) for index in range(num_engines)]
+
+    def take_memory(self, arguments: dict[str, Any]) -> None:
+        """Limit the KV caches of an engine on the CPU, unless its arguments do."""
+        import torch
+
+        is_on_cpu = not torch.cuda.is_available() or str(arguments.get("device")).startswith("cpu")
+        if is_on_cpu and not {"kv_cache_memory_bytes", "num_gpu_blocks_override"} & arguments.keys():
+            arguments["kv_cache_memory_bytes"] = self.cache_bytes
 
     def take_device(self) -> None:
         """Make only this engine's GPU visible to the process; call it before the process uses a GPU.

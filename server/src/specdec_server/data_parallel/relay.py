@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from collections.abc import Callable, Iterable
+from contextlib import aclosing, suppress
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -30,6 +32,13 @@ _AGAIN = {"Retry-After": "1"}
 _METRICS_TIMEOUT_S = 10.0
 
 
+_JOINED: dict[tuple[str, str], tuple[str, Callable[[Iterable[Any]], Any]]] = {
+    ("GET", "/load"): ("server_load", sum),
+    ("POST", "/reset_prefix_cache"): ("success", all),
+}
+"""Requests that every engine answers: the key of the answer, and what joins its values."""
+
+
 class Relay:
     """Answers health checks, merges the metrics of all engines, and relays everything else.
 
@@ -46,6 +55,8 @@ class Relay:
             await Response(status_code=200 if self._engines.ready else 503)(scope, receive, send)
         elif scope["path"] == "/metrics":
             await (await self._metrics())(scope, receive, send)
+        elif (joined := _JOINED.get((scope["method"], scope["path"]))) is not None:
+            await (await self._joined(scope, *joined))(scope, receive, send)
         else:
             body = (await receive()).get("body", b"")  # complete: `BodyLimit` has assembled it
             work = asyncio.create_task(self._relay(scope, body, receive, send))
@@ -68,6 +79,22 @@ class Relay:
 
         pages = await asyncio.gather(*map(page_of, self._engines.ready))
         return Response(merged_metrics(self._engines, pages), media_type=CONTENT_TYPE_LATEST)
+
+    async def _joined(self, scope: Scope, key: str, join: Callable[[Iterable[Any]], Any]) -> Response:
+        """Ask every engine, and return what they say together."""
+
+        async def said_by(engine: EngineProcess) -> Any:
+            with suppress(
+                httpx2.TransportError
+            ):  # it is started again, and has nothing cached nor running then
+                answer = await engine.client.request(
+                    scope["method"], _url_of(scope), headers=_headers_of(scope)
+                )
+                return answer.json()[key]
+            return None
+
+        told = await asyncio.gather(*map(said_by, self._engines.ready))
+        return JSONResponse({key: join(each for each in told if each is not None)})
 
     async def _relay(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         conversation = await in_thread(conversation_of, scope["path"], body)

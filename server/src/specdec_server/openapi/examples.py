@@ -193,6 +193,8 @@ SERVER_INFO: dict[str, Any] = {
         "rejection_sample_method": "strict",
     },
 }
+LOAD = {"server_load": 3}
+RESET = {"success": True}
 VERSION = {"version": __version__}
 _ACCEPTED = "vllm:spec_decode_num_accepted_tokens"
 METRICS = (

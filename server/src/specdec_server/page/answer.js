@@ -67,7 +67,8 @@ export class AnswerView {
     if (tokens) words.push(`${tokens} tokens`, `${number(tokens / steps)} a step`);
     if (accepted) words.push(`${accepted} from drafts`);
     if (this.run.speed) words.push(`${number(this.run.speed)} tokens/s`);
-    if (ENDS[this.run.finish]) words.push(ENDS[this.run.finish]);
+    const end = this.run.reason ?? ENDS[this.run.finish];
+    if (end) words.push(end);
     this.meta.textContent = words.join(" · ");
   }
 

@@ -62,10 +62,27 @@ function tellError(error) {
 }
 
 function showTurn(turn) {
-  const view = new TurnView(turn, hasMarkdown(), choose, compare);
+  const view = new TurnView(turn, hasMarkdown(), { choose, compare, again });
   page.views.push(view);
   $("turns").append(view.element);
+  offer();
   return view;
+}
+
+/** Show a turn anew, in the place of the view of it. */
+function replaceTurn(shown) {
+  const view = new TurnView(shown.turn, hasMarkdown(), { choose, compare, again });
+  page.views[page.views.indexOf(shown)] = view;
+  shown.element.replaceWith(view.element);
+  page.chosen = null;
+  showStep(null, null);
+  offer();
+  return view;
+}
+
+/** Offer at each turn what can be done with it now. */
+function offer() {
+  page.views.forEach((view, index) => view.offer(page.running !== null, index === page.views.length - 1));
 }
 
 function hasMarkdown() {
@@ -107,10 +124,33 @@ async function ask(prompt) {
     page.turns.pop();
     page.views.pop();
     shown.element.remove();
+    offer();
     $("message").value ||= prompt;
     showEmpty();
     showPanel(page.turns.at(-1));
   }
+}
+
+/** Answer the last turn once more, with the settings as they are now; without an answer the one before stays. */
+async function again(shown, prompt) {
+  if (page.running || !page.info) return;
+  const settings = readSettings();
+  if (!settings) {
+    setOpen(true);
+    return;
+  }
+  const { isDrafting, ...asked } = settings;
+  const { turn } = shown;
+  const before = { ...turn };
+  Object.assign(turn, { prompt, run: new Run({ settings: asked, isDrafting }), plain: null });
+  const view = replaceTurn(shown);
+  $("message").focus();
+  await answer(view, turn.run, view.views[0]);
+  if (turn.run.steps.length) return;
+  Object.assign(turn, before);
+  replaceTurn(view);
+  showPanel(turn);
+  keep();
 }
 
 /** Run a turn's request again without drafts; after a stop, for as many tokens as had come. */
@@ -125,6 +165,7 @@ async function compare(shown) {
   if (!turn.plain.steps.length) {
     turn.plain = null;
     shown.remove(view);
+    offer();
     showPanel(turn);
   }
 }
@@ -179,7 +220,7 @@ function setRunning(controller) {
   $("stop").hidden = !controller;
   $("send").disabled = $("clear").disabled = Boolean(controller);
   $("turns").setAttribute("aria-busy", String(Boolean(controller)));
-  for (const view of page.views) view.offer(Boolean(controller));
+  offer();
 }
 
 function stop() {

@@ -1,5 +1,6 @@
 // A part of an answer in the document: Markdown or its source, made of the tokens that wrote it, and only of text nodes.
 
+import { codeBlock } from "./code.js";
 import { make } from "./dom.js";
 import { characters, parseInline } from "./inline.js";
 import { parseBlocks } from "./markdown.js";
@@ -42,9 +43,8 @@ export class Prose {
       case "heading": // one level for readers: a model's levels are no outline of this page
         return make("h4", { class: `level-${block.level}`, dir: "auto" }, ...this.inline(block.content));
       case "code": {
-        const language = block.language ? [make("div", { class: "language" }, block.language)] : [];
-        const code = make("code", {}, ...this.tokens(block.content));
-        return make("div", { class: "code" }, ...language, make("pre", { tabindex: "0" }, code));
+        const text = block.content.text;
+        return codeBlock(make("code", {}, ...this.tokens(block.content)), text, block.language);
       }
       case "rule":
         return make("hr");

@@ -10,6 +10,7 @@ export class Run {
     this.segments = kept.segments ?? []; // {text, step, depth, isReasoning}: depth 0 is the target's own token
     this.steps = kept.steps ?? [];
     this.finish = kept.finish ?? null;
+    this.reason = kept.reason ?? null; // why it ended, of an error
     this.settings = kept.settings ?? {}; // as asked for: temperature, seed, maxTokens, system
     this.isDrafting = kept.isDrafting ?? true;
     this.waiting = [];
@@ -24,6 +25,7 @@ export class Run {
       });
     }
     if (choice.finish_reason) this.finish = choice.finish_reason;
+    if (choice.finish_reason === "error") this.reason = choice.stop_reason;
     const thought = this.place(reasoning).map((segment) => ({ ...segment, isReasoning: true }));
     const found = [...thought, ...this.place(text)];
     this.segments.push(...found);
@@ -67,8 +69,8 @@ export class Run {
   }
 
   toJSON() {
-    const { segments, steps, finish, settings, isDrafting } = this;
-    return { segments, steps, finish, settings, isDrafting };
+    const { segments, steps, finish, reason, settings, isDrafting } = this;
+    return { segments, steps, finish, reason, settings, isDrafting };
   }
 }
 

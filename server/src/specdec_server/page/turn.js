@@ -1,20 +1,31 @@
 // A turn of the conversation in the document: what was said, the answer, and beside it the answer without drafts.
 
 import { AnswerView } from "./answer.js";
+import { codeBlock } from "./code.js";
 import { make } from "./dom.js";
+import { editForm } from "./edit.js";
 import { parseBlocks } from "./markdown.js";
 
 const TITLES = { true: "With drafts", false: "Without drafts" };
 
-/** Shows one turn. `choose` is as for AnswerView; `compare(view)` is called when the answer without drafts is wanted. */
+/**
+ * Shows one turn. `choose` is as for AnswerView; `compare(view)` is called when the answer without drafts is wanted, and
+ * `again(view, prompt)` when another answer is, to the same message or to one that was edited.
+ */
 export class TurnView {
-  constructor(turn, isFormatted, choose, compare) {
-    Object.assign(this, { turn, isFormatted, choose, views: [] });
+  constructor(turn, isFormatted, { choose, compare, again }) {
+    Object.assign(this, { turn, isFormatted, choose, again, views: [] });
     this.runs = make("div", { class: "runs" });
     this.button = make("button", { type: "button", class: "compare", hidden: true }, "Run without drafts and compare");
     this.button.addEventListener("click", () => compare(this));
+    this.editing = make("button", { type: "button", class: "edit-message" }, "Edit");
+    this.editing.addEventListener("click", () => this.edit());
+    const regenerate = make("button", { type: "button", class: "regenerate" }, "Regenerate");
+    regenerate.addEventListener("click", () => again(this, turn.prompt));
+    this.actions = make("div", { class: "actions", hidden: true }, this.editing, regenerate);
+    this.prompt = promptOf(turn.prompt);
     const heading = make("h2", { class: "visually-hidden" }, "You");
-    this.element = make("article", { class: "turn" }, heading, promptOf(turn.prompt), this.runs, this.button);
+    this.element = make("article", { class: "turn" }, heading, this.prompt, this.actions, this.runs, this.button);
     for (const run of [turn.run, turn.plain]) if (run) this.add(run);
   }
 
@@ -27,7 +38,6 @@ export class TurnView {
     const isCompared = this.views.length > 1;
     this.runs.classList.toggle("two", isCompared);
     if (isCompared) for (const { run: shown, title: heading } of this.views) heading.textContent = TITLES[shown.isDrafting];
-    this.offer();
     return view;
   }
 
@@ -37,13 +47,26 @@ export class TurnView {
     view.element.remove();
     this.runs.classList.remove("two");
     this.views[0].title.textContent = "Answer";
-    this.offer();
   }
 
-  /** Offer the answer without drafts once there is one with drafts and nothing runs. */
-  offer(isRunning = false) {
+  /** Offer the answer without drafts once there is one with drafts and nothing runs; of the last turn, another answer. */
+  offer(isRunning = false, isLast = false) {
     const { run } = this.turn;
+    this.actions.hidden = isRunning || !isLast || !run.tokenIds.length;
     this.button.hidden = isRunning || this.views.length !== 1 || !run.isDrafting || !run.tokenIds.length;
+  }
+
+  /** Let the message be written anew, in its place. */
+  edit() {
+    const form = editForm(this.turn.prompt, (text) => {
+      form.replaceWith(this.prompt);
+      this.actions.hidden = false;
+      if (text === null) this.editing.focus();
+      else this.again(this, text);
+    });
+    this.actions.hidden = true;
+    this.prompt.replaceWith(form);
+    form.elements[0].focus();
   }
 
   format(isFormatted) {
@@ -63,7 +86,7 @@ function promptOf(text) {
   for (const block of parseBlocks(text)) {
     if (!block.isFenced) continue;
     add(block.start);
-    element.append(make("pre", { tabindex: "0" }, make("code", {}, block.content.text)));
+    element.append(codeBlock(make("code", {}, block.content.text), block.content.text, block.language));
     from = block.end;
   }
   add(text.length);

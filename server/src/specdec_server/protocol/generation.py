@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -79,6 +80,8 @@ class GenerationRequest(HarmlessFields):
     """Call tokens in `logprobs` `token_id:N`, so that those whose text is no JSON are told apart."""
     return_draft_steps: bool | None = None
     """Include `draft_steps` in each choice: the drafted tokens, the proposer and the accepted tokens of every step."""
+    cache_salt: str | None = None
+    """Only requests with the same salt share cached prefixes, so that nobody can measure what others ask."""
     priority: int | None = None
     """Lower values run first if the server runs with `--scheduling-policy priority`."""
 
@@ -90,6 +93,12 @@ class GenerationRequest(HarmlessFields):
         """Whether the request itself limits its output."""
         limits = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
         return bool(limits & self.model_fields_set)
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
+        """Return the request with the server's sampling parameters (`--override-generation-config`) for those it leaves out."""
+        return self.model_copy(
+            update={name: value for name, value in defaults.items() if getattr(self, name) is None}
+        )
 
     def sampling_params(
         self,

@@ -48,7 +48,8 @@ class _Chat:
     """One request to the server and its engine request."""
 
     def __init__(self, body: ChatRequest, service: Service) -> None:
-        self._body, self._service = body, service
+        self._body = body = body.with_defaults(service.settings.sampling_defaults)
+        self._service = service
         name = service.name_of(body.model)
         self._head: dict[str, Any] = {
             "id": f"chatcmpl-{body.request_id or token_hex(12)}",

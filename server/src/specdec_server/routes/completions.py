@@ -44,7 +44,8 @@ class _Completion:
     """One request to the server, with one engine request per prompt."""
 
     def __init__(self, body: CompletionRequest, service: Service) -> None:
-        self._body, self._service = body, service
+        self._body = body = body.with_defaults(service.settings.sampling_defaults)
+        self._service = service
         name = service.name_of(body.model)
         params = body.to_sampling_params(service.settings.max_logprobs)
         self._num_samples = params.n

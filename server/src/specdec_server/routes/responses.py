@@ -79,7 +79,8 @@ class _Answer:
     """One request to the server and its engine request."""
 
     def __init__(self, body: ResponsesRequest, service: Service, store: ResponseStore) -> None:
-        self._body, self._service, self._store = body, service, store
+        self._body = body = body.with_defaults(service.settings.sampling_defaults)
+        self._service, self._store = service, store
         self._owner = service.owner
         name = service.name_of(body.model)
         before: tuple[dict[str, Any], ...] = ()
@@ -149,14 +150,16 @@ class _Answer:
 
     def _ended(self, output: RequestOutput) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the last events and the response; store the response unless `store` is false."""
-        is_cut = output.outputs[0].finish_reason == "length"
-        status = "incomplete" if is_cut else "completed"
-        events = self._output.close(status)
+        sample = output.outputs[0]
+        is_cut = sample.finish_reason == "length"
+        status = "failed" if sample.is_refused else "incomplete" if is_cut else "completed"
+        events = self._output.close("completed" if status == "completed" else "incomplete")
         response = {
             **self._head,
             "status": status,
+            "error": {"code": "invalid_prompt", "message": sample.stop_reason} if sample.is_refused else None,
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-            "completed_at": None if is_cut else int(time()),
+            "completed_at": int(time()) if status == "completed" else None,
             "output": [copied(item) for item in self._output.items],
             "usage": self._usage(output),
             **self._service.metrics_of([output]),

@@ -30,6 +30,22 @@ async def health(service: Served) -> Response:
     return Response(status_code=200 if service.llm.is_running else 503)
 
 
+@router.get("/load", tags=[Group.MONITORING], responses=answering("The number.", examples.LOAD))
+async def load(service: Served) -> dict[str, int]:
+    """Return how many requests for text are being answered."""
+    return {"server_load": service.load}
+
+
+@router.post(
+    "/reset_prefix_cache",
+    tags=[Group.MONITORING],
+    responses=answering("Whether it was done.", examples.RESET),
+)
+async def reset_prefix_cache(service: Served, reset_running_requests: bool = False) -> dict[str, bool]:
+    """Forget all cached prefixes; while requests run only with `reset_running_requests=true`, and they keep what they have."""
+    return {"success": await service.llm.reset_prefix_cache(reset_running_requests)}
+
+
 @router.get("/version", tags=[Group.MONITORING], responses=answering("The version.", examples.VERSION))
 async def version() -> dict[str, str]:
     """Return the version of specdec."""

@@ -37,7 +37,9 @@ def _tokens(body: TokenizeRequest, service: Service) -> Response:
         messages = text_messages(body.messages)
         check_roles(messages, template_of(service.tokenizer))
         prompt = service.llm.chat_prompt(
-            messages, add_generation_prompt=body.add_generation_prompt is not False
+            messages,
+            add_generation_prompt=body.add_generation_prompt is not False,
+            chat_template_kwargs=dict(service.settings.chat_template_kwargs),
         )
         ids = list(prompt["prompt_token_ids"])
     elif body.messages is None and body.prompt is not None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
 from copy import copy
 from functools import partial
+from operator import index as as_int
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from pydantic import BaseModel
 
+from specdec.config.notices import draft_ends
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.draws import NoiseKeys
 from specdec.interfaces.grammar import GrammarState
@@ -47,7 +49,7 @@ class Shown:
             self._num_tokens = end
         return self._readable[:end]
 
-    def allowed(self, tokens: TokenIds) -> Callable[[Ids[int]], torch.Tensor] | None:
+    def allowed(self, tokens: TokenIds) -> Callable[[Ids[int]], torch.Tensor | None] | None:
         """Return the implementation of `ProposeBatch.allowed` for a row with these tokens; None without a grammar."""
         return None if self._lookahead is None else partial(self._lookahead.after, tokens)
 
@@ -63,17 +65,29 @@ class _Lookahead:
     def __init__(self, grammar: GrammarState, num_prompt_tokens: int) -> None:
         self._begin = grammar.begin
         self._made: GrammarState | None = None
+        self._has_failed = False
         self._num_tokens = num_prompt_tokens
         self._turn = threading.Lock()  # threads of the plugin may ask, and the matcher is native code
 
-    def after(self, tokens: TokenIds, path: Ids[int]) -> torch.Tensor:
-        """Return the bitmask `[ceil(V / 32)]` int32 after `tokens` and then `path`."""
+    def after(self, tokens: TokenIds, path: Ids[int]) -> torch.Tensor | None:
+        """Return the bitmask `[ceil(V / 32)]` int32 after `tokens` and then `path`; None once the grammar has failed.
+
+        An exception would count as the proposer's, and pause it for all requests.
+        """
+        steps = [*map(as_int, path)]  # exact ints; what is no path is the plugin's own fault
         with self._turn:
-            grammar = self._made = self._made or self._begin()
-            if self._num_tokens < len(tokens):
-                grammar.advance(tokens[self._num_tokens :].tolist())
-                self._num_tokens = len(tokens)
-            return grammar.mask_after(path)
+            if self._has_failed:
+                return None
+            try:
+                grammar = self._made = self._made or self._begin()
+                if self._num_tokens < len(tokens):
+                    grammar.advance(tokens[self._num_tokens :].tolist())
+                    self._num_tokens = len(tokens)
+                return grammar.mask_after(steps)
+            except BaseException as error:
+                draft_ends("looking ahead in a grammar", error)
+                self._has_failed = True
+                return None
 
 
 def separate(params: SamplingParams) -> SamplingParams:
