@@ -88,8 +88,8 @@ class Committer:
                     sequence.drafts.count(num_drafted, len(nodes))
                     if index not in scheduled.expected:
                         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, len(nodes)
-                    else:
-                        _tell_expected(sequence, methodcaller("observe", num_drafted, len(nodes)))
+                    elif sequence.expected is not None:
+                        _tell(sequence, sequence.expected, methodcaller("observe", num_drafted, len(nodes)))
             if delivery is not None and delivery.needs_hidden:
                 assert states, "a proposer that reads states is loaded with a scorer that gives them"
                 # A stop may cut the draft after other rows, or no token could be chosen.
@@ -132,7 +132,10 @@ class Committer:
         sequence.append(emitted, len(nodes))
         if self._speculation is not None and not draft.rows[row]:
             self._speculation.note_undrafted(sequence, len(emitted))
-        _tell_expected(sequence, lambda expected: expected.advance(sequence.output_token_ids, len(emitted)))
+        if sequence.expected is not None:
+            _tell(
+                sequence, sequence.expected, methodcaller("advance", sequence.output_token_ids, len(emitted))
+            )
         if sequence.draft_steps is not None:
             token_ids = list(draft.rows[row])
             parents = (
@@ -154,14 +157,13 @@ def first_node_slots(scheduled: SchedulerOutput) -> Int64s:
     return np.array([s.first_slot + s.num_computed + chunk for s, chunk in chosen], np.int64)
 
 
-def _tell_expected(sequence: Sequence, tell: Callable[[ExpectedTokens], None]) -> None:
+def _tell(sequence: Sequence, expected: ExpectedTokens, tell: Callable[[ExpectedTokens], None]) -> None:
     """Tell a sequence's expected tokens something; if that fails, nothing more is expected."""
-    if sequence.expected is not None:
-        try:
-            tell(sequence.expected)
-        except BaseException as error:
-            draft_ends("following forced or predicted tokens", error)
-            sequence.expected = None
+    try:
+        tell(expected)
+    except BaseException as error:
+        draft_ends("following forced or predicted tokens", error)
+        sequence.expected = None
 
 
 def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: Ids[bool]) -> bool:
