@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index as as_int
 
-from specdec.errors import PluginError
+import torch
+
+from specdec.errors import PluginError, described
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Listed, Verdict
 from specdec.interfaces.scorer import Scores
@@ -25,23 +27,56 @@ def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler:
     """
     own = verdict
     if isinstance(verdict, Verdict):
-        sound = verdict.is_sound
-        if sound is None and scores.is_sound is not None:
-            sound = scores.is_sound.tolist()
+        sound = (
+            verdict.is_sound
+            if scores.is_sound is None or verdict.is_sound is not None
+            else scores.is_sound.tolist()
+        )
+        try:
+            sound = None if sound is None else [*map(bool, sound)]
+            nodes, tokens = (
+                [[*map(as_int, row)] for row in rows] for rows in (verdict.accepted_nodes, verdict.token_ids)
+            )
+        except Exception as error:  # whatever a plugin's own types raise
+            raise PluginError(
+                f"sampler {sampler!r}: verify returned a Verdict that cannot be read ({described(error)}): give accepted_nodes "
+                "and token_ids as rows of whole numbers, is_sound as booleans"
+            ) from error
         if sound is not None and len(sound) != len(scores.logits):
             raise PluginError(
                 f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows"
             )
-        nodes, tokens = (
-            [[*map(as_int, row)] for row in rows] for rows in (verdict.accepted_nodes, verdict.token_ids)
-        )
         listed = None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
+        if wrong := _wrong_tensor(verdict, draft, scores):
+            raise PluginError(f"sampler {sampler!r}: verify returned {wrong}")
         own = Verdict(nodes, tokens, sound, listed, verdict.top_k, verdict.paths)
     problem = problem_of(own, draft, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")
     assert isinstance(own, Verdict)
     return own
+
+
+def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str | None:
+    """Return which tensor of a verdict has another type or shape than it must have, as `problem_of` does."""
+    top_k: object = verdict.top_k
+    if top_k is not None:
+        pair = top_k if isinstance(top_k, tuple) and len(top_k) == 2 else (None, None)
+        shapes = {tuple(one.shape) for one in pair if isinstance(one, torch.Tensor)}
+        if (
+            len(shapes) != 1
+            or {len(shape) for shape in shapes} != {2}
+            or len(pair[0]) != len(scores.raw_logits)
+        ):
+            return f"no top_k of ids and log probabilities, both [{len(scores.raw_logits)}, num_top_k]"
+        if pair[0].is_floating_point() or not pair[1].is_floating_point():
+            return f"top_k in {pair[0].dtype} and {pair[1].dtype}: give whole numbers and floats"
+    paths: object = verdict.paths
+    if paths is not None:
+        is_one = isinstance(paths, torch.Tensor) and paths.dtype == torch.int64 and paths.ndim == 2
+        if not is_one or len(verdict.paths) != len(draft.rows):
+            return f"no paths of int64, [{len(draft.rows)}, N]"
+    return None
 
 
 def _exact(listed: Listed, tokens: Sequence[Sequence[int]], sampler: str) -> Listed:

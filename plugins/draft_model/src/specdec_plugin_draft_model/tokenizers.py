@@ -5,6 +5,7 @@ from __future__ import annotations
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import ConfigError
+from specdec.config import Checkpoint
 from specdec.interfaces import TargetHandle
 from specdec_drafting import DraftVocabulary, equal_vocabulary
 from specdec_plugin_draft_model.config import DraftModelConfig
@@ -54,9 +55,11 @@ def choose_vocabulary(config: DraftModelConfig, target: TargetHandle, num_draft:
 
 
 def _tokenizer(config: DraftModelConfig) -> PreTrainedTokenizerBase | None:
+    assert config.model is not None
+    Checkpoint(config.model, config.revision).check_names()
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            config.model, revision=config.revision
+            config.model, revision=config.revision, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError, ImportError):
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import ConfigError
-from specdec.config import resolve_name, target_facts
+from specdec.config import Checkpoint, resolve_name, target_facts
 from specdec.loading import fingerprint
 from specdec_commands import hush_libraries
 from specdec_plugin_suffix.cache_file import read_responses, write_responses
@@ -65,6 +65,7 @@ def _tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int]:
     """Return a model's tokenizer and the size of its vocabulary."""
     vocab_size = target_facts(model).vocab_size
     hush_libraries()
+    Checkpoint(model).check_names()
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError, KeyError, ImportError) as error:
