@@ -116,8 +116,8 @@ class HeadCheckpoint:
         ):
             if (layer.get(key) or 0) > max(longest, layer["vocab_size"]):
                 raise ModelError(
-                    f"{self.directory}: {key} is {layer[key]}, and no tensor is longer than {longest}: its config.json does not "
-                    "belong to these weights"
+                    f"{self.directory}: {key} is {layer[key]}, and no tensor is longer than {longest}: its config.json does "
+                    "not belong to these weights"
                 )
 
     def read(self, name: str, shape: Sequence[int] | None = None) -> torch.Tensor:

@@ -196,7 +196,7 @@ def test_a_converted_head_names_its_target(tmp_path: Path) -> None:
     verifier = json.loads((out / "config.json").read_text())["speculators_config"]["verifier"]
     assert verifier == {"name_or_path": str(tmp_path / "target"), "architectures": ["LlamaForCausalLM"]}
     with pytest.raises(
-        ConfigError, match="verifier.name_or_path of its config.json is '.*/target', which is no hub id"
+        ConfigError, match=r"verifier\.name_or_path of its config\.json is '.*/target', which is no hub id"
     ):
         LLM(model=str(out))
     llm = served(tmp_path / "target", out)

@@ -52,8 +52,8 @@ TOKENIZER_KEYS = (
 )  # fmt: skip
 TEMPLATES = (
     "{% for", "{{ 1 / 0 }}", "{{ undefined.x.y }}", "{% include '../outside/secret.txt' %}", "{% extends '/etc/passwd' %}",
-    "{% for i in range(10**9) %}x{% endfor %}", "{{ messages | tojson | fail }}", "{% macro x() %}{{ x() }}{% endmacro %}{{ x() }}",
-    "{{ ''.__class__.__mro__ }}", "\x00\xff", "{{ '" + "(" * 5000,
+    "{% for i in range(10**9) %}x{% endfor %}", "{{ messages | tojson | fail }}",
+    "{% macro x() %}{{ x() }}{% endmacro %}{{ x() }}", "{{ ''.__class__.__mro__ }}", "\x00\xff", "{{ '" + "(" * 5000,
 )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def _json(case: Case, draw: random.Random, name: str, keys: tuple[str, ...]) -> 
             and draw.random() < 0.7
         ):
             value = draw.choice((
-                {"AutoConfig": "../outside/x.X", "AutoModelForCausalLM": "../outside/x.X", "AutoTokenizer": ["../outside/x.X", None]},
+                {"AutoConfig": "../outside/x.X", "AutoTokenizer": ["../outside/x.X", None]},
                 str(case.outside / "tokenizer.json"), "../outside/tokenizer.json", ["../outside/tokenizer.4.0.0.json"],
                 "../outside/model.safetensors", {"AutoConfig": f"{case.outside}--x.X"},
             ))  # fmt: skip
@@ -256,7 +256,10 @@ def _verifier(case: Case, draw: random.Random) -> str:
         return "nothing"
     config |= {
         "speculators_model_type": draw.choice(("eagle3", "eagle", "mtp", "dflash", 5, None, [])),
-        "speculators_config": {"proposal_methods": [{"speculative_tokens": draw.choice((3, -1, "x", 10**9))}], "verifier": {"name_or_path": value}},
+        "speculators_config": {
+            "proposal_methods": [{"speculative_tokens": draw.choice((3, -1, "x", 10**9))}],
+            "verifier": {"name_or_path": value},
+        },
     }  # fmt: skip
     file.write_text(json.dumps(config))
     return repr(value)

@@ -184,7 +184,7 @@ def check_layers(proposer: Proposer, info: TargetInfo) -> None:
     if not isinstance(ids, tuple | list) or not all(type(k) is int for k in ids) or (is_wanted and not ids):
         wrong = f"aux_layer_ids = {ids!r}: give the numbers of the layers whose inputs it reads, 0 to {info.num_layers}"
     elif ids and not is_wanted:
-        wrong = f"aux_layer_ids = {ids!r} without Capability.AUX_HIDDEN_STATES, which they are for: declare it, or leave them out"
+        wrong = f"aux_layer_ids = {ids!r} without Capability.AUX_HIDDEN_STATES: declare it, or leave them out"
     elif not all(0 <= k <= info.num_layers for k in ids):
         wrong = f"aux_layer_ids = {ids!r}, and the target's layers are 0 to {info.num_layers}, the last for its output"
     else:

@@ -59,23 +59,20 @@ def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler:
 
 def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str | None:
     """Return which tensor of a verdict has another type or shape than it must have, as `problem_of` does."""
-    top_k: object = verdict.top_k
+    top_k, paths, num_rows = verdict.top_k, verdict.paths, len(scores.raw_logits)
     if top_k is not None:
-        pair = top_k if isinstance(top_k, tuple) and len(top_k) == 2 else (None, None)
-        shapes = {tuple(one.shape) for one in pair if isinstance(one, torch.Tensor)}
-        if (
-            len(shapes) != 1
-            or {len(shape) for shape in shapes} != {2}
-            or len(pair[0]) != len(scores.raw_logits)
-        ):
-            return f"no top_k of ids and log probabilities, both [{len(scores.raw_logits)}, num_top_k]"
-        if pair[0].is_floating_point() or not pair[1].is_floating_point():
-            return f"top_k in {pair[0].dtype} and {pair[1].dtype}: give whole numbers and floats"
-    paths: object = verdict.paths
+        if not isinstance(top_k, tuple) or [type(one) for one in top_k] != [torch.Tensor] * 2:
+            return "a top_k that is not two tensors"
+        (ids, logprobs), shapes = top_k, [tuple(one.shape) for one in top_k]
+        if shapes[0] != shapes[1] or len(shapes[0]) != 2 or shapes[0][0] != num_rows:
+            return f"top_k of shapes {shapes[0]} and {shapes[1]}: give [{num_rows}, num_top_k] of both"
+        if ids.is_floating_point() or not logprobs.is_floating_point():
+            return f"top_k in {ids.dtype} and {logprobs.dtype}: give whole numbers and floats"
     if paths is not None:
-        is_one = isinstance(paths, torch.Tensor) and paths.dtype == torch.int64 and paths.ndim == 2
-        if not is_one or len(verdict.paths) != len(draft.rows):
-            return f"no paths of int64, [{len(draft.rows)}, N]"
+        if type(paths) is not torch.Tensor or paths.dtype != torch.int64:
+            return "paths that are no tensor of int64"
+        if paths.ndim != 2 or len(paths) != len(draft.rows):
+            return f"paths of shape {tuple(paths.shape)}: give [{len(draft.rows)}, N]"
     return None
 
 

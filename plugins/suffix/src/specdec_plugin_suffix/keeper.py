@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from specdec import ConfigError
 from specdec.interfaces import TargetInfo
-from specdec_plugin_suffix.cache_file import read_responses, write_responses
+from specdec_plugin_suffix.cache_file import part_of, read_responses, write_responses
 from specdec_plugin_suffix.memory import ResponseMemory
 
 logger = logging.getLogger("specdec")
@@ -31,7 +32,7 @@ class CacheKeeper:
     def __init__(
         self, path: Path, memory: ResponseMemory, target: TargetInfo, *, is_read_only: bool = False
     ) -> None:
-        self._path = path.expanduser().absolute()
+        self._path = Path(os.path.expanduser(path)).absolute()
         self._memory = memory
         self._target = target
         self._is_read_only = is_read_only
@@ -44,6 +45,15 @@ class CacheKeeper:
         Raises:
             ConfigError: if it cannot be used, or if it does not exist and cannot be created.
         """
+        try:
+            for name in (self._path, part_of(self._path)):
+                with suppress(FileNotFoundError):
+                    os.stat(name)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(
+                f"suffix_decoding_cache_path: {str(self._path)!r} cannot be read or written: {reason}; name another file"
+            ) from None
         if self._path.exists():
             fingerprint, vocab_size = self._target.tokenizer_fingerprint, self._target.vocab_size
             for response in read_responses(self._path, fingerprint, vocab_size):

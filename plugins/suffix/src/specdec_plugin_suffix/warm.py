@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from pathlib import Path
 
@@ -30,13 +31,13 @@ def warm_cache(outputs: Path, model: str, out: Path, *, is_appending: bool) -> d
     Raises:
         ConfigError: naming file, line and remedy.
     """
-    if out.exists() and not is_appending:
+    if os.path.exists(out) and not is_appending:
         raise ConfigError(f"--out: {str(out)!r} exists: give --append to add to it, or another name")
-    if not out.absolute().parent.is_dir():
+    if not os.path.isdir(out.absolute().parent):
         raise ConfigError(f"--out: there is no folder {str(out.absolute().parent)!r}: make it first")
     tokenizer, vocab_size = _tokenizer(resolve_name(model))
     owner = fingerprint(tokenizer)
-    responses = read_responses(out, owner, vocab_size) if out.exists() else []
+    responses = read_responses(out, owner, vocab_size) if os.path.exists(out) else []
     num_empty = 0
     for number, output in read_outputs(outputs):
         ids = tokenizer(output, add_special_tokens=False)["input_ids"] if isinstance(output, str) else output

@@ -31,8 +31,8 @@ def check_draft(
     Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
 
     A row without q is cut at its cap, and before its first node with an id outside the vocabulary, a parent
-    that does not precede it or the id of a sibling: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before
-    its first node that is not its predecessor's child; the result is a chain.
+    that does not precede it or the id of a sibling: any prefix of a row is a valid draft. Without `takes_trees` a
+    row is cut before its first node that is not its predecessor's child; the result is a chain.
 
     In a row with q, the presence of a node must not depend on the token drawn for it, or acceptance no longer
     follows from p and q. An id outside the vocabulary therefore stays: `drawn.token_ids` keeps it, and it is
