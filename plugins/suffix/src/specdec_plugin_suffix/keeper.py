@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from contextlib import suppress
 from pathlib import Path
 
 from specdec import ConfigError
@@ -46,24 +45,21 @@ class CacheKeeper:
             ConfigError: if it cannot be used, or if it does not exist and cannot be created.
         """
         try:
-            for name in (self._path, part_of(self._path)):
-                with suppress(FileNotFoundError):
-                    os.stat(name)
+            is_there = self._path.exists()
+            if not is_there:  # whether it can be made is only known of one that was
+                part_of(self._path).touch()
+                part_of(self._path).unlink()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(
-                f"suffix_decoding_cache_path: {str(self._path)!r} cannot be read or written: {reason}; name another file"
+                f"suffix_decoding_cache_path: {str(self._path)!r} does not exist and cannot be made ({reason}): "
+                f"{str(self._path.parent)!r} is not a folder that can be written to, or the name is none"
             ) from None
-        if self._path.exists():
+        if is_there:
             fingerprint, vocab_size = self._target.tokenizer_fingerprint, self._target.vocab_size
             for response in read_responses(self._path, fingerprint, vocab_size):
                 self._memory.add(response)
             self._memory.settle()
-        elif not (self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK)):
-            raise ConfigError(
-                f"suffix_decoding_cache_path: {str(self._path)!r} does not exist and cannot be made: "
-                f"{str(self._path.parent)!r} is not a folder that can be written to"
-            )
         self._num_saved = self._memory.num_added
 
     def write(self) -> None:
