@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from speccheck.damaged import GGUF, KINDS, TARGET, Case, make
+from safetensors import safe_open
+from speccheck.damaged import Case, make
 from speccheck.opened import files_opened_in
+from speccheck.whole_folders import GGUF, KINDS, TARGET
 
 from specdec import LLM, ConfigError, EngineOptions, ModelError, PluginError, SamplingParams
 from specdec.loading import LoadedTarget, load_target
@@ -91,9 +93,6 @@ def test_the_command_ends_in_one_line(tmp_path: Path, target: LoadedTarget) -> N
 
 def test_what_is_opened_is_seen(tmp_path: Path) -> None:
     """The proof above proves something: compiled code and links are seen too."""
-    from safetensors import safe_open
-    from speccheck.damaged import WEIGHTS
-
     case = make(0, tmp_path)
     with files_opened_in(case.outside) as opened, safe_open(case.outside / WEIGHTS, "pt"):
         pass

@@ -169,7 +169,7 @@ DAMAGED: dict[str, tuple[Shape, Layout, Callable[[Tensors], Tensors] | None, str
         THREE,
         Layout(aux_ids=(2, 5)),
         None,
-        r"instead of \[32, 64\]: .*another number of the target's layers .*\(eagle_aux_hidden_state_layer_ids: \[2, 5\]\): give aux",
+        r"instead of \[32, 64\]: .*another number of the target's layers .*\(eagle_aux_hidden_state_layer_ids: \[2, 5\]\)",
     ),
     "too many layers": (
         THREE,

@@ -9,27 +9,16 @@ import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from dflash_check.shape import Shape, make_head
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from tiny_gguf import write_gguf
 
-import specdec_zoo
-from specdec_plugin_mlp.mlp_speculator.checkpoint import save_mlp_speculator
-from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
-from specdec_plugin_mlp.mlp_speculator.model import MLPSpeculator
+from speccheck.whole_folders import CONFIG, GGUF, KINDS, TARGET, WEIGHTS, base
 
-TARGET, GGUF = "target", "gguf"
-HEADS = ("eagle", "eagle3", "mtp", "draft_model", "mlp_speculator", "medusa", "dflash")
-KINDS = (TARGET, TARGET, GGUF, *HEADS)
-WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
-WIDTH, VOCAB, NUM_LAYERS = 256, 4096, 15
-"""Of the zoo's target, which the heads are for."""
+INDEX = "model.safetensors.index.json"
 DEEP = "[" * 100_000
 VALUES: tuple[Any, ...] = (
     5, 0, -1, 10**9, 10**18, 2**64, 0.5, 1e308, float("inf"), float("nan"), True, False, None, "", "x", "../x", [], [5], [[]],
@@ -82,8 +71,8 @@ def make(seed: int, root: Path) -> Case:
     """Return the case of a seed in an empty folder."""
     draw = random.Random(seed)
     case = Case(seed, root / "model", root / "outside", KINDS[seed % len(KINDS)])
-    shutil.copytree(_base(case.kind), case.folder)
-    shutil.copytree(_base(case.kind), case.outside)
+    shutil.copytree(base(case.kind), case.folder)
+    shutil.copytree(base(case.kind), case.outside)
     (case.outside / "secret.txt").write_text("secret")
     (case.outside / "tokenizer.4.0.0.json").write_bytes(b"{}")
     for _ in range(draw.choice((1, 1, 1, 2))):
@@ -405,47 +394,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-@cache
-def _bases() -> Path:
-    import tempfile
-
-    return Path(tempfile.mkdtemp(prefix="damaged-bases-"))
-
-
-@cache
-def _base(kind: str) -> Path:
-    """Return a folder of this kind as it should be."""
-    folder = _bases() / kind
-    if kind in (TARGET, "draft_model"):
-        shutil.copytree(specdec_zoo.path("draft"), folder)
-    elif kind == GGUF:
-        folder.mkdir()
-        write_gguf(folder / "tiny.gguf")
-    elif kind == "mlp_speculator":
-        torch.manual_seed(0)
-        layout = MLPSpeculatorLayout(vocab_size=VOCAB, emb_dim=WIDTH, inner_dim=16, n_predict=2)
-        save_mlp_speculator(MLPSpeculator(layout), folder)
-    elif kind == "medusa":
-        folder.mkdir()
-        config = {
-            "model_type": kind,
-            "hidden_size": WIDTH,
-            "vocab_size": VOCAB,
-            "num_heads": 2,
-            "num_hidden_layers": 1,
-            "truncated_vocab_size": 64,
-        }
-        (folder / CONFIG).write_text(json.dumps(config))
-        names = {f"lm_heads.{i}.weight": (64, WIDTH) for i in range(2)} | {
-            f"blocks.{i}.layers.0.weight": (WIDTH, WIDTH) for i in range(2)
-        }
-        save_file({name: torch.zeros(shape) for name, shape in names.items()}, folder / WEIGHTS)
-    elif kind == "dflash":
-        make_head(
-            folder, Shape(VOCAB, WIDTH, WIDTH, head_dim=64, num_target_layers=NUM_LAYERS, num_logits=VOCAB)
-        )
-    else:
-        shutil.copytree(specdec_zoo.path(kind), folder)
-    return folder

@@ -31,7 +31,8 @@ def files_opened_in(folder: Path) -> Iterator[list[str]]:
     found, _seen = list[str](), list[str]()
     system = ctypes.CDLL(None, use_errno=True)
     watch = system.inotify_init1(os.O_NONBLOCK)
-    assert watch >= 0 and system.inotify_add_watch(watch, os.fsencode(folder), _OPEN_OR_READ) >= 0
+    assert watch >= 0
+    assert system.inotify_add_watch(watch, os.fsencode(folder), _OPEN_OR_READ) >= 0
     try:
         yield found
     finally:

@@ -59,11 +59,12 @@ def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler:
 
 def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str | None:
     """Return which tensor of a verdict has another type or shape than it must have, as `problem_of` does."""
-    top_k, paths, num_rows = verdict.top_k, verdict.paths, len(scores.raw_logits)
-    if top_k is not None:
-        if not isinstance(top_k, tuple) or [type(one) for one in top_k] != [torch.Tensor] * 2:
+    paths, num_rows = verdict.paths, len(scores.raw_logits)
+    if verdict.top_k is not None:
+        pair = [one for one in verdict.top_k if type(one) is torch.Tensor]
+        if len(pair) != 2 or type(verdict.top_k) is not tuple or len(verdict.top_k) != 2:
             return "a top_k that is not two tensors"
-        (ids, logprobs), shapes = top_k, [tuple(one.shape) for one in top_k]
+        (ids, logprobs), shapes = pair, [tuple(one.shape) for one in pair]
         if shapes[0] != shapes[1] or len(shapes[0]) != 2 or shapes[0][0] != num_rows:
             return f"top_k of shapes {shapes[0]} and {shapes[1]}: give [{num_rows}, num_top_k] of both"
         if ids.is_floating_point() or not logprobs.is_floating_point():

@@ -46,11 +46,13 @@ class CacheKeeper:
         """
         try:
             is_there = self._path.exists()
-            if not is_there:  # whether it can be made is only known of one that was
+            if not is_there:  # and some folders that are said to take files do not
+                if not os.access(self._path.parent, os.W_OK):
+                    raise PermissionError
                 part_of(self._path).touch()
                 part_of(self._path).unlink()
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = getattr(error, "strerror", None) or str(error) or "no permission"
             raise ConfigError(
                 f"suffix_decoding_cache_path: {str(self._path)!r} does not exist and cannot be made ({reason}): "
                 f"{str(self._path.parent)!r} is not a folder that can be written to, or the name is none"
