@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 from speccheck.damaged import Case, make
 from speccheck.opened import files_opened_in
-from speccheck.whole_folders import GGUF, KINDS, TARGET
+from speccheck.whole_folders import GGUF, KINDS, TARGET, WEIGHTS
 
 from specdec import LLM, ConfigError, EngineOptions, ModelError, PluginError, SamplingParams
 from specdec.loading import LoadedTarget, load_target

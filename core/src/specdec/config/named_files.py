@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -56,7 +57,7 @@ def check_entries(folder: Path) -> None:
     for entry in entries:
         if entry.name == _TEMPLATES:  # of a folder what is in it is read
             inside(folder, f"{_TEMPLATES}/*", folder)
-        elif not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
+        elif not (entry.is_file(follow_symlinks=False) or os.path.isdir(entry)):
             inside(folder, os.path.relpath(entry.path, folder), folder)
 
 
@@ -100,8 +101,8 @@ def _problem_of(folder: Path, name: object) -> str | None:
         return f"leads to {found}, out of its folder"
     try:
         kind = os.stat(found).st_mode
-    except OSError:
-        return None  # whoever opens it says that it is not there
+    except OSError as error:  # whoever opens it says that it is not there
+        return "is a link to itself" if error.errno == errno.ELOOP else None
     return None if stat.S_ISREG(kind) else "is no ordinary file"
 
 
