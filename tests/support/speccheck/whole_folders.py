@@ -27,14 +27,14 @@ WIDTH, VOCAB, NUM_LAYERS = 256, 4096, 15
 
 
 @cache
-def _bases() -> Path:
-    return Path(tempfile.mkdtemp(prefix="damaged-bases-"))
+def _bases() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="whole-folders-")  # removed when the process ends
 
 
 @cache
 def base(kind: str) -> Path:
     """Return a folder of this kind, to be copied."""
-    folder = _bases() / kind
+    folder = Path(_bases().name) / kind
     if kind in (TARGET, "draft_model"):
         shutil.copytree(specdec_zoo.path("draft"), folder)
     elif kind == GGUF:
