@@ -34,6 +34,8 @@ from typing import Any, Literal, TypedDict
 
 '''
 WIDTH = 116
+PATHS = ("model",)
+"""Text that may be given as a path."""
 TAKEN_FOR = {"NonNegativeInt": "int", "Path": "str | Path", "MemberConfig": "SpeculativeOptions"}
 """What may be given for a field of such a type."""
 
@@ -87,7 +89,10 @@ def fields(owner: type) -> dict[str, tuple[str, str]]:
         return {name: (types[name], docs[name]) for name in types}
     inherited = ProposerConfig.model_fields if issubclass(owner, ProposerConfig) else {}
     return {
-        name: (taken(types[name]), field.description or docs.get(name, ""))
+        name: (
+            taken(types[name].replace("str", "Path") if name in PATHS else types[name]),
+            field.description or docs.get(name, ""),
+        )
         for name, field in owner.model_fields.items()
         if name not in inherited
     }

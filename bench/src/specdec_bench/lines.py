@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ def text_lines(path: Path) -> Iterator[tuple[str, str]]:
     """
     open_file = gzip.open if path.suffix == ".gz" else open
     try:
-        with open_file(path.expanduser(), "rt", encoding="utf-8-sig") as lines:
+        with open_file(os.path.expanduser(path), "rt", encoding="utf-8-sig") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(_MOST_CHARACTERS + 1), ""), 1):
                 place = f"{path}, line {number}"
                 if len(line) > _MOST_CHARACTERS:

@@ -81,7 +81,7 @@ class SpeculativeOptions(TypedDict, total=False):
 
     method: str | None
     """How tokens are guessed; inferred from `model` where left out."""
-    model: str | None
+    model: str | Path | None
     """Directory, hub id or GGUF file of the draft, `zoo`, or the path of a class."""
     num_speculative_tokens: int | None
     """The most tokens drafted in one step for one request (k)."""

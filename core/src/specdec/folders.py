@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from specdec.errors import ConfigError
+
 __all__ = ["CACHE_VARIABLE", "COMPILED_VARIABLE", "cache_folder", "compiled_folder"]
 
 CACHE_VARIABLE = "SPECDEC_CACHE"
@@ -14,22 +16,32 @@ COMPILED_VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `SPECDEC_CACHE`, or `specdec` in the user's cache folder; it may be impossible to make."""
-    given = os.environ.get(CACHE_VARIABLE)
-    return (
-        _expanded(given) if given else _expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "specdec"
-    )
+    """Return the cache folder: `SPECDEC_CACHE`, or `specdec` in the user's cache folder; it may be impossible to make.
+
+    Raises:
+        ConfigError: if it is below the home of a user that is not known.
+    """
+    return _given(CACHE_VARIABLE) or (_given("XDG_CACHE_HOME") or _expanded("~/.cache")) / "specdec"
 
 
 def compiled_folder() -> Path:
-    """Return the folder for compiled code: `NUMBA_CACHE_DIR`, or `compiled` in the cache folder."""
-    given = os.environ.get(COMPILED_VARIABLE)
-    return _expanded(given) if given else cache_folder() / "compiled"
+    """Return the folder for compiled code: `NUMBA_CACHE_DIR`, or `compiled` in the cache folder; see `cache_folder`."""
+    return _given(COMPILED_VARIABLE) or cache_folder() / "compiled"
+
+
+def _given(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    found = _expanded(value)
+    if str(found).startswith("~"):
+        raise ConfigError(
+            f"{variable}={value!r}: there is no user {found.parts[0][1:]!r}: give a folder that exists or can be made"
+        )
+    return found
 
 
 def _expanded(path: str) -> Path:
-    """Expand `~`, which is `/` for a user without a home, as container runtimes set it."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:  # HOME is unset, and the user, or the one named after `~`, unknown
-        return Path("/", *Path(path).parts[1:])
+    """Expand `~`, which is `/` for a user without a home, as container runtimes set it; those of unknown users are left."""
+    found = Path(os.path.expanduser(path))
+    return Path("/", *found.parts[1:]) if found.parts[:1] == ("~",) else found

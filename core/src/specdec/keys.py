@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -14,7 +15,8 @@ __all__ = ["Keys"]
 
 
 class Keys(BaseModel):
-    """A frozen model without unknown keys, whose numbers are not given as true or false, which pydantic takes for 1 and 0."""
+    """A frozen model without unknown keys. Numbers are not given as true or false, which pydantic takes for 1 and 0; text may
+    be given as a path."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,8 +37,10 @@ class Keys(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_truth_value(cls, value: object, info: ValidationInfo) -> object:
+    def _has_the_kind(cls, value: object, info: ValidationInfo) -> object:
         kinds = _kinds(cls.model_fields[str(info.field_name)].annotation, within=not isinstance(value, bool))
+        if isinstance(value, Path) and str in kinds:
+            return str(value)
         is_number = (int in kinds or float in kinds) and bool not in kinds and Any not in kinds
         if is_number and _has_truth_value(value):
             raise ValueError("input should be a number, and true or false is none")

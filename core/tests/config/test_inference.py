@@ -142,6 +142,48 @@ def test_where_files_say_nothing_the_spelling_does(checkpoint: Any, name: str, m
     assert infer(model=checkpoint(name, LLAMA)).method == method
 
 
+MTP = (
+    "DeepSeekMTPModel", "DeepseekV32MTPModel", "DeepSeekV4MTPModel", "MiMoMTPModel", "MiMoV2MTPModel", "Glm4MoeMTPModel",
+    "Glm4MoeLiteMTPModel", "GlmOcrMTPModel", "ErnieMTPModel", "NemotronHMTPModel", "ExaoneMoeMTP", "Exaone4_5_MTP",
+    "Qwen3NextMTP", "Qwen3_5MTP", "Qwen3_5MoeMTP", "Qwen4ExpMTP", "LongCatFlashMTPModel", "OpenPanguMTPModel", "Step3p5MTP",
+    "HYV3MTPModel", "Gemma4MTPModel", "InklingMTPModel", "MiniMaxM3MTP", "KimiK3MTPModel",
+)  # fmt: skip
+ARCHITECTURES = dict.fromkeys(MTP, "mtp") | {
+    "EagleLlamaForCausalLM": "eagle", "LlamaForCausalLMEagle": "eagle", "EagleDeepSeekMTPModel": "eagle",
+    "LlamaForCausalLMEagle3": "eagle3", "Eagle3LlamaForCausalLM": "eagle3", "PEagleDraftModel": "eagle3",
+    "DFlashDraftModel": "dflash", "MedusaModel": "medusa", "MLPSpeculatorPreTrainedModel": "mlp_speculator",
+    "Qwen3DSparkModel": "dspark",
+}  # fmt: skip
+FOLDERS = (
+    "eagle-x",
+    "x-eagle3",
+    "medusa",
+    "draft",
+    "ngram",
+    "dflash-b16",
+    "my-dspark",
+    "mlp_speculator",
+    "target",
+    "a.b",
+)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_architectures_say_more_than_the_spelling(checkpoint: Any, architecture: str) -> None:
+    for folder in FOLDERS:
+        model = checkpoint(folder, {"architectures": [architecture], "model_type": "llama"}, WHOLE_MODEL)
+        assert infer(model=model).method == ARCHITECTURES[architecture]
+        assert infer(model=Path(model)).model == model
+
+
+@pytest.mark.parametrize("value", [5, 0.5, True, "DeepSeekMTPModel", {"x": 1}, [5], [None], [["x"]]])
+def test_architectures_of_another_type_are_told(checkpoint: Any, value: object) -> None:
+    said = f"'architectures' of its config.json is {value!r} instead of a list of names"
+    assert said in error_of(model=checkpoint("x", {"architectures": value}))
+    for name, nothing in (("y", None), ("z", [])):
+        assert infer(model=checkpoint(name, {"architectures": nothing})).method == "draft_model"
+
+
 def test_files_say_more_than_the_spelling(checkpoint: Any) -> None:
     assert infer(model=checkpoint("eagle-like-speed", LLAMA, WHOLE_MODEL)).method == "draft_model"
     assert infer(model=checkpoint("eagle-3", LLAMA, [*HEAD, "d2t"])).method == "eagle3"

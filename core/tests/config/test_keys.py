@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field, NonNegativeInt, ValidationError
 
 from specdec import SamplingParams
+from specdec.config import SpeculativeConfig
 from specdec.errors import ConfigError
 from specdec.interfaces import RequestArgs
 
@@ -26,6 +28,26 @@ class Theirs(RequestArgs):
     number_or_not: bool | int = 1
     anything: Any = None
     flags: list[bool] | list[int] = []
+
+
+class Named(RequestArgs):
+    """Text fields, and one that is a path already."""
+
+    model: str | None = None
+    kind: Annotated[str, Field(min_length=1)] = "x"
+    file: Path | None = None
+    number: int = 0
+
+
+def test_text_may_be_given_as_a_path() -> None:
+    given = Named(model=Path("/a/b"), kind=Path("c"), file=Path("/d"))
+    assert (given.model, given.kind, given.file) == ("/a/b", "c", Path("/d"))
+    with pytest.raises(ValidationError, match="number"):
+        Named(number=Path("/a"))
+    config = SpeculativeConfig(
+        method=Path("./mine.py:Mine"), model=Path("/a"), rejection_sample_method=Path("b.py:C")
+    )
+    assert (config.method, config.model, config.rejection_sample_method) == ("mine.py:Mine", "/a", "b.py:C")
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,10 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"method: \xe9")
     with pytest.raises(ConfigError, match=r"cannot read .*latin.yaml': 'utf-8' codec can't decode"):
         read_mapping(str(tmp_path / "latin.yaml"))
+
+
+@pytest.mark.parametrize("path", ["~nobodyhere/x.json", "x" * 300 + ".yaml", "a\0b.json"])
+def test_a_path_that_cannot_be_is_told(path: str) -> None:
+    for given in (path, Path(path)):
+        with pytest.raises(ConfigError, match="speculative_config: cannot read"):
+            read_mapping(given)

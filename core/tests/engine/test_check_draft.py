@@ -52,6 +52,16 @@ def test_rows_without_q_are_cut_as_before() -> None:
     assert num_cut == 1 + 2
 
 
+def test_equal_siblings_of_point_masses_are_told() -> None:
+    tree = Draft.from_lists([[1, 2, 1, 3], [1, 2, 1, 2]], [[-1, -1, -1, 0], [-1, 0, 1, 0]])
+    draft, num_cut, told = check_draft(tree, [9, 9], VOCAB)
+    assert draft.rows == ((1, 2), (1, 2, 1))
+    assert (num_cut, told) == (3, "row 0: node 2 has parent -1 and id 1, as node 0: siblings differ")
+    apart = Draft.from_lists([[1, 1, 1, 2]], [[-1, 0, 1, -1]])
+    assert check_draft(apart, [9], VOCAB)[1:] == (0, None)
+    assert check(drawn([[1, 1]], [[-1, -1]]))[1] == 0, "those that are drawn may be equal"
+
+
 def test_caps_cut_whatever_was_drawn() -> None:
     draft, num_cut = check(drawn([[1, VOCAB, 2, 3]]), nodes=2)
     assert (draft.rows, num_cut) == (((1, 0),), 1 + 2)

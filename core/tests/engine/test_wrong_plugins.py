@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
 
-from specdec import PluginError
+from specdec import ConfigError, PluginError
 from specdec.interfaces import Verdict
 
 WRONG = {
@@ -30,6 +31,42 @@ WRONG = {
     "too few rows": (
         lambda verdict: Verdict(verdict.accepted_nodes[:-1], verdict.token_ids[:-1]),
         r"returned \d rows of accepted_nodes and \d of token_ids for a batch of \d rows",
+    ),
+    "ids that are floats": (
+        lambda verdict: Verdict(
+            verdict.accepted_nodes, [[float(t) for t in row] for row in verdict.token_ids]
+        ),
+        r"returned a Verdict that cannot be read \(TypeError: .*: give accepted_nodes and token_ids as rows of whole",
+    ),
+    "an array of floats": (
+        lambda verdict: Verdict(verdict.accepted_nodes, torch.zeros(len(verdict.token_ids), 1)),
+        "returned a Verdict that cannot be read",
+    ),
+    "nodes in one row": (
+        lambda verdict: Verdict([0] * len(verdict.token_ids), verdict.token_ids),
+        "returned a Verdict that cannot be read",
+    ),
+    "no rows": (lambda verdict: Verdict(None, None), "returned a Verdict that cannot be read"),
+    "text": (lambda verdict: Verdict("ab", "cd"), "returned a Verdict that cannot be read"),
+    "a number for is_sound": (
+        lambda verdict: Verdict(verdict.accepted_nodes, verdict.token_ids, 5),
+        "returned a Verdict that cannot be read",
+    ),
+    "top_k that is no pair": (
+        lambda verdict: replace(verdict, top_k=torch.ones(1, 2)),
+        "returned a top_k that is not",
+    ),
+    "top_k of other rows": (
+        lambda verdict: replace(verdict, top_k=(torch.ones(1, 2).long(), torch.ones(1, 2))),
+        r"returned top_k of shapes \(1, 2\) and \(1, 2\): give \[\d+, num_top_k\] of both",
+    ),
+    "paths of floats": (
+        lambda verdict: replace(verdict, paths=torch.ones(1, 2)),
+        "returned paths that are no tensor",
+    ),
+    "paths of other rows": (
+        lambda verdict: replace(verdict, paths=torch.zeros(77, 2).long()),
+        r"returned paths of shape \(77, 2\): give \[\d+, N\]",
     ),
     "nodes that nobody drafted": (
         lambda verdict: Verdict([[40] for _ in verdict.token_ids], [[1, 2] for _ in verdict.token_ids]),
@@ -111,6 +148,25 @@ def proposer(tmp_path: Path, **parts: str) -> dict[str, object]:
 def test_what_fails_at_load_names_the_proposer(subject, tmp_path, part, line, message) -> None:
     with pytest.raises((PluginError, ValueError), match=f"proposer 'mine': {message}"):
         make_llm(subject.model, proposer(tmp_path, **{part: line}))
+
+
+@pytest.mark.parametrize(
+    ("has", "ids", "message"),
+    [
+        ("AUX_HIDDEN_STATES", "()", r"= \(\): give the numbers of the layers whose inputs it reads, 0 to \d"),
+        ("AUX_HIDDEN_STATES", "(1.0,)", r"= \(1\.0,\): give the numbers of the layers"),
+        ("AUX_HIDDEN_STATES", "3", "= 3: give the numbers of the layers"),
+        ("AUX_HIDDEN_STATES", "(1, 99)", r"= \(1, 99\), and the target's layers are 0 to \d"),
+        ("HIDDEN_STATES", "(1,)", r"= \(1,\) without Capability\.AUX_HIDDEN_STATES: declare it"),
+    ],
+)
+def test_layers_to_read_are_given_with_the_capability(subject, tmp_path, has, ids, message) -> None:
+    given = proposer(tmp_path, load=f"self.aux_layer_ids = {ids}")
+    file = tmp_path / "mine.py"
+    own = f"    capabilities = frozenset({{specdec.Capability.{has}}})"
+    file.write_text("import specdec\n" + file.read_text().replace('name = "mine"', f'name = "mine"\n{own}'))
+    with pytest.raises(ConfigError, match=f"proposer 'mine' has aux_layer_ids {message}"):
+        make_llm(subject.model, given)
 
 
 def test_a_constructor_with_other_parameters_shows_those_it_must_have(subject, tmp_path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from functools import cached_property
@@ -13,8 +14,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from specdec import ModelError
-from specdec.config import Checkpoint
+from specdec import ConfigError, ModelError
+from specdec.config import Checkpoint, inside, shards_of
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -54,7 +55,7 @@ class HeadCheckpoint:
         Raises:
             ModelError: if there is no such file, or if it holds no mapping.
         """
-        file = self.directory / "config.json"
+        file = inside(self.directory, "config.json", self.directory)
         if not file.is_file():
             raise ModelError(
                 f"{self.directory} has no config.json: give the directory that holds a head's config.json and weights"
@@ -94,6 +95,30 @@ class HeadCheckpoint:
                 return tuple(opened.get_slice(name).get_shape())
         except (SafetensorError, OSError) as error:
             raise ModelError(_unreadable(file, error)) from None
+
+    def check_sizes(self, layer: Mapping[str, Any]) -> None:
+        """Refuse layers that are larger than the weights, before memory is taken for them.
+
+        Args:
+            layer: configuration of the layers.
+
+        Raises:
+            ModelError: naming the key and its value.
+        """
+        sides = (side for name in self.names() for side in self.shape(name))
+        longest = max(sides, default=0)  # parts that are the target's have no tensors
+        for key in (
+            "hidden_size",
+            "intermediate_size",
+            "draft_vocab_size",
+            "head_dim",
+            "num_attention_heads",
+        ):
+            if (layer.get(key) or 0) > max(longest, layer["vocab_size"]):
+                raise ModelError(
+                    f"{self.directory}: {key} is {layer[key]}, and no tensor is longer than {longest}: its config.json does "
+                    "not belong to these weights"
+                )
 
     def read(self, name: str, shape: Sequence[int] | None = None) -> torch.Tensor:
         """Return one tensor on the CPU, in its stored dtype.
@@ -166,33 +191,38 @@ class HeadCheckpoint:
 
     def _weight_files(self) -> list[Path]:
         """Return the files to read, in the order in which `transformers` looks for them."""
-        single, index = self.directory / WEIGHTS, self.directory / INDEX
+        single, index = (inside(self.directory, name, self.directory) for name in (WEIGHTS, INDEX))
         if single.is_file():
             return [single]
         if not index.is_file():
-            return sorted(self.directory.glob("*.safetensors"))
-        weight_map = _json(index)
-        weight_map = weight_map.get("weight_map") if isinstance(weight_map, dict) else None
-        if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
-            raise ModelError(f"{index} has no 'weight_map' from tensors to files: fetch it again")
-        files = [self.directory / name for name in sorted(set(weight_map.values()))]
+            return self._matching("*.safetensors")
+        try:
+            shards = shards_of(index)
+        except ConfigError as error:
+            raise ModelError(str(error)) from None
+        files = sorted(set(shards.values()))
         for file in files:
             if not file.is_file():
                 raise ModelError(f"{index} names {file.name}, which is not there: fetch all shards")
         held = {name for file in files for name in _tensors(file)}
-        missing = sorted(set(weight_map) - held)
+        missing = sorted(set(shards) - held)
         if missing:
             raise ModelError(
-                f"{index} names tensor {missing[0]!r}, which is not in {weight_map[missing[0]]}: fetch index and shards again"
+                f"{index} names tensor {missing[0]!r}, which is not in {shards[missing[0]].name}: fetch index and shards again"
             )
         return files
 
     def _pickles(self) -> list[Path]:
-        return sorted(file for pattern in _PICKLES for file in self.directory.glob(pattern))
+        return sorted(file for pattern in _PICKLES for file in self._matching(pattern))
+
+    def _matching(self, pattern: str) -> list[Path]:
+        return sorted(
+            inside(self.directory, file.name, self.directory) for file in self.directory.glob(pattern)
+        )
 
     def _without_weights(self) -> str:
         names = [str(file) for file in self._pickles()]
-        if not names and not Path(self.path).is_dir():
+        if not names and not os.path.isdir(self.path):
             names = [f"{self.path}/{name}" for name in _hub_pickles(self.path, self._revision)]
         if not names:
             return f"{self.directory} has no *.safetensors, and nothing else is read: fetch or convert the head's weights"
@@ -205,9 +235,9 @@ class HeadCheckpoint:
 def _directory(path: str, revision: str | None, *, allow_pickle: bool) -> Path:
     """Return the directory of a head's files; they are fetched if they are on a hub."""
     seen = Checkpoint(path, revision)
-    if seen.directory.is_dir():
+    if seen.is_directory:
         return seen.directory
-    if seen.directory.is_file():
+    if os.path.isfile(seen.directory):
         raise ModelError(f"{path} is a file: give the directory that holds config.json and the weights")
     if seen.leads_nowhere:
         raise ModelError(f"{seen.problem}: give the directory or hub id of a draft head")

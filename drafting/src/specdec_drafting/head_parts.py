@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -33,6 +33,31 @@ def published_by_module(
                 f"{checkpoint}: tensors {other!r} and {name!r} are the same part of the head: leave one of them there"
             )
     return names
+
+
+def check_num_layers(
+    checkpoint: HeadCheckpoint, name: str, key: str, layer_ids: Sequence[object], hidden_size: int
+) -> None:
+    """Refuse a number of the target's layers that the projection of their states is not for.
+
+    Args:
+        checkpoint: files of the head.
+        name: name of the projection's weight `[H, num_layers * hidden_size]` there.
+        key: the key of `config.json` that names the layers.
+        layer_ids: the layers.
+        hidden_size: width of the target's states.
+
+    Raises:
+        ModelError: naming the key, the layers and how many there have to be.
+    """
+    shape, width = list(checkpoint.shape(name)), len(layer_ids) * hidden_size
+    if shape[1:] != [width]:
+        told = ", ".join(map(str, layer_ids))
+        raise ModelError(
+            f"{checkpoint}: tensor {name!r} has shape {shape} instead of {[*shape[:1], width]}: config.json does not belong to "
+            f"these weights, or names another number of the target's layers than they are for ({key}: [{told}]): give "
+            "aux_layer_ids in speculative_config"
+        )
 
 
 def embedding_of(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specdec import ConfigError
-from specdec.config import parse_speculative_config
+from specdec.config import parse_speculative_config, target_facts, zoo_path
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
 HEAD = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3}
@@ -110,3 +111,25 @@ def test_members_take_what_the_whole_says_unless_they_say_otherwise() -> None:
 def test_wrong_configurations_name_the_place(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse(**keys)
+
+
+def test_members_and_the_policy_may_be_given_as_paths(tmp_path: Path) -> None:
+    policy = tmp_path / "mine.py"
+    policy.write_text(
+        "from specdec_plugin_composite.policies.longest import Longest\n\nclass Mine(Longest):\n    pass\n"
+    )
+    heads = [
+        {"method": method, "model": Path(zoo_path(artefact)), "num_speculative_tokens": 2}
+        for method, artefact in (
+            ("eagle", "eagle"),
+            ("eagle3", "eagle3"),
+            ("mtp", "mtp"),
+            ("draft_model", "draft"),
+        )
+    ]
+    keys = {"method": "composite", "proposers": heads, "policy": tmp_path / "mine.py:Mine"}
+    resolved = parse_speculative_config(keys, target=target_facts(zoo_path("target")))
+    assert resolved is not None
+    assert [member.config.model for member in resolved.proposer_config.proposers] == [
+        str(head["model"]) for head in heads
+    ]

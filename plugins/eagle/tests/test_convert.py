@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from specdec import LLM, SamplingParams
+from specdec import LLM, ConfigError, SamplingParams
 from specdec_commands.main import run
 from specdec_drafting import HeadCheckpoint
 from specdec_plugin_eagle import EagleSettings
@@ -172,6 +172,16 @@ def test_dry_run_shows_all_and_writes_nothing(tmp_path: Path, capsys: pytest.Cap
     assert text.rstrip().endswith(f"eagle3 head would be written to {out}")
 
 
+def served(target: Path, head: Path) -> LLM:
+    return LLM(
+        str(target),
+        speculative_config={"model": head},
+        dtype="float32",
+        max_model_len=96,
+        skip_tokenizer_init=True,
+    )
+
+
 def test_a_converted_head_names_its_target(tmp_path: Path) -> None:
     target_model().save_pretrained(tmp_path / "target")
     write_head(tmp_path / "head", THREE, random_tensors(THREE))
@@ -185,7 +195,11 @@ def test_a_converted_head_names_its_target(tmp_path: Path) -> None:
     )  # fmt: skip
     verifier = json.loads((out / "config.json").read_text())["speculators_config"]["verifier"]
     assert verifier == {"name_or_path": str(tmp_path / "target"), "architectures": ["LlamaForCausalLM"]}
-    llm = LLM(model=str(out), dtype="float32", max_model_len=96, skip_tokenizer_init=True)
+    with pytest.raises(
+        ConfigError, match=r"verifier\.name_or_path of its config\.json is '.*/target', which is no hub id"
+    ):
+        LLM(model=str(out))
+    llm = served(tmp_path / "target", out)
     params = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
     output = llm.generate([[3, 1, 4, 1, 5]], params)[0]
     assert output.metrics.num_drafts > 0
@@ -199,7 +213,7 @@ def test_an_older_speculator_is_served_too(tmp_path: Path) -> None:
     write_head(tmp_path / "head", ONE, random_tensors(ONE))
     out = tmp_path / "speculator"
     assert convert(tmp_path / "head", out, "--to", "speculators", "--verifier", tmp_path / "target") == 0
-    llm = LLM(model=str(out), dtype="float32", max_model_len=96, skip_tokenizer_init=True)
+    llm = served(tmp_path / "target", out)
     output = llm.generate([[3, 1, 4, 1, 5]], SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True))[
         0
     ]

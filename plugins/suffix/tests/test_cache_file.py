@@ -302,3 +302,12 @@ def test_a_damaged_file_is_a_configuration_error_of_the_engine(tmp_path) -> None
     config = {"method": "suffix", "suffix_decoding_cache_path": str(tmp_path / "cache")}
     with pytest.raises(ConfigError, match="cache' is not a suffix cache"):
         LLM("zoo", dtype="float32", speculative_config=config)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "y" * 250, "~nobodyhere/x", "a\0b", "/proc/x", "/dev/null/x"])
+def test_a_path_that_cannot_be_is_told_before_the_first_request(
+    make_feed, tmp_path, monkeypatch, name
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="suffix_decoding_cache_path: "):
+        make_feed(suffix_decoding_cache_path=name)

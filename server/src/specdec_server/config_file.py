@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,7 @@ def read_options(path: str) -> dict[str, Any]:
     import yaml
 
     try:
-        loader = yaml.SafeLoader(Path(path).expanduser().read_text(encoding="utf-8-sig"))
+        loader = yaml.SafeLoader(Path(os.path.expanduser(path)).read_text(encoding="utf-8-sig"))
         root = loader.get_single_node()
         nodes = root.value if isinstance(root, yaml.MappingNode) else None if root else []
         pairs = nodes and [(str(key.value), loader.construct_object(item, deep=True)) for key, item in nodes]

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specdec import ConfigError, EngineOptions
-from specdec.config import TargetFacts, read_mapping_of
+from specdec.config import Checkpoint, TargetFacts
 from specdec.interfaces import Capability, TargetHandle, TargetInfo
 from specdec.loading import SafetensorsReader, fingerprint, load_draft
 from specdec.scorers import Lender
@@ -113,8 +113,9 @@ class HostTarget:
     def _hf_config(self) -> Mapping[str, Any]:
         if self.config is not None:
             return self.config.to_dict()
-        path = None if self.path is None else Path(self.path) / "config.json"
-        return read_mapping_of(path) if path is not None and path.is_file() else {}
+        if self.path is None or not Path(self.path).is_dir():
+            return {}
+        return Checkpoint(self.path).config or {}
 
 
 class _Absent(nn.Module):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -15,7 +14,7 @@ from specdec.assembly.async_scheduling import AsyncScheduling
 from specdec.assembly.opening import check_given, open_speculation
 from specdec.assembly.warm_up import warm_up
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
-from specdec.config.checkpoint import read_mapping_of
+from specdec.config.checkpoint import Checkpoint
 from specdec.config.target import facts_in
 from specdec.engine.commit import Committer
 from specdec.engine.engine import Engine
@@ -183,9 +182,9 @@ def _facts(options: EngineOptions) -> TargetFacts:
         config = options.model.config.to_dict()
     elif isinstance(options.model, str):
         model = options.model
-        path = Path(model) / "config.json"
-        if path.exists():
-            config = read_mapping_of(path)
+        checkpoint = Checkpoint(model)
+        if checkpoint.is_directory:
+            config = dict(checkpoint.config or {})
     return facts_in(
         config,
         options.max_model_len,

@@ -62,6 +62,7 @@ def open_speculation(
     proposer, changed = _named(made, "__init__", lambda: made(resolved.proposer_config, info))
     check_capabilities(proposer, sampler)
     changed += _named(made, "load", lambda: load(proposer))[1]
+    check_layers(proposer, info)
     metrics = EngineMetrics()
     guard = ProposerGuard(
         proposer,
@@ -170,6 +171,25 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             "configure the method for chains, or use 'rejection_sample_method': 'strict' (a sampler that walks trees says so "
             "by Capability.TREE in its class)"
         )
+
+
+def check_layers(proposer: Proposer, info: TargetInfo) -> None:
+    """Raise if a loaded proposer names no layers of the target to read, or others than it has.
+
+    Raises:
+        ConfigError: naming the attribute, its value and what to give.
+    """
+    ids: object = proposer.aux_layer_ids
+    is_wanted = Capability.AUX_HIDDEN_STATES in proposer.capabilities
+    if not isinstance(ids, tuple | list) or not all(type(k) is int for k in ids) or (is_wanted and not ids):
+        wrong = f"aux_layer_ids = {ids!r}: give the numbers of the layers whose inputs it reads, 0 to {info.num_layers}"
+    elif ids and not is_wanted:
+        wrong = f"aux_layer_ids = {ids!r} without Capability.AUX_HIDDEN_STATES: declare it, or leave them out"
+    elif not all(0 <= k <= info.num_layers for k in ids):
+        wrong = f"aux_layer_ids = {ids!r}, and the target's layers are 0 to {info.num_layers}, the last for its output"
+    else:
+        return
+    raise ConfigError(f"proposer {proposer.name!r} has {wrong}")
 
 
 def check_given(proposer: Proposer, info: TargetInfo) -> None:

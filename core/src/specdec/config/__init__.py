@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from specdec.config.checkpoint import HUB_ID, Checkpoint, find_number, read_mapping_of
+from specdec.config.checkpoint import Checkpoint, find_number, read_mapping_of, shards_of
 from specdec.config.compat import llm_arguments, translate_llm_arguments
-from specdec.config.hub import is_hub_reachable
+from specdec.config.hub import HUB_ID, is_hub_reachable
 from specdec.config.inference import infer_method
 from specdec.config.model_name import check_name, resolve_name
+from specdec.config.named_files import inside
 from specdec.config.notices import draft_ends, notice
 from specdec.config.resolve import (
     DEFAULT_SAMPLER,
@@ -40,6 +41,7 @@ __all__ = [
     "draft_ends",
     "find_number",
     "infer_method",
+    "inside",
     "is_hub_reachable",
     "llm_arguments",
     "notice",
@@ -48,6 +50,7 @@ __all__ = [
     "read_mapping",
     "read_mapping_of",
     "resolve_name",
+    "shards_of",
     "split",
     "target_facts",
     "target_of",

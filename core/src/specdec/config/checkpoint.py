@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specdec.config.hub import is_hub_reachable
+from specdec.config.file_kind import kind_of
+from specdec.config.hub import HUB_ID, is_hub_reachable
+from specdec.config.named_files import check_entries, inside, names_in
 from specdec.config.zoo import PACKAGED, ZOO
 from specdec.errors import ConfigError
 
 HEADER_LIMIT = 100_000_000
-HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
+INDEX = "model.safetensors.index.json"
+_OF_PICKLES = "pytorch_model.bin.index.json"
 OLD_IDS = frozenset({"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2"})
 """Decoders whose hub ids have no owner. Any other name without an owner is treated as a mistyped directory."""
 
@@ -40,30 +43,67 @@ class Checkpoint:
             return None
         return read_mapping_of(file)
 
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The `architectures` of `config`, which vLLM and exporters tell methods by.
+
+        Raises:
+            ConfigError: if they are no list of names.
+        """
+        found = (self.config or {}).get("architectures") or []
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise ConfigError(
+                f"{self.model}: 'architectures' of its config.json is {found!r} instead of a list of names: fetch it again"
+            )
+        return tuple(found)
+
     @cached_property
     def tensor_files(self) -> Mapping[str, Path]:
         """The file of each tensor, from the index or headers of safetensors files; empty if there are none."""
-        if not self.directory.is_dir():
+        if not self.is_directory:
             return {}
-        index = self.directory / "model.safetensors.index.json"
-        if index.is_file():
-            weight_map = read_mapping_of(index).get("weight_map")
-            if not isinstance(weight_map, dict):
-                raise ConfigError(f"{index} has no 'weight_map' from tensors to files: fetch it again")
-            return {name: self.directory / file for name, file in weight_map.items()}
-        files = sorted(self.directory.glob("*.safetensors"))
+        if (index := self.file(INDEX)) is not None:
+            return shards_of(index)
+        files = [
+            inside(self.directory, file.name, self.directory)
+            for file in sorted(self.directory.glob("*.safetensors"))
+        ]
         return {name: file for file in files for name in _header(file) if name != "__metadata__"}
+
+    def check_names(self) -> None:
+        """Raise if a file that it has or names is outside its folder; called before `transformers` opens any of them.
+
+        Raises:
+            ConfigError: for a file with names that cannot be read.
+            ModelError: naming the file, and what it names.
+        """
+        if self.is_directory:
+            check_entries(self.directory)
+        for name in (INDEX, _OF_PICKLES):
+            if (file := self.file(name)) is not None:
+                shards_of(file)
+        for name in ("config.json", "tokenizer_config.json"):
+            if (file := self.file(name)) is not None:
+                for key, value in names_in(file, read_mapping_of(file)):
+                    inside(file.parent, value, f"{key!r} of {file}")
 
     @property
     def directory(self) -> Path:
         """The directory of the files; for a hub id a path that does not exist."""
-        return Path(self.model).expanduser()
+        return Path(os.path.expanduser(self.model))
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether the model is a directory; false for a name that no file system takes."""
+        return os.path.isdir(self.directory)
 
     @property
     def problem(self) -> str:
         """Why `config` is None."""
-        if self.directory.is_dir():
+        if self.is_directory:
             return f"{self.directory} has no config.json"
+        if os.path.isfile(self.directory):
+            return f"{self.model!r} is {kind_of(self.directory)}: give the directory of config.json and weights, or a GGUF file"
         if not self.is_hub_id:
             return f"there is no directory {self.model!r}"
         if "/" not in self.model:
@@ -78,20 +118,22 @@ class Checkpoint:
 
     def file(self, name: str) -> Path | None:
         """Return one of the files, fetched from the hub if it is not cached; None if there is none of that name."""
-        if self.directory.is_dir():
-            file = self.directory / name
+        if self.is_directory:
+            file = inside(self.directory, name, self.directory)
             return file if file.is_file() else None
         return _from_hub(self.model, name, self.revision) if self.is_hub_id else None
 
     @property
     def leads_nowhere(self) -> bool:
         """Whether the name is neither a directory, nor a possible hub id, nor cached. Does not contact the hub."""
-        return not self.directory.is_dir() and not _is_asked_for(self.model) and self.config is None
+        if self.is_directory or (self.is_hub_id and _is_asked_for(self.model)):
+            return False
+        return self.config is None
 
     @property
     def is_hub_id(self) -> bool:
-        """Whether the name has the form `name` or `owner/name` and is not a directory."""
-        return HUB_ID.fullmatch(self.model) is not None and not self.directory.is_dir()
+        """Whether the name has the form `name` or `owner/name` and is not a path."""
+        return HUB_ID.fullmatch(self.model) is not None and not os.path.exists(self.directory)
 
 
 def find_number(config: Mapping[str, Any], *keys: str) -> int | None:
@@ -105,30 +147,50 @@ def find_number(config: Mapping[str, Any], *keys: str) -> int | None:
     return None
 
 
+def shards_of(index: Path) -> dict[str, Path]:
+    """Return the file of each tensor that an index lists.
+
+    Raises:
+        ConfigError: if it cannot be read, or does not list files.
+        ModelError: if it lists a file outside its folder.
+    """
+    found = _json_of(index)
+    if not isinstance(found, dict):
+        raise ConfigError(f"{index} does not hold a mapping: it has no 'weight_map', fetch it again")
+    weight_map = found.get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ConfigError(f"{index} has no 'weight_map' from tensors to files: fetch it again")
+    files = {name: inside(index.parent, name, index) for name in set(weight_map.values())}
+    return {tensor: files[name] for tensor, name in weight_map.items()}
+
+
 def read_mapping_of(file: Path) -> dict[str, Any]:
     """Return the mapping in a JSON file.
 
     Raises:
         ConfigError: naming the file, if it cannot be read or holds no mapping.
     """
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # the last for lists in lists, thousands deep
-        raise ConfigError(f"{file} cannot be read: {error}") from None
+    found = _json_of(file)
     if not isinstance(found, dict):
         raise ConfigError(f"{file} does not hold a mapping")
     return found
 
 
+def _json_of(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # the last for lists in lists, thousands deep
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+
+
 def _header(file: Path) -> Mapping[str, Any]:
-    with file.open("rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-        if size > min(HEADER_LIMIT, file.stat().st_size):
-            raise ConfigError(f"{file} is not a safetensors file")
-        try:
-            header = json.loads(stream.read(size))
-        except (ValueError, RecursionError):
-            raise ConfigError(f"{file} is not a safetensors file") from None
+    try:
+        with file.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            fits = size <= min(HEADER_LIMIT, file.stat().st_size)
+            header = json.loads(stream.read(size)) if fits else None
+    except (OSError, ValueError, RecursionError):
+        header = None
     if not isinstance(header, dict):
         raise ConfigError(f"{file} is not a safetensors file")
     return header
@@ -136,7 +198,7 @@ def _header(file: Path) -> Mapping[str, Any]:
 
 def _is_asked_for(model: str) -> bool:
     """Return whether the hub may be queried for a name."""
-    return model in OLD_IDS or ("/" in model and HUB_ID.fullmatch(model) is not None)
+    return model in OLD_IDS or "/" in model
 
 
 def _from_hub(model: str, name: str, revision: str | None) -> Path | None:

@@ -53,17 +53,10 @@ def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
                 f"{PLACE}: 'num_speculative_tokens' = {given} must be divisible by n_predict = {trained}, "
                 f"the number of tokens that {inferred.model or 'the target'} predicts in one pass"
             )
-        longest = None if facts.target is None else facts.target.max_model_len
-        if longest is not None and given >= longest:
-            raise ConfigError(
-                f"{PLACE}: 'num_speculative_tokens' = {given} is more than a context of max_model_len = {longest} has room "
-                f"for: at most {longest - 1}"
-            )
-        return given
-    if inferred.num_speculative_tokens is not None:
-        return inferred.num_speculative_tokens
-    if trained is not None:
-        return trained
+        return _with_room(given, facts)
+    told = trained if inferred.num_speculative_tokens is None else inferred.num_speculative_tokens
+    if told is not None:
+        return _with_room(told, facts)
     fields = facts.proposer.Config.model_fields
     option = inferred.known.default_tokens_option if inferred.known is not None else None
     if option is not None and (option in facts.own or option in fields):
@@ -79,12 +72,22 @@ def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
     )
 
 
+def _with_room(tokens: int, facts: DraftFacts) -> int:
+    longest = None if facts.target is None else facts.target.max_model_len
+    if longest is not None and tokens >= longest:
+        raise ConfigError(
+            f"{PLACE}: 'num_speculative_tokens' = {tokens} is more than a context of max_model_len = {longest} has room "
+            f"for: at most {longest - 1}"
+        )
+    return tokens
+
+
 def _trained_tokens(facts: DraftFacts, *, is_needed: bool) -> int | None:
     known, draft = facts.inferred.known, facts.checkpoint
     keys = (*N_PREDICT, *(known.n_predict if known is not None else ()))
     if draft is not None:
         held = _num_heads(known.head_tensors, draft) if known is not None and known.head_tensors else 0
-        return held or (draft.number(*keys) if is_needed or draft.directory.is_dir() else None)
+        return held or (draft.number(*keys) if is_needed or draft.is_directory else None)
     if known is not None and known.draft == "target" and facts.target is not None:
         return find_number(facts.target.hf_config, *keys)
     return None
@@ -93,7 +96,9 @@ def _trained_tokens(facts: DraftFacts, *, is_needed: bool) -> int | None:
 def _num_heads(pattern: str, draft: Checkpoint) -> int:
     """Return the number of heads in a draft's weights; its configuration may state fewer."""
     found = (re.fullmatch(pattern, name) for name in draft.tensor_files)
-    return max((int(match[1]) + 1 for match in found if match), default=0)
+    # What is not numbered up to the number of tensors is not numbered in turn.
+    numbers = (int(match[1]) + 1 for match in found if match and len(match[1]) < 10)
+    return max((number for number in numbers if number <= len(draft.tensor_files)), default=0)
 
 
 def choose_ranks(config: SpeculativeConfig, facts: DraftFacts) -> int:

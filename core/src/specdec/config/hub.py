@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from functools import cache
-from pathlib import Path
 from urllib.parse import urlsplit
 
+HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 CONNECT_SECONDS = 5.0
 """Timeout for connecting to the hub."""
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
@@ -41,4 +42,4 @@ def offline_arguments(model: str) -> dict[str, bool]:
     Args:
         model: a directory, for which no arguments are needed, or a hub id.
     """
-    return {} if Path(model).exists() or is_hub_reachable() else {"local_files_only": True}
+    return {} if os.path.exists(model) or is_hub_reachable() else {"local_files_only": True}

@@ -6,10 +6,10 @@ contents of a checkpoint take precedence over the spelling of its path.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from specdec.config.checkpoint import Checkpoint
@@ -70,7 +70,7 @@ def infer_method(config: SpeculativeConfig, target: TargetFacts | None = None) -
     if known.draft in ("model", "head", "class") and model is None:
         what = "the import path of a class" if known.draft == "class" else "a draft checkpoint"
         raise ConfigError(f"{PLACE}: method {known.name!r} needs {what} as 'model'")
-    if model is None or known.draft not in ("model", "head", "target") or not Path(model).is_dir():
+    if model is None or known.draft not in ("model", "head", "target") or not Checkpoint(model).is_directory:
         return Inferred(known.name, known, model)
     return _with_checkpoint(known, Checkpoint(model, config.revision))
 
@@ -80,7 +80,7 @@ def _named_by_model(model: str | None) -> tuple[str, str | None] | None:
     if model is None:
         return None
     methods = known_methods().values()
-    if is_class_path(model) and not Path(model).exists():
+    if is_class_path(model) and not os.path.exists(model):
         return next(method.name for method in methods if method.draft == "class"), model
     for method in methods:
         if model in method.old_model_names:
@@ -141,7 +141,7 @@ def _recognised(checkpoint: Checkpoint) -> KnownMethod | None:
         return known_methods()[speculators.method]
     config = checkpoint.config or {}
     methods = known_methods().values()
-    architectures = [str(name) for name in config.get("architectures") or ()]
+    architectures = checkpoint.architectures
     for method in methods:
         if any(fnmatchcase(name, pattern) for name in architectures for pattern in method.architectures):
             return method

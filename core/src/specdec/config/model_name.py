@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdec import registry
 from specdec.config.checkpoint import Checkpoint
+from specdec.config.file_kind import is_gguf, kind_of
+from specdec.config.hub import HUB_ID
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_path
-from specdec.errors import ConfigError, PluginError
+from specdec.errors import ConfigError, ModelError, PluginError
 
 if TYPE_CHECKING:
     from specdec.interfaces.model_files import ModelFiles
@@ -71,10 +74,16 @@ def check_name(name: str, option: str) -> None:
 
 def _may_be_gguf(name: str) -> bool:
     """Return whether a name may lead to a GGUF file; all others are resolved without what reads them."""
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(name))
+    if os.path.isdir(path):
         return any(path.glob("*.gguf")) and not any(path.glob("*.safetensors"))
-    return path.is_file() or "gguf" in name.lower()
+    if os.path.isfile(path):
+        if path.suffix == ".gguf" and not is_gguf(path):
+            raise ModelError(
+                f"{path} is not a GGUF file, or is damaged: it is {kind_of(path)}; fetch it again"
+            )
+        return is_gguf(path)
+    return name.endswith(".gguf") or ("gguf" in name.lower() and HUB_ID.fullmatch(name) is not None)
 
 
 def _gguf(name: str) -> ModelFiles:

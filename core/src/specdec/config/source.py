@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,15 @@ def read_mapping(value: object) -> dict[str, Any]:
 def _is_path(text: str) -> bool:
     if "\n" in text or text.lstrip().startswith("{"):
         return False
-    return text.endswith(FILE_SUFFIXES) or (len(text) <= _LONGEST_PATH and Path(text).expanduser().is_file())
+    return text.endswith(FILE_SUFFIXES) or (
+        len(text) <= _LONGEST_PATH and os.path.isfile(os.path.expanduser(text))
+    )
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        text = path.expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = Path(os.path.expanduser(path)).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"speculative_config: cannot read {str(path)!r}: {reason}") from None
     mapping = _parse(text, str(path))

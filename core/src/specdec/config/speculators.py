@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from specdec.config.checkpoint import Checkpoint
+from specdec.config.hub import HUB_ID
 from specdec.config.model_name import local_gguf
 from specdec.config.zoo import PACKAGED, ZOO
 from specdec.errors import ConfigError
@@ -38,15 +40,17 @@ def read_speculators(checkpoint: Checkpoint) -> SpeculatorsFile | None:
         return None
     kind = config.get("speculators_model_type")
     types = {name: method for method in known_methods().values() for name in method.speculators_types}
-    if kind not in types:
+    if not isinstance(kind, str) or kind not in types:
         raise ConfigError(
             f"{checkpoint.model}: unknown speculators_model_type {kind!r}; known: {', '.join(sorted(types))}"
         )
     try:
         described = config[FORMAT_KEY]
-        tokens = int(described["proposal_methods"][0]["speculative_tokens"])
+        tokens = described["proposal_methods"][0]["speculative_tokens"]
         target = described["verifier"]["name_or_path"]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        if type(tokens) is not int or tokens < 1 or not isinstance(target, str | None):
+            raise TypeError(f"{tokens!r} and {target!r} are none")
+    except (KeyError, IndexError, TypeError) as error:
         raise ConfigError(
             f"{checkpoint.model}: {FORMAT_KEY} of its config.json needs "
             "proposal_methods[0].speculative_tokens and verifier.name_or_path "
@@ -71,6 +75,11 @@ def target_of(model: str, revision: str | None = None) -> tuple[str, dict[str, A
     if not found.target:
         raise ConfigError(
             f"{model}: its config.json names no verifier; give the target as model and this one as draft"
+        )
+    if HUB_ID.fullmatch(found.target) is None or os.path.exists(found.target):
+        raise ConfigError(
+            f"{model}: verifier.name_or_path of its config.json is {found.target!r}, which is no hub id and leads out of its "
+            "folder: if that is the target that you want, give it as model, and this one as 'model' of speculative_config"
         )
     keys = {"method": found.method, "model": model, "num_speculative_tokens": found.num_speculative_tokens}
     return found.target, {**keys, **found.implied, **({"revision": revision} if revision else {})}

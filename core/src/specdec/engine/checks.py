@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index as as_int
 
-from specdec.errors import PluginError
+import torch
+
+from specdec.errors import PluginError, described
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Listed, Verdict
 from specdec.interfaces.scorer import Scores
@@ -25,23 +27,54 @@ def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler:
     """
     own = verdict
     if isinstance(verdict, Verdict):
-        sound = verdict.is_sound
-        if sound is None and scores.is_sound is not None:
-            sound = scores.is_sound.tolist()
+        sound = (
+            verdict.is_sound
+            if scores.is_sound is None or verdict.is_sound is not None
+            else scores.is_sound.tolist()
+        )
+        try:
+            sound = None if sound is None else [*map(bool, sound)]
+            nodes, tokens = (
+                [[*map(as_int, row)] for row in rows] for rows in (verdict.accepted_nodes, verdict.token_ids)
+            )
+        except Exception as error:  # whatever a plugin's own types raise
+            raise PluginError(
+                f"sampler {sampler!r}: verify returned a Verdict that cannot be read ({described(error)}): give accepted_nodes "
+                "and token_ids as rows of whole numbers, is_sound as booleans"
+            ) from error
         if sound is not None and len(sound) != len(scores.logits):
             raise PluginError(
                 f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows"
             )
-        nodes, tokens = (
-            [[*map(as_int, row)] for row in rows] for rows in (verdict.accepted_nodes, verdict.token_ids)
-        )
         listed = None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
+        if wrong := _wrong_tensor(verdict, draft, scores):
+            raise PluginError(f"sampler {sampler!r}: verify returned {wrong}")
         own = Verdict(nodes, tokens, sound, listed, verdict.top_k, verdict.paths)
     problem = problem_of(own, draft, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")
     assert isinstance(own, Verdict)
     return own
+
+
+def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str | None:
+    """Return which tensor of a verdict has another type or shape than it must have, as `problem_of` does."""
+    paths, num_rows = verdict.paths, len(scores.raw_logits)
+    if verdict.top_k is not None:
+        pair = [one for one in verdict.top_k if type(one) is torch.Tensor]
+        if len(pair) != 2 or type(verdict.top_k) is not tuple or len(verdict.top_k) != 2:
+            return "a top_k that is not two tensors"
+        (ids, logprobs), shapes = pair, [tuple(one.shape) for one in pair]
+        if shapes[0] != shapes[1] or len(shapes[0]) != 2 or shapes[0][0] != num_rows:
+            return f"top_k of shapes {shapes[0]} and {shapes[1]}: give [{num_rows}, num_top_k] of both"
+        if ids.is_floating_point() or not logprobs.is_floating_point():
+            return f"top_k in {ids.dtype} and {logprobs.dtype}: give whole numbers and floats"
+    if paths is not None:
+        if type(paths) is not torch.Tensor or paths.dtype != torch.int64:
+            return "paths that are no tensor of int64"
+        if paths.ndim != 2 or len(paths) != len(draft.rows):
+            return f"paths of shape {tuple(paths.shape)}: give [{len(draft.rows)}, N]"
+    return None
 
 
 def _exact(listed: Listed, tokens: Sequence[Sequence[int]], sampler: str) -> Listed:

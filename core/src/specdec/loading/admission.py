@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import PretrainedConfig
 
 from specdec import registry
+from specdec.config.checkpoint import Checkpoint
 from specdec.errors import ModelError, PluginError
 from specdec.loading.text_part import check_text_part, is_multimodal
 from specdec.models import keeps_states
@@ -25,18 +25,19 @@ _FORGET_IN_CACHE = frozenset({"moshi"})
 """Types of models whose layers attend to all positions, while the cache of `generate` forgets those beyond `sliding_window`."""
 
 
-def check_directory(path: Path) -> None:
-    """Refuse a directory that does not hold a complete model.
+def check_complete(checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint that is not a complete model.
 
     Raises:
-        ModelError: for adapters and for directories without a configuration.
+        ModelError: for adapters, which name a base model anywhere, and for directories without a configuration.
     """
-    if (path / "adapter_config.json").exists():
+    name = checkpoint.model
+    if checkpoint.file("adapter_config.json") is not None:
         raise ModelError(
-            f"{path} holds an adapter, not a model: merge it first (peft: model.merge_and_unload().save_pretrained(...))"
+            f"{name} holds an adapter, not a model: merge it first (peft: model.merge_and_unload().save_pretrained(...))"
         )
-    if not (path / "config.json").exists():
-        raise ModelError(f"{path} has no config.json: it is not a transformers checkpoint")
+    if checkpoint.is_directory and checkpoint.file("config.json") is None:
+        raise ModelError(f"{name} has no config.json: it is not a transformers checkpoint")
 
 
 def check_config(config: PretrainedConfig, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +15,7 @@ from specdec.config.checkpoint import Checkpoint
 from specdec.config.hub import offline_arguments
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, ModelError
-from specdec.loading.admission import check_config, check_directory, check_model
+from specdec.loading.admission import check_complete, check_config, check_model
 from specdec.loading.ranks import SplitLoading
 from specdec.loading.text_part import is_multimodal, of_text_part, text_part
 from specdec.messages import unfilled
@@ -47,8 +46,8 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     checkpoint = Checkpoint(path, options.revision)
     if checkpoint.leads_nowhere:
         raise ModelError(checkpoint.problem)
-    if Path(path).is_dir():
-        check_directory(Path(path))
+    check_complete(checkpoint)
+    checkpoint.check_names()
     offline = offline_arguments(path)
     if offline and checkpoint.config is None:
         raise ModelError(f"{checkpoint.problem}: the hub cannot be reached")
@@ -128,5 +127,6 @@ def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.d
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """Return the first line of an error's message, with the next one after a colon; or its type."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join([lines[0], *lines[1:2]] if lines[0].endswith(":") else lines[:1])

@@ -178,7 +178,9 @@ def _tokenizer(options: EngineOptions, path: str | None) -> PreTrainedTokenizerB
         return None
     name = resolve_name(str(source), dtype=options.dtype)
     revision = options.revision if options.tokenizer is None else None
+    checkpoint = Checkpoint(name, revision)
     try:
+        checkpoint.check_names()
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             name, trust_remote_code=options.trust_remote_code, revision=revision, **offline_arguments(name)
         )
@@ -187,6 +189,6 @@ def _tokenizer(options: EngineOptions, path: str | None) -> PreTrainedTokenizerB
             f"no tokenizer in {source!r}: {first_line(error)}; pass tokenizer=, or skip_tokenizer_init=True and token ids"
         ) from error
     if tokenizer.chat_template is None:  # processors of multimodal models had a file of their own for it
-        kept = Checkpoint(name, revision).file("chat_template.json")
+        kept = checkpoint.file("chat_template.json")
         tokenizer.chat_template = None if kept is None else read_mapping_of(kept).get("chat_template")
     return tokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -50,8 +51,8 @@ def load_class(path: str) -> object:
 
 
 def _module_of(file: Path, path: str) -> ModuleType:
-    file = file.expanduser().resolve()
-    if not file.is_file():
+    file = Path(os.path.realpath(os.path.expanduser(file)))
+    if not os.path.isfile(file):
         raise PluginError(f"{path!r}: there is no file {file}")
     digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
     name = f"specdec_local_{file.stem}_{digest}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +55,10 @@ class Role:
         for attribute in self.attributes:
             if not hasattr(candidate, attribute):
                 raise PluginError(f"{label} has no class attribute {attribute!r}")
+        for wrong, right in _misspelled(candidate, base):
+            raise PluginError(
+                f"{label} has a class attribute {wrong!r}, which is not read: it is called {right!r}"
+            )
         given: object = getattr(candidate, "capabilities", frozenset())
         if not isinstance(given, property) and not are_capabilities(given):
             raise PluginError(
@@ -69,6 +73,16 @@ class Role:
             expected = ", ".join(("self", *self.parameters))
             raise PluginError(f"{label}: __init__ takes {given}: write def __init__({expected}) -> None")
         return candidate
+
+
+def _misspelled(candidate: type[Any], base: type[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the public class attributes of a plugin that differ from one of the interface's in their capitals alone."""
+    known = {name.lower(): name for each in base.__mro__ for name in inspect.get_annotations(each)}
+    for each in candidate.__mro__[: candidate.__mro__.index(base)]:
+        for name in vars(each):
+            right = known.get(name.lower(), name)
+            if name != right:
+                yield name, right
 
 
 def _other_parameters(candidate: type[Any], num_arguments: int) -> inspect.Signature | None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from specdec import ModelError
@@ -35,9 +36,10 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
         OSError: if the folder cannot be written.
     """
     check_bounds(file)
-    with _quiet_in_a_pipe(), read_once():
+    with _quiet_in_a_pipe(), read_once(), TemporaryDirectory() as alone:
+        Path(alone, file.name).symlink_to(file.absolute())  # transformers also reads what lies beside a file
         try:
-            model, tokenizer = _read(file, dtype)
+            model, tokenizer = _read(file, dtype, alone)
         except (ModelError, MemoryError):
             raise
         except Exception as error:  # a broken file may raise anything
@@ -46,7 +48,7 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
         _write(model, tokenizer, folder)
 
 
-def _read(file: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _read(file: Path, dtype: str, folder: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import torch
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -55,7 +57,7 @@ def _read(file: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     from specdec_gguf.splitting import set_splitting
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        file.parent,
+        folder,
         gguf_file=file.name,
         dtype=getattr(torch, dtype),
         quantization_config=GgufConfig(dequantize=True),
@@ -65,7 +67,7 @@ def _read(file: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     model, report = loaded
     if (told := unfilled(report, model)) is not None:
         raise ModelError(f"{file}: {told}")
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
     reader = GGUFReader(file)
     fields = {
         name: field.contents()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from specdec import ConfigError, ModelError
-from specdec.config import HUB_ID
+from specdec.config import HUB_ID, inside
 from specdec_gguf.hub import hub_file, hub_ggufs
 
 SUFFIX = ".gguf"
@@ -31,12 +32,12 @@ def local_gguf(name: str, gguf_file: str | None = None) -> Path | None:
         ConfigError: if there is no such file, or if there are several candidates.
         ModelError: if the file is not GGUF, or is one part of a split file.
     """
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(name))
+    if os.path.isdir(path):
         file = _of_folder(path, gguf_file)
         return None if file is None else _checked(file)
-    if not path.is_file():
-        if name.endswith(SUFFIX) and (path.parent.is_dir() or _hub_path(name) is None):
+    if not os.path.isfile(path):
+        if name.endswith(SUFFIX) and (os.path.isdir(path.parent) or _hub_path(name) is None):
             raise ConfigError(f"there is no file {name!r}")
         return None
     if gguf_file is not None and gguf_file != path.name:
@@ -81,11 +82,11 @@ def _of_folder(folder: Path, gguf_file: str | None) -> Path | None:
             raise ConfigError(
                 f"LLM: gguf_file={gguf_file!r}: {folder} has no such file; it has {', '.join(names) or 'no GGUF file'}"
             )
-        return folder / gguf_file
+        return inside(folder, gguf_file, folder)
     if not names or any(True for pattern in _OTHER_WEIGHTS for _ in folder.glob(pattern)):
         return None
     chosen = _only(names, str(folder))
-    return None if chosen is None else folder / chosen
+    return None if chosen is None else inside(folder, chosen, folder)
 
 
 def _only(names: Sequence[str], where: str) -> str | None:

@@ -7,6 +7,7 @@ from torch import nn
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
 from specdec_drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
+from specdec_drafting.head_parts import check_num_layers
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_plugin_dflash.names import is_used, module_name
 from specdec_plugin_dflash.settings import DFlashSettings
@@ -29,6 +30,10 @@ def load_dflash(checkpoint: HeadCheckpoint, target: TargetHandle, settings: DFla
     check_variant(checkpoint.config, checkpoint.names(), str(checkpoint))
     names = published_by_module(checkpoint, module_name, is_used)
     _check_target(settings, checkpoint, target)
+    checkpoint.check_sizes(settings.layer_config.to_dict() | {"draft_vocab_size": settings.num_logits})
+    if "fc.weight" in names:
+        key, width = "target_layer_ids", target.info.hidden_size
+        check_num_layers(checkpoint, names["fc.weight"], key, settings.aux_layers, width)
     shape = (settings.layer_config.vocab_size, settings.layer_config.hidden_size)
     head = DFlashHead(
         settings,

@@ -10,9 +10,12 @@ import torch
 from transformers import Qwen3Config
 
 from specdec import ModelError
+from specdec_drafting.config_keys import factor_of, flag_of, ids_of, number_of, size_of
 from specdec_plugin_dflash.views import View, read_views
 
 _SPECULATORS = "transformer_layer_config"
+_KIND = "a DFlash head"
+_MOST_LAYERS = 256
 _NOT_OF_LAYERS = frozenset(
     {
         "architectures", "auto_map", "model_type", "dflash_config", "layer_types", "sliding_window", "use_sliding_window",
@@ -86,30 +89,28 @@ class DFlashSettings:
         inner = config.get("dflash_config")
         more = {**layer, **config, **(inner if isinstance(inner, Mapping) else {})}
         for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
-            if not isinstance(layer.get(key), int):
-                raise ModelError(f"{place}: {key} is missing: it is not the configuration of a DFlash head")
+            size_of(layer, key, place, _KIND)
+        number_of(layer, "num_hidden_layers", place, least=1, most=_MOST_LAYERS)
         layer_config = _layer_config(layer, place)
-        block_size = _number(more, "block_size", place, least=1)
-        if block_size is None:
-            raise ModelError(f"{place}: block_size is missing: it is not the configuration of a DFlash head")
-        mask_id = _number(more, "mask_token_id", place, least=0) if mask_id is None else mask_id
+        block_size = size_of(more, "block_size", place, _KIND)
+        mask_id = number_of(more, "mask_token_id", place, least=0) if mask_id is None else mask_id
         if mask_id is None:
             raise ModelError(
                 f"{place}: it names no mask token: give mask_token_id in speculative_config, the id that the head was trained "
                 "with"
             )
-        softcap = float(more.get("final_logit_softcapping") or 0.0)
         settings = cls(
             layer_config=layer_config,
             views=read_views(layer, more, place, is_speculators=is_speculators),
-            num_logits=int(more.get("draft_vocab_size") or layer_config.vocab_size),
-            target_hidden_size=int(more.get("target_hidden_size") or layer_config.hidden_size),
+            num_logits=number_of(more, "draft_vocab_size", place, least=0) or layer_config.vocab_size,
+            target_hidden_size=number_of(more, "target_hidden_size", place, least=0)
+            or layer_config.hidden_size,
             aux_layers=aux_layers or _aux_layers(more, place, num_layers, is_speculators=is_speculators),
             block_size=block_size,
             mask_id=mask_id,
-            predicts_at_anchor=bool(more.get("sample_from_anchor", False)),
-            logit_softcap=softcap or None,
-            logit_scale=float(more.get("logit_scale") or 1.0),
+            predicts_at_anchor=flag_of(more, "sample_from_anchor", place),
+            logit_softcap=factor_of(more, "final_logit_softcapping", place),
+            logit_scale=factor_of(more, "logit_scale", place) or 1.0,
         )
         if settings.max_tokens < 1:
             raise ModelError(f"{place}: block_size is {block_size}, which leaves no token to guess")
@@ -130,19 +131,19 @@ def _aux_layers(
 ) -> tuple[int, ...]:
     """Return the layers whose inputs are read: `target_layer_ids` count outputs, those of the speculators format inputs."""
     if is_speculators:
-        found = _ids(more, "aux_hidden_state_layer_ids", place)
+        found = ids_of(more, "aux_hidden_state_layer_ids", place)
         if found is None:
             raise ModelError(
                 f"{place}: aux_hidden_state_layer_ids is missing: give aux_layer_ids in speculative_config"
             )
         ids = found
     else:
-        outputs = _ids(more, "target_layer_ids", place)
+        outputs = ids_of(more, "target_layer_ids", place)
         if outputs is None:
-            count = _number(more, "num_target_layers", place, least=4) or num_layers
-            outputs = default_layers(count, int(more["num_hidden_layers"]))
+            count = number_of(more, "num_target_layers", place, least=4) or num_layers
+            outputs = default_layers(count, more["num_hidden_layers"])
         ids = tuple(k + 1 for k in outputs)
-        beside = _ids(more, "eagle_aux_hidden_state_layer_ids", place)
+        beside = ids_of(more, "eagle_aux_hidden_state_layer_ids", place)
         if beside not in (None, ids):
             raise ModelError(
                 f"{place}: target_layer_ids {list(outputs)} are the outputs {list(ids)}, and eagle_aux_hidden_state_layer_ids "
@@ -155,22 +156,6 @@ def _aux_layers(
             "layers: it is a head of another target"
         )
     return ids
-
-
-def _ids(config: Mapping[str, Any], key: str, place: str) -> tuple[int, ...] | None:
-    found = config.get(key)
-    if found is None:
-        return None
-    if not isinstance(found, list | tuple) or not found or not all(isinstance(i, int) for i in found):
-        raise ModelError(f"{place}: {key} is {found!r} instead of a list of layer numbers")
-    return tuple(found)
-
-
-def _number(config: Mapping[str, Any], key: str, place: str, *, least: int) -> int | None:
-    found = config.get(key)
-    if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < least):
-        raise ModelError(f"{place}: {key} is {found!r} instead of a number from {least} on")
-    return found
 
 
 def _layer_config(layer: Mapping[str, Any], place: str) -> Qwen3Config:

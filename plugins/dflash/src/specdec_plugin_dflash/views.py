@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from specdec import ModelError
+from specdec_drafting.config_keys import flag_of, number_of
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,15 @@ def read_views(
     Raises:
         ModelError: if layers are of other types, or a window has no size.
     """
-    count = int(layer["num_hidden_layers"])
-    kinds = layer.get("layer_types") or _by_place(layer, count)
-    if len(kinds) != count or set(kinds) - {"full_attention", "sliding_attention"}:
+    count: int = layer["num_hidden_layers"]
+    kinds = layer.get("layer_types") or _by_place(layer, count, place)
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != count or not all(kind in known for kind in kinds):
         raise ModelError(
-            f"{place}: layer_types is {list(kinds)}, and {count} layers of full_attention or sliding_attention were expected"
+            f"{place}: layer_types is {kinds!r}, and {count} layers of full_attention or sliding_attention were expected"
         )
     sliding = [kind == "sliding_attention" for kind in kinds]
-    if config.get("use_swa") and not any(sliding):
+    if flag_of(config, "use_swa", place) and not any(sliding):
         sliding = [True] * count
     size = config.get("swa_window_size") or (layer.get("use_sliding_window") and layer.get("sliding_window"))
     if any(sliding) and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
@@ -80,22 +82,23 @@ def read_views(
             f"{place}: layers have a window, and nothing gives its size (sliding_window with use_sliding_window true, or "
             "swa_window_size of dflash_config)"
         )
-    told = config.get("is_causal")
-    told = config.get("causal") if told is None else told
-    if told is None and is_speculators and config.get("sliding_window_non_causal"):
+    key = "causal" if config.get("is_causal") is None else "is_causal"
+    told = None if config.get(key) is None else flag_of(config, key, place)
+    if told is None and is_speculators and flag_of(config, "sliding_window_non_causal", place):
         told = False
     return tuple(
         View(
             window=size if is_sliding else None,
-            is_causal=is_sliding if told is None else bool(told),
+            is_causal=is_sliding if told is None else told,
             is_from_anchor=is_sliding and is_speculators,
         )
         for is_sliding in sliding
     )
 
 
-def _by_place(layer: Mapping[str, Any], count: int) -> list[str]:
+def _by_place(layer: Mapping[str, Any], count: int, place: str) -> list[str]:
     """Return the types of layers of a configuration that names none, as Qwen3's does."""
     has_window = layer.get("use_sliding_window") and layer.get("sliding_window") is not None
-    first = int(layer.get("max_window_layers", 28)) if has_window else count
+    first = number_of(layer, "max_window_layers", place, least=0) if has_window else count
+    first = 28 if first is None else first  # Qwen3's default
     return ["full_attention"] * min(first, count) + ["sliding_attention"] * max(0, count - first)

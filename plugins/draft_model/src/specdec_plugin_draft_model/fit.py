@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specdec import ConfigError
-from specdec.config import CONTEXT_KEYS, VOCABULARY_KEYS, Checkpoint, TargetFacts
+from specdec.config import CONTEXT_KEYS, VOCABULARY_KEYS, Checkpoint, TargetFacts, inside
 
 
 def check_context(draft: Checkpoint, limit: int | None) -> None:
@@ -49,7 +49,7 @@ def check_vocabulary(draft: Checkpoint, target: TargetFacts) -> None:
 def read_tokens(directory: Path) -> dict[str, int] | None:
     """Return the ids of all tokens of the tokenizer in a directory, or None without a readable `tokenizer.json`."""
     try:
-        content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+        content = json.loads(inside(directory, "tokenizer.json", directory).read_text(encoding="utf-8"))
         vocabulary = content["model"]["vocab"]
         tokens: dict[str, int] = (
             dict(vocabulary)

@@ -27,7 +27,7 @@ def mask_token(config: Any, vocab_size: int, model: str) -> int:
             value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
         if value is None:
             continue
-        if not isinstance(value, int) or not 0 <= value < vocab_size:
+        if type(value) is not int or not 0 <= value < vocab_size:
             raise ConfigError(
                 f"{model}: config.json has {key} = {value!r}, which is none of its {vocab_size} ids"
             )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from specdec import ConfigError
+from specdec import ConfigError, ModelError
+from specdec.config import Checkpoint
 from specdec.interfaces import TargetHandle
 from specdec_drafting import DraftVocabulary, equal_vocabulary
 from specdec_plugin_draft_model.config import DraftModelConfig
@@ -54,10 +55,16 @@ def choose_vocabulary(config: DraftModelConfig, target: TargetHandle, num_draft:
 
 
 def _tokenizer(config: DraftModelConfig) -> PreTrainedTokenizerBase | None:
+    assert config.model is not None
+    checkpoint = Checkpoint(config.model, config.revision)
+    checkpoint.check_names()
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            config.model, revision=config.revision
+            config.model, revision=config.revision, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError, ImportError):
-        return None
+    except Exception as error:  # a damaged one may raise anything
+        if checkpoint.file("tokenizer.json") is None:
+            return None
+        told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{config.model}: its tokenizer cannot be read: {told}") from error
     return tokenizer

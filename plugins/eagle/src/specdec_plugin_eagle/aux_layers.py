@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specdec import ConfigError, ModelError
+from specdec import ConfigError
+from specdec_drafting.config_keys import ids_of
 
 logger = logging.getLogger("specdec")
 
@@ -46,11 +47,9 @@ class AuxLayers:
         inner = config.get("eagle_config")
         top, nested = config.get(KEY), inner.get(KEY) if isinstance(inner, Mapping) else None
         found = nested if top is None else top
-        if found is None or found == []:
+        ids = None if found == [] else ids_of({KEY: found}, KEY, place)
+        if ids is None:
             return None
-        if not isinstance(found, list | tuple) or not all(isinstance(i, int) for i in found):
-            raise ModelError(f"{place}: {KEY} is {found!r} instead of a list of layer numbers")
-        ids = tuple(found)
         told = _SEMANTICS.get(str(config.get("eagle_aux_layer_semantics")))
         if told is not None:
             return cls(ids, told)

@@ -11,6 +11,8 @@ from torch import nn
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
 from specdec_drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
+from specdec_drafting.head_parts import check_num_layers
+from specdec_plugin_eagle.aux_layers import KEY
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
 from specdec_plugin_eagle.names import is_used, module_name
 from specdec_plugin_eagle.settings import EagleSettings
@@ -33,6 +35,7 @@ def load_eagle(
         settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=False)
     names = published_by_module(checkpoint, module_name, is_used)
     _check_target(settings, checkpoint, target)
+    checkpoint.check_sizes(settings.layer_config.to_dict())
     if settings.layer_config.hidden_size != target.info.hidden_size:
         raise ModelError(
             f"{checkpoint}: the head is {settings.layer_config.hidden_size} wide, the target {target.info.hidden_size}: an "
@@ -62,6 +65,10 @@ def load_eagle3(
     names = published_by_module(checkpoint, module_name, is_used)
     settings = _with_biases(settings, names)
     _check_target(settings, checkpoint, target)
+    checkpoint.check_sizes(settings.layer_config.to_dict() | {"draft_vocab_size": settings.num_logits})
+    if settings.uses_aux and "fc.weight" in names:
+        read = (2, "L / 2", "L - 3") if settings.aux_layers is None else settings.aux_layers.ids
+        check_num_layers(checkpoint, names["fc.weight"], KEY, read, target.info.hidden_size)
     has_mask = "mask_hidden" in names
     if is_parallel and (settings.mask_id is None or not has_mask):
         missing = (

@@ -10,9 +10,12 @@ import torch
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from specdec import ModelError
+from specdec_drafting.config_keys import factor_of, flag_of, number_of, size_of
 from specdec_plugin_eagle.aux_layers import KEY, AuxLayers
 
 _SPECULATORS = "transformer_layer_config"
+_MASK_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")
+_MOST_LAYERS = 256
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose layers have the structure of Llama's, with or without query and key norms."""
 
@@ -26,7 +29,8 @@ class EagleSettings:
         num_logits: number of ids it can draft.
         target_hidden_size: width of the target's states.
         aux_layers: target layers that EAGLE-3 reads; None for the default.
-        uses_aux: whether EAGLE-3 reads these layers, or only the last hidden state.
+        uses_aux: whether EAGLE-3 reads these layers, or only the last hidden state: ModelOpt then writes an empty list, with or
+            without a flag.
         is_normed_residual: EAGLE-3: the residual stream begins with the normed state (`norm_before_residual`).
         has_norm_before_fc: EAGLE-3: one norm over the concatenated states.
         has_fc_norms: EAGLE-3: one norm for each state.
@@ -84,20 +88,21 @@ class EagleSettings:
         if isinstance(inner, Mapping):
             more = {**more, **inner}
         default_residual = is_speculators and config.get("speculators_model_type") == "eagle3"
-        num_logits = more.get("draft_vocab_size") if is_eagle3 else None
+        num_logits = number_of(more, "draft_vocab_size", place, least=0) if is_eagle3 else None
         return cls(
             layer_config=layer_config,
-            num_logits=int(num_logits or layer_config.vocab_size),
-            target_hidden_size=int(more.get("target_hidden_size") or layer_config.hidden_size),
+            num_logits=num_logits or layer_config.vocab_size,
+            target_hidden_size=number_of(more, "target_hidden_size", place, least=0)
+            or layer_config.hidden_size,
             aux_layers=aux_layers,
-            uses_aux=_uses_aux(more),
-            is_normed_residual=bool(more.get("norm_before_residual", default_residual)),
-            has_norm_before_fc=bool(more.get("norm_before_fc", False)),
-            has_fc_norms=bool(more.get("fc_norm", False)),
-            is_normed_carry=bool(more.get("norm_output", False)),
-            has_para_norms=bool(more.get("add_para_norm", False)),
-            mask_id=_mask_id(more),
-            logit_scale=float(more.get("logit_scale") or 1.0),
+            uses_aux=flag_of(more, "use_aux_hidden_state", place, more.get(KEY) != []),
+            is_normed_residual=flag_of(more, "norm_before_residual", place, default_residual),
+            has_norm_before_fc=flag_of(more, "norm_before_fc", place),
+            has_fc_norms=flag_of(more, "fc_norm", place),
+            is_normed_carry=flag_of(more, "norm_output", place),
+            has_para_norms=flag_of(more, "add_para_norm", place),
+            mask_id=_mask_id(more, place),
+            logit_scale=factor_of(more, "logit_scale", place) or 1.0,
         )
 
 
@@ -111,6 +116,9 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
             f"{place}: model_type is {kind!r}, and layers of heads are of {', '.join(_FAMILIES)}: this package has no such "
             "head"
         )
+    for key in ("hidden_size", "num_attention_heads", "vocab_size"):
+        size_of(layer, key, place, "an EAGLE head")
+    num_layers = number_of(layer, "num_hidden_layers", place, least=0, most=_MOST_LAYERS)
     known = {
         key: value for key, value in layer.items() if key not in ("model_type", "architectures", "auto_map")
     }
@@ -121,10 +129,7 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
     except Exception as error:  # its checks of fields and its layers raise errors of many types
         told = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(f"{place}: transformers has no layers for this configuration ({told})") from None
-    for key in ("hidden_size", "num_attention_heads", "vocab_size"):
-        if not isinstance(layer.get(key), int):
-            raise ModelError(f"{place}: {key} is missing: it is not the configuration of an EAGLE head")
-    config.num_hidden_layers = int(layer.get("num_hidden_layers") or 1)
+    config.num_hidden_layers = num_layers or 1
     return _as_llama(config) if kind == "mistral" else config
 
 
@@ -136,14 +141,8 @@ def _as_llama(config: PretrainedConfig) -> PretrainedConfig:
     return same
 
 
-def _uses_aux(config: Mapping[str, Any]) -> bool:
-    """Return whether layers are read; ModelOpt writes an empty list, with or without a flag, where none are."""
-    flag = config.get("use_aux_hidden_state")
-    return bool(flag) if flag is not None else config.get(KEY) != []
-
-
-def _mask_id(config: Mapping[str, Any]) -> int | None:
+def _mask_id(config: Mapping[str, Any], place: str) -> int | None:
     inner = config.get("dflash_config")
-    found = [inner.get("mask_token_id")] if isinstance(inner, Mapping) else []
-    found += [config.get(key) for key in ("mask_token_id", "pard_token", "ptd_token_id")]
-    return next((int(value) for value in found if value is not None), None)
+    found = [number_of(inner, _MASK_KEYS[0], place, least=0)] if isinstance(inner, Mapping) else []
+    found += [number_of(config, key, place, least=0) for key in _MASK_KEYS]
+    return next((value for value in found if value is not None), None)

@@ -39,6 +39,20 @@ class Layout(BaseModel):
             ) from None
 
 
+def check_count(checkpoint: HeadCheckpoint, key: str, count: int) -> None:
+    """Refuse more heads or layers than there are tensors, before they are made.
+
+    Raises:
+        ModelError: naming the key and its value.
+    """
+    held = len(checkpoint.names())
+    if count > held:
+        raise ModelError(
+            f"{checkpoint.directory}: {key} is {count}, and there are {held} tensors: its config.json does not belong to these "
+            "weights"
+        )
+
+
 def check_target(path: str, target: TargetInfo, *, vocab_size: int, hidden_size: int) -> None:
     """Reject heads that were made for another target.
 

@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from specdec.config import Checkpoint
 from specdec_plugin_mtp.head import MtpHead
 
 _CONFIG, _WEIGHTS, _INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -30,13 +31,15 @@ def add_mtp_layers(target_dir: str | Path, head: MtpHead, out_dir: str | Path) -
         out_dir: output directory; may be `target_dir`.
 
     Raises:
-        ValueError: if the target is not such a directory or already has such layers, or if the head has MoE layers.
+        ValueError: if the target is not such a directory, already has such layers or names files outside, or if the head has
+            MoE layers.
     """
     source, goal = Path(target_dir), Path(out_dir)
     if not (source / _CONFIG).is_file() or not any((source / name).is_file() for name in (_WEIGHTS, _INDEX)):
         raise ValueError(
             f"{source} holds no {_CONFIG} with {_WEIGHTS} or {_INDEX}: it is not a target's directory"
         )
+    Checkpoint(str(source)).check_names()
     config = json.loads((source / _CONFIG).read_text(encoding="utf-8"))
     tensors = layer_tensors(head, int(config["num_hidden_layers"]))
     held = _names(source)

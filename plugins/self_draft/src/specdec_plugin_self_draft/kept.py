@@ -49,7 +49,7 @@ def kept_file(linears: Mapping[str, nn.Linear], bits: Mapping[str, int], group_s
 
 def read(file: Path, linears: Mapping[str, nn.Linear]) -> dict[str, QuantizedLinear]:
     """Return the maps of a file; none if it is not there or cannot be read."""
-    if not file.exists():
+    if not os.path.exists(file):
         return {}
     try:
         found = load_file(file)

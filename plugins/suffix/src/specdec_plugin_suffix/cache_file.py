@@ -69,7 +69,7 @@ def write_responses(path: Path, responses: Iterable[Sequence[int]], tokenizer: s
             len(smaller)
         ):  # else responses are much the same, and stay as they are
             content = smaller
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = part_of(path)
     try:
         with part.open("wb") as file:
             file.write(content)
@@ -78,6 +78,11 @@ def write_responses(path: Path, responses: Iterable[Sequence[int]], tokenizer: s
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def part_of(path: Path) -> Path:
+    """Return the file that is written before it replaces a cache file."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[array[int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specdec import ConfigError
 from specdec.interfaces import TargetInfo
-from specdec_plugin_suffix.cache_file import read_responses, write_responses
+from specdec_plugin_suffix.cache_file import part_of, read_responses, write_responses
 from specdec_plugin_suffix.memory import ResponseMemory
 
 logger = logging.getLogger("specdec")
@@ -31,7 +31,7 @@ class CacheKeeper:
     def __init__(
         self, path: Path, memory: ResponseMemory, target: TargetInfo, *, is_read_only: bool = False
     ) -> None:
-        self._path = path.expanduser().absolute()
+        self._path = Path(os.path.expanduser(path)).absolute()
         self._memory = memory
         self._target = target
         self._is_read_only = is_read_only
@@ -44,16 +44,24 @@ class CacheKeeper:
         Raises:
             ConfigError: if it cannot be used, or if it does not exist and cannot be created.
         """
-        if self._path.exists():
+        try:
+            is_there = self._path.exists()
+            if not is_there:  # and some folders that are said to take files do not
+                if not os.access(self._path.parent, os.W_OK):
+                    raise PermissionError
+                part_of(self._path).touch()
+                part_of(self._path).unlink()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or "no permission"
+            raise ConfigError(
+                f"suffix_decoding_cache_path: {str(self._path)!r} does not exist and cannot be made ({reason}): "
+                f"{str(self._path.parent)!r} is not a folder that can be written to, or the name is none"
+            ) from None
+        if is_there:
             fingerprint, vocab_size = self._target.tokenizer_fingerprint, self._target.vocab_size
             for response in read_responses(self._path, fingerprint, vocab_size):
                 self._memory.add(response)
             self._memory.settle()
-        elif not (self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK)):
-            raise ConfigError(
-                f"suffix_decoding_cache_path: {str(self._path)!r} does not exist and cannot be made: "
-                f"{str(self._path.parent)!r} is not a folder that can be written to"
-            )
         self._num_saved = self._memory.num_added
 
     def write(self) -> None:

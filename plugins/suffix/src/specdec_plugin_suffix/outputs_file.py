@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def read_outputs(path: Path) -> Iterator[tuple[int, str | list[int]]]:
         ConfigError: naming the file and the number of the invalid line.
     """
     try:
-        with path.expanduser().open(encoding="utf-8") as lines:
+        with open(os.path.expanduser(path), encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield number, _output(line, f"{path}, line {number}")

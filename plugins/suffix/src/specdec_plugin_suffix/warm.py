@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import ConfigError
-from specdec.config import resolve_name, target_facts
+from specdec.config import Checkpoint, resolve_name, target_facts
 from specdec.loading import fingerprint
 from specdec_commands import hush_libraries
 from specdec_plugin_suffix.cache_file import read_responses, write_responses
@@ -30,13 +31,13 @@ def warm_cache(outputs: Path, model: str, out: Path, *, is_appending: bool) -> d
     Raises:
         ConfigError: naming file, line and remedy.
     """
-    if out.exists() and not is_appending:
+    if os.path.exists(out) and not is_appending:
         raise ConfigError(f"--out: {str(out)!r} exists: give --append to add to it, or another name")
-    if not out.absolute().parent.is_dir():
+    if not os.path.isdir(out.absolute().parent):
         raise ConfigError(f"--out: there is no folder {str(out.absolute().parent)!r}: make it first")
     tokenizer, vocab_size = _tokenizer(resolve_name(model))
     owner = fingerprint(tokenizer)
-    responses = read_responses(out, owner, vocab_size) if out.exists() else []
+    responses = read_responses(out, owner, vocab_size) if os.path.exists(out) else []
     num_empty = 0
     for number, output in read_outputs(outputs):
         ids = tokenizer(output, add_special_tokens=False)["input_ids"] if isinstance(output, str) else output
@@ -65,6 +66,7 @@ def _tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int]:
     """Return a model's tokenizer and the size of its vocabulary."""
     vocab_size = target_facts(model).vocab_size
     hush_libraries()
+    Checkpoint(model).check_names()
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError, KeyError, ImportError) as error:

@@ -158,9 +158,12 @@ class ProposerGuard:
             offered, changed = undisturbed(self.proposer.resume, request_id, shown)
             if changed:
                 self._note_changes(changed)
-            held = as_int(offered)
+            held = as_int(offered) if hasattr(offered, "__index__") else -1
             if not 0 <= held <= len(token_ids):
-                raise ValueError(f"resume returned {held} for {len(token_ids)} tokens")
+                raise DraftError(
+                    f"proposer {self.name!r}: resume returned {offered!r} for a prefix of {len(token_ids)} tokens: give how "
+                    f"many of them it holds, 0 to {len(token_ids)}"
+                )
         except BaseException as error:
             self._contain(error, "raised in resume")
             self.finish([request_id], FinishReason.ERROR)

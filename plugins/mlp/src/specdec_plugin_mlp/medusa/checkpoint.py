@@ -9,6 +9,7 @@ import torch
 
 from specdec import ModelError
 from specdec_drafting import HeadCheckpoint
+from specdec_plugin_mlp.layout import check_count
 from specdec_plugin_mlp.medusa.layout import MedusaLayout
 from specdec_plugin_mlp.medusa.model import Medusa
 from specdec_plugin_mlp.unused import tell_unused
@@ -97,12 +98,16 @@ def read_layout(checkpoint: HeadCheckpoint) -> MedusaLayout:
         found.setdefault("vocab_size", num_logits)
     if any(name.endswith(".bias") for name in names):
         found["medusa_fc_bias"] = True
-    return MedusaLayout.read(checkpoint, found)
+    layout = MedusaLayout.read(checkpoint, found)
+    check_count(checkpoint, "num_heads", layout.num_heads)
+    check_count(checkpoint, "num_hidden_layers", layout.num_hidden_layers)
+    return layout
 
 
 def _count(names: Collection[str], pattern: str) -> int:
     """Return the number of indices that the group of `pattern` takes in names."""
-    return max((int(match[1]) + 1 for name in names if (match := re.match(pattern, name))), default=0)
+    found = (match[1] for name in names if (match := re.match(pattern, name)) and len(match[1]) < 10)
+    return max((int(number) + 1 for number in found), default=0)
 
 
 def _names(checkpoint: HeadCheckpoint) -> dict[str, str]:

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from specdec import ModelError
 from specdec_drafting import HeadCheckpoint
+from specdec_plugin_mlp.layout import check_count
 from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
 from specdec_plugin_mlp.mlp_speculator.model import MLPSpeculator
 from specdec_plugin_mlp.unused import tell_unused
@@ -37,6 +38,8 @@ def load_mlp_speculator(
         ModelError: naming the file or tensor that is missing, damaged or of another shape.
     """
     layout = MLPSpeculatorLayout.read(checkpoint)
+    if not layout.tie_weights:
+        check_count(checkpoint, "n_predict", layout.n_predict)
     with torch.device("meta"):
         heads = MLPSpeculator(layout)
     prefix = PREFIX if any(name.startswith(PREFIX) for name in checkpoint.names()) else ""
