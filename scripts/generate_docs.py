@@ -1,6 +1,6 @@
-"""`python scripts/generate_docs.py [--check]`: write the generated parts of pages, and the measured numbers.
+"""`python scripts/generate_docs.py [--check]`: write the generated parts of pages, and their measured numbers.
 
-A generated part is between `<!-- generated: NAME [ARGUMENT] -->` and `<!-- end -->`; `measured.py` says how numbers are written.
+A generated part is between `<!-- generated: NAME [ARGUMENT] -->` and `<!-- end -->`; a number is a link (`measured.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python scripts/measured.py`: list every number about speed in the pages, with its file and key.
 
-In prose a number is a link to its result file, whose title is its place there: `[1.83](FILE.json "rows/name=self k=4/speedup")`.
+In prose a number is a link to its result file, whose title is its place there: `[1.83](FILE.json "rows/name=self/speedup")`.
 `make docs` writes the number. Parts are names, places in a list, or conditions (`a=1;b=2`) that one row fulfils; the last may
 be several names, separated by commas. Other numbers about speed are refused, unless their sentence or their page's first
 paragraph says `UNMEASURED`.

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from specdec_bench.shown import is_shown
+
 Cells = list[str]
 _ENGINES = {"vllm": "vLLM", "llama_cpp": "llama.cpp", "transformers": "transformers"}
 
@@ -243,8 +245,9 @@ def _pair_rows(pairs: list[dict[str, Any]]) -> list[Cells]:
 
 
 def ratio_text(middle: float, low: float, high: float) -> str:
-    """Return a ratio with its bounds."""
-    return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+    """Return a ratio with its bounds, which alone are told where they include 1."""
+    value = f"{middle:.2f}" if is_shown(low, high) else "no difference"
+    return f"{value} [{low:.2f}, {high:.2f}]"
 
 
 def provenance(environment: dict[str, Any], file: Path) -> str:

@@ -39,6 +39,5 @@ def test_when_the_time_is_over_the_rest_is_named(models: Models, tmp_path: Path)
 
 def test_k_is_drafted_in_every_step(tmp_path: Path) -> None:
     config = _config(8, 0.1, STRICT, tmp_path / "recording.json")
-    assert config is not None and config["adaptive"] is False, (
-        "`adaptive` drafts less than the k that is told"
-    )
+    assert config is not None
+    assert config["adaptive"] is False, "`adaptive` drafts less than the k that is told"

@@ -12,6 +12,7 @@ from rich.console import Console
 from specdec import LLM
 from specdec_bench.candidates import missing_distributions
 from specdec_bench.cli.table import WIDE, WIDTH, new_table, yes_or_no
+from specdec_bench.shown import speed_cells
 from specdec_cli import GUESSED, PLAIN, GrowingText, paint, takes_colour
 
 if TYPE_CHECKING:
@@ -94,17 +95,15 @@ def print_answer(target: LoadedTarget, contender: Contender, workload: Workload,
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     headings = ("method", "temperature", "tokens/s", "speed-up", "95 %", "accepted", "identical", "4-grams")
     table = new_table(*headings)
-    before = None
+    plain = rows[0]
     for row in rows:
-        if before is not None and row["temperature"] != before:
+        if row["temperature"] != plain["temperature"]:
             table.add_row()
-        before = row["temperature"]
+            plain = row
         table.add_row(
             row["name"],
             f"{row['temperature']:g}",
-            f"{row['tokens_per_s']:.0f}",
-            f"{row['speedup']:.2f}x",
-            f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}",
+            *speed_cells(row, plain),
             f"{row['mean_acceptance_length']:.2f}",
             yes_or_no(row["identical_to_baseline"]),
             f"{row['distinct_4gram_ratio']:.2f}",
