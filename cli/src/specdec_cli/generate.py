@@ -89,9 +89,9 @@ def generate(
 
     with loading(model):
         from specdec import LLM, SamplingParams
+        from specdec.frontend import no_drafts_warning
         from specdec_cli import run_summary
         from specdec_cli.show_stream import show_stream
-        from specdec_commands import no_drafts_warning
 
         params = SamplingParams(
             max_tokens=max_tokens,

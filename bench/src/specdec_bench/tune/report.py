@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from specdec.frontend import no_drafts_message
 from specdec_bench.cli.table import WIDTH, print_rounding, print_summary
 from specdec_bench.environment import environment
 from specdec_bench.row import make_row, more_columns
@@ -14,7 +15,6 @@ from specdec_bench.shown import told
 from specdec_bench.tune.choice import Choice
 from specdec_bench.tune.task import TuneTask
 from specdec_bench.turn import Turn
-from specdec_commands import no_drafts_message
 
 MOST_TRIED = 8
 """Rows about candidates of earlier stages in the table for people; the page has all."""
