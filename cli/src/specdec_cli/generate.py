@@ -80,7 +80,7 @@ def generate(
     from specdec.config import PACKAGED, ZOO, check_first, check_name
     from specdec_commands import hush_libraries
 
-    check_name(model, "--model")  # before torch is imported
+    check_name(model, "--model", speculative_config)  # before torch is imported
     check_first(speculative_config)
     if text in (ZOO, *PACKAGED):
         hint(f"{text!r} is the prompt; the model is --model {text}")

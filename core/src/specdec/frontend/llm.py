@@ -20,6 +20,7 @@ from specdec.assembly.build import BuiltEngine, assemble, resolve_speculation
 from specdec.assembly.ranks import TensorParallel
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
+from specdec.config.missing import check_installed
 from specdec.engine.engine import Engine
 from specdec.engine.request import Request
 from specdec.engine_options import EngineOptions
@@ -47,6 +48,7 @@ def build(model: Any, speculative_config: object, arguments: Mapping[str, Any]) 
     enter_process()
     known = translate_llm_arguments({**arguments, "speculative_config": speculative_config}, _OPTION_NAMES)
     speculation = known.pop("speculative_config", None)
+    check_installed(model, speculation)
     options = EngineOptions(model=model, **known)
     ranks = None
     if options.tensor_parallel_size > 1:
