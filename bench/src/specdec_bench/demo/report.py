@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from specdec import LLM
+from specdec.folders import compiled_folder
 from specdec_bench.candidates import missing_distributions
 from specdec_bench.cli.table import WIDE, WIDTH, new_table, yes_or_no
 from specdec_bench.shown import speed_cells
@@ -72,12 +73,20 @@ def print_answer(target: LoadedTarget, contender: Contender, workload: Workload,
     is_chat = target.tokenizer.chat_template is not None
     print(f"\nThe first question:\n\n{DIM if is_coloured else ''}{asked}{PLAIN if is_coloured else ''}")
     print(f"\n{contender.name} {'answers' if is_chat else 'continues'}:\n")
+    # Compiling takes longer than anybody waits for a first word: once it has been done, the answer is as fast as can be.
+    is_compiled = next(compiled_folder().glob("**/*.nbc"), None) is not None
+    if not is_compiled:
+        print(
+            "(slowly: nothing has been compiled for this machine yet, which the measurements do)\n",
+            flush=True,
+        )
     llm = LLM(
         target,
         speculative_config=contender.config,
         max_model_len=target.max_model_len,
         max_num_seqs=1,
-        deterministic=workload.is_deterministic,
+        deterministic=workload.is_deterministic and is_compiled,
+        enforce_eager=not is_compiled,
     )
     growing = GrowingText(target.tokenizer, list(workload.prompts[0]))
     last: RequestOutput | None = None
@@ -88,7 +97,7 @@ def print_answer(target: LoadedTarget, contender: Contender, workload: Workload,
     assert last is not None
     guessed, count = sum(last.outputs[0].is_from_draft), len(last.outputs[0].token_ids)
     green = f"{GUESSED}in green{PLAIN}" if is_coloured else "in green on a terminal"
-    print(f"\n\n{guessed} of {count} tokens were guessed by a draft ({green}).")
+    print(f"\n\n{guessed} of {count} tokens were guessed by a draft ({green}).\n", flush=True)
     llm.shutdown()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -44,7 +45,7 @@ def check_installed(model: object, speculation: object = None) -> None:
 def _needed(model: object, keys: Mapping[str, Any]) -> Iterator[str | None]:
     """Yield what is missing for a model and a configuration, None for what is there."""
     named = [value for value in (model, *keys.values()) if isinstance(value, str)]
-    if find_spec("specdec_zoo") is None and not {ZOO, *PACKAGED}.isdisjoint(named):
+    if not {ZOO, *PACKAGED}.isdisjoint(named) and not _has_zoo():
         yield "specdec-zoo"
     if isinstance(model, str) and model in PACKAGED:
         yield from map(_part, packaged_models()[model].parts)
@@ -71,6 +72,10 @@ def _part(name: str) -> str | None:
 
 def _is_missing(group: Group, name: str) -> bool:
     return all(info.name != name for info in registry.installed(group))
+
+
+def _has_zoo() -> bool:
+    return sys.modules.get("specdec_zoo") is not None or find_spec("specdec_zoo") is not None
 
 
 def _is_installed(distribution: str) -> bool:
