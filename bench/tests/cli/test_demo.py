@@ -12,6 +12,7 @@ import pytest
 
 from specdec import LLM
 from specdec.interfaces import Draft, Scores, Verdict, VerifyBatch
+from specdec.loading import LoadedTarget, load_target
 from specdec.samplers.strict import StrictSampler
 from specdec_bench.candidates import LeftOut
 from specdec_bench.demo import command as demo
@@ -134,6 +135,11 @@ def test_a_first_run_answers_without_compiled_code(
     asked: list[dict[str, Any]] = []
     tried: list[str] = []
 
+    def load(*_: Any) -> LoadedTarget:
+        (tmp_path / "compiled").mkdir()
+        (tmp_path / "compiled/small.nbc").write_bytes(b"")  # loading compiles a little
+        return load_target(*_)
+
     def llm(*_: Any, **arguments: Any) -> Any:
         assert tried == []
         asked.append(arguments)
@@ -143,6 +149,7 @@ def test_a_first_run_answers_without_compiled_code(
         tried.append(method)
         return LeftOut(method, "not here")
 
+    monkeypatch.setattr("specdec.loading.load_target", load)
     monkeypatch.setattr("specdec_bench.demo.report.LLM", llm)
     monkeypatch.setattr("specdec_bench.candidates.contender_for", contender)
     assert run(SHORT) == 0

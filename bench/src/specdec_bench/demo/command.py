@@ -89,6 +89,7 @@ def _demo(
 
     from specdec import EngineOptions
     from specdec.config import target_facts
+    from specdec.folders import compiled_folder
     from specdec.loading import load_target
     from specdec_bench import BASELINE, Comparison, Workload
     from specdec_bench.candidates import LeftOut, contender_for, installed_methods
@@ -98,6 +99,7 @@ def _demo(
     from specdec_commands import hush_libraries
 
     hush_libraries()
+    is_compiled = next(compiled_folder().glob("**/*.nbc"), None) is not None
     # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
     is_deterministic = name in PACKAGED and _has_compiled_loops()
     with loading(name):
@@ -111,7 +113,7 @@ def _demo(
     if first is not None:
         from specdec_bench.demo.report import print_answer
 
-        print_answer(target, first, replace(base, temperature=0.0), prompts[0])
+        print_answer(target, first, replace(base, temperature=0.0), prompts[0], is_compiled=is_compiled)
     with _one_line(len(names) + 1) as steps:
         tried = list["Contender | LeftOut"]()
         for method in names:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from specdec import LLM
-from specdec.folders import compiled_folder
 from specdec_bench.candidates import missing_distributions
 from specdec_bench.cli.table import WIDE, WIDTH, new_table, yes_or_no
 from specdec_bench.shown import speed_cells
@@ -57,7 +56,9 @@ def print_demo(
         print(f"more methods: pip install {' '.join(missing)}")
 
 
-def print_answer(target: LoadedTarget, contender: Contender, workload: Workload, prompt: str) -> None:
+def print_answer(
+    target: LoadedTarget, contender: Contender, workload: Workload, prompt: str, *, is_compiled: bool
+) -> None:
     """Show the first prompt and stream a method's answer, with accepted drafts in colour.
 
     Args:
@@ -65,6 +66,8 @@ def print_answer(target: LoadedTarget, contender: Contender, workload: Workload,
         contender: the method.
         workload: the workload whose first prompt is answered.
         prompt: that prompt without a chat template.
+        is_compiled: whether code has been compiled for this machine before; else the answer does without, as compiling takes
+            longer than anybody waits for a first word.
     """
     if target.tokenizer is None:
         return
@@ -73,8 +76,6 @@ def print_answer(target: LoadedTarget, contender: Contender, workload: Workload,
     is_chat = target.tokenizer.chat_template is not None
     print(f"\nThe first question:\n\n{DIM if is_coloured else ''}{asked}{PLAIN if is_coloured else ''}")
     print(f"\n{contender.name} {'answers' if is_chat else 'continues'}:\n")
-    # Compiling takes longer than anybody waits for a first word: once it has been done, the answer is as fast as can be.
-    is_compiled = next(compiled_folder().glob("**/*.nbc"), None) is not None
     if not is_compiled:
         print(
             "(slowly: nothing has been compiled for this machine yet, which the measurements do)\n",
