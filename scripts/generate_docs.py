@@ -1,6 +1,6 @@
-"""`python scripts/generate_docs.py [--check]`: write the generated parts of README.md and docs/.
+"""`python scripts/generate_docs.py [--check]`: write the generated parts of pages, and their measured numbers.
 
-A generated part is between `<!-- generated: NAME [ARGUMENT] -->` and `<!-- end -->`.
+A generated part is between `<!-- generated: NAME [ARGUMENT] -->` and `<!-- end -->`; a number is a link (`measured.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+import measured
+import speed_tables
 from matrix_table import matrix_table
 from option_tables import options_table
 from packages import ROOT, Package, packages
@@ -77,6 +79,11 @@ def matrix(_: str) -> str:
     return matrix_table(ROOT / "tests/results/matrix.json")
 
 
+def _of_file(table: Callable[[Path], str]) -> Callable[[str], str]:
+    """Return the generator of a table of a result file."""
+    return lambda file: table(ROOT / "benchmarks/results" / file)
+
+
 GENERATORS: dict[str, Callable[[str], str]] = {
     "commands": commands,
     "gains": gains,
@@ -86,22 +93,17 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "results": results,
     "engines": engines,
 }
+GENERATORS |= {table.__name__: _of_file(table) for table in speed_tables.TABLES}
 
 
-def generated(text: str) -> str:
-    """Return a document with its generated parts regenerated."""
+def generated(page: Path) -> str:
+    """Return a document with its generated parts and measured numbers as they should be."""
 
     def part(match: re.Match[str]) -> str:
         start, name, argument, _, end = match.groups()
         return f"{start}{GENERATORS[name](argument or '')}\n{end}"
 
-    return PART.sub(part, text)
-
-
-def documents() -> list[Path]:
-    """Return the documents that may have generated parts."""
-    folders = ("docs/*.md", "plugins/*/README.md", "adapters/*/README.md")
-    return [ROOT / "README.md", *(file for pattern in folders for file in sorted(ROOT.glob(pattern)))]
+    return measured.rewritten(page, PART.sub(part, page.read_text(encoding="utf-8")))
 
 
 def main(arguments: list[str]) -> int:
@@ -109,15 +111,11 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         print("usage: python scripts/generate_docs.py [--check]", file=sys.stderr)
         return 2
-    stale = [
-        file
-        for file in documents()
-        if generated(file.read_text(encoding="utf-8")) != file.read_text(encoding="utf-8")
-    ]
-    for file in stale:
-        print(file.relative_to(ROOT))
+    stale = [page for page in measured.pages() if generated(page) != page.read_text(encoding="utf-8")]
+    for page in stale:
+        print(page.relative_to(ROOT))
         if not arguments:
-            file.write_text(generated(file.read_text(encoding="utf-8")), encoding="utf-8")
+            page.write_text(generated(page), encoding="utf-8")
     return 1 if stale and arguments else 0
 
 

@@ -6,13 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+from specdec_bench.shown import is_shown
+
 Cells = list[str]
 _ENGINES = {"vllm": "vLLM", "llama_cpp": "llama.cpp", "transformers": "transformers"}
 
 
 def results_in(file: Path) -> dict[str, Any]:
-    """Return a result file; rows that are lists become mappings by the names in `columns`, without what is null."""
+    """Return a result file; rows that are lists become mappings by the names in `columns`, without what is null.
+
+    A part that is nothing but `columns` and `rows` becomes its rows.
+    """
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    for name, part in content.items():
+        if isinstance(part, dict) and set(part) == {"columns", "rows"}:
+            content[name] = [_named(part["columns"], row) for row in part["rows"]]
     names = content.pop("columns", None)
     for part in [content, *content.get("cases", [])] if names is not None else []:
         if "rows" in part:
@@ -43,7 +51,7 @@ def results_table(file: Path) -> str:
         rows = _pair_rows(content["pairs"])
     else:
         rows = (_suite_rows if "category" in content["rows"][0] else _bench_rows)(content["rows"])
-    return f"{markdown_table(rows)}\n\n{_provenance(content['environment'], file)}"
+    return f"{markdown_table(rows)}\n\n{provenance(content['environment'], file)}"
 
 
 def engines_table(file: Path) -> str:
@@ -55,7 +63,7 @@ def engines_table(file: Path) -> str:
     for case in content["cases"]:
         for engine, cells in _engines(case["rows"]).items():
             lines.append([str(case["batch_size"]), engine, *(cells.get(method, "") for method in methods)])
-    return f"{markdown_table(lines)}\n\n{_provenance(content['environment'], file)}"
+    return f"{markdown_table(lines)}\n\n{provenance(content['environment'], file)}"
 
 
 def gains_table(greedy: Path, sampled: Path) -> str:
@@ -82,7 +90,7 @@ def gains_table(greedy: Path, sampled: Path) -> str:
     environment = contents[0]["environment"]
     return (
         f"{markdown_table(lines)}\n\n{environment['cpu']}, {environment['num_cpus']} cores, "
-        f"{environment['dtype']}; every text is the same as plain decoding's. `eagle3` is a head that we trained for two hours."
+        f"{environment['dtype']}; every text is the same as plain decoding's. `eagle3` is the zoo's head."
     )
 
 
@@ -101,7 +109,9 @@ def _engines(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
         stored = f" {row['peer'].split()[-1]}" if engine == "llama_cpp" else ""
         cell, ratio = "tokens differ", row["ratio"]
         if row["is_gate_passed"]:
-            cell = f"{row['peer_tokens_per_s']:.0f} ({_ratio(ratio['median'], ratio['low'], ratio['high'])})"
+            cell = (
+                f"{row['peer_tokens_per_s']:.0f} ({ratio_text(ratio['median'], ratio['low'], ratio['high'])})"
+            )
         found.setdefault(_ENGINES[engine] + stored, {})[method] = cell
     return found
 
@@ -132,7 +142,7 @@ def _bench_rows(rows: list[dict[str, Any]]) -> list[Cells]:
             str(row["name"]),
             str(row["batch_size"]),
             f"{row['tokens_per_s']:.0f}",
-            _ratio(row["speedup"], row["speedup_low"], row["speedup_high"]),
+            ratio_text(row["speedup"], row["speedup_low"], row["speedup_high"]),
             f"{row['mean_acceptance_length']:.2f}",
             "yes" if row["identical_to_baseline"] else "no",
         ]
@@ -157,7 +167,7 @@ def _suite_rows(rows: list[dict[str, Any]]) -> list[Cells]:
         [
             str(row["name"]),
             f"{row['tokens_per_s']:.0f}",
-            _ratio(row["speedup"], row["speedup_low"], row["speedup_high"]),
+            ratio_text(row["speedup"], row["speedup_low"], row["speedup_high"]),
             *(f"{by_task[row['name'], task]['speedup']:.2f}" for task in tasks[1:]),
             f"{row['tokens_per_step']:.2f}",
             f"{row['mean_acceptance_length']:.2f}",
@@ -191,7 +201,7 @@ def _comparison_rows(cases: list[dict[str, Any]]) -> list[Cells]:
                 _shown(row["peer"]),
                 f"{row['ours_tokens_per_s']:.0f}" if is_valid else "",
                 f"{row['peer_tokens_per_s']:.0f}" if is_valid else "",
-                _ratio(ratio["median"], ratio["low"], ratio["high"]) if is_valid else "tokens differ",
+                ratio_text(ratio["median"], ratio["low"], ratio["high"]) if is_valid else "tokens differ",
                 f"{row['num_identical']} of {row['num_prompts']}",
             ]
         )
@@ -218,7 +228,7 @@ def _cost_rows(costs: list[dict[str, Any]]) -> list[Cells]:
     ]
     for cost in costs:
         ratios = (cost["over_one"], cost["share_of_bound"])
-        cells = (_ratio(ratio["median"], ratio["low"], ratio["high"]) for ratio in ratios)
+        cells = (ratio_text(ratio["median"], ratio["low"], ratio["high"]) for ratio in ratios)
         milliseconds = (f"{cost[key]:.1f}" for key in ("step_ms", "products_ms"))
         rows.append([str(cost["num_rows"]), *milliseconds, *cells])
     return rows
@@ -229,18 +239,21 @@ def _pair_rows(pairs: list[dict[str, Any]]) -> list[Cells]:
     rows = [["batch", "specdec tokens/s", "vLLM's own tokens/s", "ratio [95 %]", "same tokens"]]
     for pair in pairs:
         speeds = (f"{pair[key]:.0f}" for key in ("ours_tokens_per_s", "theirs_tokens_per_s"))
-        ratio = _ratio(pair["ratio"]["median"], pair["ratio"]["low"], pair["ratio"]["high"])
+        ratio = ratio_text(pair["ratio"]["median"], pair["ratio"]["low"], pair["ratio"]["high"])
         rows.append([str(pair["batch_size"]), *speeds, ratio, f"{pair['num_same']} of {pair['num_prompts']}"])
     return rows
 
 
-def _ratio(middle: float, low: float, high: float) -> str:
-    return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+def ratio_text(middle: float, low: float, high: float) -> str:
+    """Return a ratio with its bounds, which alone are told where they include 1."""
+    value = f"{middle:.2f}" if is_shown(low, high) else "no difference"
+    return f"{value} [{low:.2f}, {high:.2f}]"
 
 
-def _provenance(environment: dict[str, Any], file: Path) -> str:
+def provenance(environment: dict[str, Any], file: Path) -> str:
     """One line with processor, cores, date and commit, as far as the file has them."""
     device = environment.get("device", "cpu")
+    device = device["name"] if isinstance(device, dict) else device
     date = environment.get("date") or environment.get("time")
     cores = environment.get("num_cores") or environment.get("num_cpus")
     facts = [

@@ -16,7 +16,7 @@ from packages import ROOT, packages
 
 CORE = ROOT / "core/src/specdec"
 LAYERS = (
-    {"arguments", "engine_options", "errors", "faces", "folders", "keys", "messages", "metrics", "outputs", "sampling_params", "structured_outputs", "target_facts", "text"},  # noqa: E501  one layer, one line
+    {"arguments", "engine_options", "errors", "faces", "field_docs", "folders", "keys", "messages", "metrics", "outputs", "sampling_params", "structured_outputs", "target_facts", "text"},  # noqa: E501  one layer, one line
     {"interfaces"},
     {"backends", "config", "hooks", "logits", "models", "noise", "registry", "runner", "samplers"},
     {"loading", "scorers"},

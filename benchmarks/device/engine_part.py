@@ -85,7 +85,8 @@ def _config(k: int, share_right: float, verification: str, recording: Path) -> d
     if k == 0:
         return None
     config: dict[str, Any] = {"method": METHOD, "num_speculative_tokens": k, "recording": str(recording)}
-    config |= {"share_right": share_right, "on_proposer_error": "raise"}
+    # `adaptive` would draft less than k, and the result would be that of another k.
+    config |= {"share_right": share_right, "on_proposer_error": "raise", "adaptive": False}
     if verification == SYNTHETIC:
         rates = [share_right**place for place in range(1, k + 1)]
         config |= {"rejection_sample_method": SYNTHETIC, "synthetic_acceptance_rates": rates}

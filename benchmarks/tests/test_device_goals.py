@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from common.results import RESULTS
 from device.goal import Goal, evaluate
 from device.point import Point
 from device.split import Split
@@ -82,3 +84,15 @@ def test_wide_batches_and_those_without_a_baseline_are_left_out() -> None:
 def test_without_numbers_nothing_is_claimed() -> None:
     assert [found.is_met for found in evaluate([], None)] == [None] * 5
     assert goal(0, [replace(GOOD[0], bound_ms=None)]).verdict == "not measured"
+
+
+def test_the_goals_of_a_committed_run_are_those_of_its_steps() -> None:
+    content = json.loads((RESULTS / "device_h200.json").read_text(encoding="utf-8"))
+    points = [
+        Point(batch, k, step, speed, length, Split(propose, forward, verify, other), forward, bound, bound)
+        for batch, k, step, forward, propose, verify, other, bound, speed, length in content["steps"]["rows"]
+    ]
+    for goal, kept in zip(evaluate(points, None), content["goals"], strict=True):
+        assert (goal.name, goal.limit) == (kept["name"], kept["limit"])
+        if kept["value"] is not None:  # of how flat scoring is the file has too little
+            assert (kept["value"], kept["is_met"]) == (pytest.approx(goal.value, rel=1e-3), goal.is_met)

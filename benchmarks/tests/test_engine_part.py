@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device.engine_part import STRICT, SYNTHETIC, run_engine
+from device.engine_part import STRICT, SYNTHETIC, _config, run_engine
 from device.models import Models
 from device.plan import PLANS
 from device.tables import engine_table
@@ -35,3 +35,9 @@ def test_when_the_time_is_over_the_rest_is_named(models: Models, tmp_path: Path)
     assert result.points == []
     assert result.skipped == [(1, 0), (1, 2), (2, 0), (2, 2)]
     assert engine_table(result).count("SKIPPED") == 4
+
+
+def test_k_is_drafted_in_every_step(tmp_path: Path) -> None:
+    config = _config(8, 0.1, STRICT, tmp_path / "recording.json")
+    assert config is not None
+    assert config["adaptive"] is False, "`adaptive` drafts less than the k that is told"

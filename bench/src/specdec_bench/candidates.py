@@ -66,7 +66,7 @@ def contender_for(
         model: the model's name, which selects the method's options for demos.
     """
     try:
-        contender = _configured(method, facts, model)
+        contender = configured(method, facts, model)
         strict = {**(contender.config or {}), "on_proposer_error": "raise"}
         for temperature in (workload.temperature, TRIED_TEMPERATURE):
             few = replace(
@@ -82,7 +82,13 @@ def contender_for(
     return contender
 
 
-def _configured(method: str, facts: TargetFacts, model: str) -> Contender:
+def configured(method: str, facts: TargetFacts, model: str = ZOO) -> Contender:
+    """Return the contender for a method with its options for demos; see `contender_for`.
+
+    Raises:
+        ConfigError: if it cannot run on the model.
+        PluginError: if it cannot be loaded.
+    """
     known = known_method(method)
     config: dict[str, Any] = {"method": method}
     if known is not None:

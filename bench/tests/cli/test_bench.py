@@ -91,7 +91,7 @@ def test_table_for_people_is_plain_in_a_pipe(
     assert lines[1].startswith("baseline ")
     assert " 1.00x " in lines[1]
     assert " 0 % " in lines[1]
-    assert lines[2].startswith("speccheck.proposers.S")  # as much of a long name as fits
+    assert lines[2].startswith("speccheck.propo")  # as much of a long name as fits
     assert lines[2].endswith(" yes")
     facts = "2 prompts, 4 tokens each at most, batch size 1, temperature 0.8, float32 on cpu, 2 rounds."
     assert facts in " ".join(out.split())

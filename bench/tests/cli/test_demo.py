@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from specdec import LLM
 from specdec.interfaces import Draft, Scores, Verdict, VerifyBatch
+from specdec.loading import LoadedTarget, load_target
 from specdec.samplers.strict import StrictSampler
+from specdec_bench.candidates import LeftOut
 from specdec_bench.demo import command as demo
+from specdec_commands import progress_bar
 from specdec_commands.main import run
 
 pytestmark = pytest.mark.slow
@@ -50,10 +54,7 @@ def specdec_register_proposers():
     return [Repeat, Asking, Failing]
 """
 SHORT = ["demo", "--model", "zoo", "--num-prompts", "2", "--max-tokens", "6", "--rounds", "1", "--all"]
-FIRST_LINES = (
-    "plain decoding and speculative decoding of the same texts by zoo: a minute or two, the first time one more to "
-    "compile\nthe model is loaded; trying the methods\n"
-)
+FIRST_LINES = "zoo answers a prompt; then plain decoding and the methods are measured\n"
 
 
 @pytest.fixture
@@ -98,7 +99,11 @@ def test_table_reasons_and_a_text(capfd: pytest.CaptureFixture[str]) -> None:
     assert err == FIRST_LINES
     assert "\x1b" not in out
     lines = [line.rstrip() for line in out.splitlines()]
-    headings = lines[0].split()
+    assert lines[1:4] == ["The first question:", "", "def main(self):"]
+    assert lines[5] == "asking k=5 continues:", "a text comes before anything is measured"
+    [told] = [index for index, line in enumerate(lines) if "tokens were guessed by a draft" in line]
+    assert lines[told].endswith("tokens were guessed by a draft (in green on a terminal).")
+    headings = lines[told + 2].split()
     assert headings == [
         "method",
         "temperature",
@@ -118,10 +123,70 @@ def test_table_reasons_and_a_text(capfd: pytest.CaptureFixture[str]) -> None:
     unfit = " ".join(lines[start : start + 3])
     assert "draft_model" in unfit
     assert "needs a draft checkpoint" not in out
-    assert lines[-1].endswith("tokens were guessed by a draft (in green on a terminal).")
-    [question] = [index for index, line in enumerate(lines) if line == "The first question:"]
-    assert lines[question + 2] == "def main(self):"
-    assert lines[question + 4] in ("repeat k=2 continues:", "asking k=5 continues:")
+
+
+@pytest.mark.usefixtures("zoo")
+def test_a_first_run_answers_without_compiled_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is measured, and before anything is tried."""
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
+    asked: list[dict[str, Any]] = []
+    tried: list[str] = []
+
+    def load(*_: Any) -> LoadedTarget:
+        (tmp_path / "compiled").mkdir()
+        (tmp_path / "compiled/small.nbc").write_bytes(b"")  # loading compiles a little
+        return load_target(*_)
+
+    def llm(*_: Any, **arguments: Any) -> Any:
+        assert tried == []
+        asked.append(arguments)
+        return LLM(*_, **arguments)
+
+    def contender(method: str, *_: Any) -> LeftOut:
+        tried.append(method)
+        return LeftOut(method, "not here")
+
+    monkeypatch.setattr("specdec.loading.load_target", load)
+    monkeypatch.setattr("specdec_bench.demo.report.LLM", llm)
+    monkeypatch.setattr("specdec_bench.candidates.contender_for", contender)
+    assert run(SHORT) == 0
+    [arguments] = asked
+    assert arguments["enforce_eager"] is True
+    assert tried
+    assert "(slowly: nothing has been compiled for this machine yet" in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("zoo")
+def test_there_is_one_line_of_progress_and_it_never_goes_back(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[tuple[float, float]] = []
+    lines: list[str] = []
+
+    def moved(method: str) -> None:
+        real = getattr(progress_bar.Steps, method)
+
+        def call(steps: progress_bar.Steps, *arguments: Any) -> None:
+            real(steps, *arguments)
+            shown.append((steps._done, steps._total))
+            lines.append(steps.line.partition(":")[0])
+
+        monkeypatch.setattr(progress_bar.Steps, method, call)
+
+    for method in ("advance", "expect", "tell"):
+        moved(method)
+    monkeypatch.setattr(demo, "SECONDS", 1e-6)
+    arguments = [*SHORT[: SHORT.index("--rounds")], "--rounds", "4", "--all"]
+    assert run(arguments) == 0
+    capfd.readouterr()
+    begun = next(index for index, (_, total) in enumerate(shown) if total != shown[0][1])
+    shares = [done / total for done, total in shown[begun:]]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert set(lines) <= {"measuring", "measuring (compiling for this machine, once)"}
 
 
 @pytest.mark.usefixtures("zoo")

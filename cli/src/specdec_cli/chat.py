@@ -68,7 +68,7 @@ def chat(
     if name is not None and model is not None:
         raise ConfigError("give one model: as MODEL or --model")
     model = name or model or choose_model("the conversation")
-    check_name(model, "--model")  # before torch is imported
+    check_name(model, "--model", speculative_config)  # before torch is imported
     check_first(speculative_config)
 
     from specdec_commands import loading

@@ -80,7 +80,7 @@ def generate(
     from specdec.config import PACKAGED, ZOO, check_first, check_name
     from specdec_commands import hush_libraries
 
-    check_name(model, "--model")  # before torch is imported
+    check_name(model, "--model", speculative_config)  # before torch is imported
     check_first(speculative_config)
     if text in (ZOO, *PACKAGED):
         hint(f"{text!r} is the prompt; the model is --model {text}")
@@ -89,9 +89,9 @@ def generate(
 
     with loading(model):
         from specdec import LLM, SamplingParams
+        from specdec.frontend import no_drafts_warning
         from specdec_cli import run_summary
         from specdec_cli.show_stream import show_stream
-        from specdec_commands import no_drafts_warning
 
         params = SamplingParams(
             max_tokens=max_tokens,

@@ -12,7 +12,6 @@ from specdec.faces import lazily
 if TYPE_CHECKING:
     from specdec_commands.defaults import default_configs
     from specdec_commands.main import run
-    from specdec_commands.no_drafts import no_drafts_message, no_drafts_warning
     from specdec_commands.output import (
         USER_ERROR,
         error,
@@ -36,8 +35,6 @@ __all__ = [
     "hint",
     "hush_libraries",
     "loading",
-    "no_drafts_message",
-    "no_drafts_warning",
     "print_fields",
     "print_json",
     "print_table",

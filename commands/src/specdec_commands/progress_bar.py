@@ -32,6 +32,13 @@ class Steps:
         self._done = 0.0
         self._display = display
         self._task = None if display is None else display.add_task(description, total=total)
+        self._note = ""
+
+    def tell(self, what: str | None) -> None:
+        """Say what goes on inside the step, in the same line; None: nothing in particular."""
+        self._note = "" if what is None else f" ({what})"
+        if self._display is not None and self._task is not None:
+            self._display.update(self._task, description=self._description + self._note)
 
     def advance(self, count: float = 1) -> None:
         """Count finished steps."""
@@ -42,7 +49,7 @@ class Steps:
     @property
     def line(self) -> str:
         """Description and count."""
-        return f"{self._description}: {self._done:g} of {self._total:g} steps"
+        return f"{self._description}{self._note}: {self._done:g} of {self._total:g} steps"
 
     def expect(self, total: float) -> None:
         """Change the total number of steps."""
@@ -51,14 +58,37 @@ class Steps:
             self._display.update(self._task, total=total)
 
 
+_shown: Steps | None = None
+"""What is shown now: there is one line of progress."""
+
+
 @contextmanager
 def progress(description: str, total: float) -> Iterator[Steps]:
     """Show progress on the standard error stream: a bar on a terminal, a line every `LINE_EVERY_S` seconds elsewhere.
+
+    Inside another `progress` it is told in that one's line.
 
     Args:
         description: description of the task.
         total: its number of steps.
     """
+    global _shown
+    if (outer := _shown) is not None:
+        outer.tell(description)
+        try:
+            yield Steps(description, total, None)
+        finally:
+            outer.tell(None)
+        return
+    with _line_of(description, total) as _shown:
+        try:
+            yield _shown
+        finally:
+            _shown = None
+
+
+@contextmanager
+def _line_of(description: str, total: float) -> Iterator[Steps]:
     if not sys.stderr.isatty():
         steps = Steps(description, total, None)
         with _regular_lines(lambda: steps.line):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from specdec.errors import ConfigError
+from specdec.field_docs import show_fields
 
 DEFAULT_SCORER = "transformers"
 _INTEGERS = {
@@ -125,6 +126,9 @@ class EngineOptions:
             raise ConfigError(
                 "LLM: deterministic=True needs fused layers, and enforce_eager=True runs the model's own: give one of the two"
             )
+
+
+show_fields(EngineOptions)
 
 
 def _check_device_map(options: EngineOptions) -> None:

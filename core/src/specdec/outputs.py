@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specdec.field_docs import show_fields
+
 
 @dataclass(frozen=True)
 class Logprob:
@@ -114,3 +116,6 @@ class RequestOutput:
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     """For each prompt token, as `CompletionOutput.logprobs`; None for the first one. None unless
     requested."""
+
+
+show_fields(Logprob, DraftStep, CompletionOutput, RequestMetrics, RequestOutput)

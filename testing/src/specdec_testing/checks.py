@@ -16,7 +16,7 @@ from specdec_testing.proposers import ProposerConformance
 from specdec_testing.runner import PromiseReport, run_suite
 from specdec_testing.samplers import SamplerConformance
 from specdec_testing.scorers import ScorerConformance
-from specdec_testing.support.checked_proposer import checked_proposer
+from specdec_testing.support.checked_proposer import check_keys, checked_proposer
 from specdec_testing.support.conformance import Conformance
 from specdec_testing.support.target import check_target
 
@@ -58,6 +58,7 @@ def prepare(group: Group, name: str, config: Mapping[str, Any], model: str) -> C
         ModelError: for a target that cannot be served.
     """
     if group is Group.PROPOSERS:
+        check_keys(name, config, model)
         checked = checked_proposer(name, config, model, check_target(model))
         keys = {key: value for key, value in checked.speculative_config.items() if key != "method"}
         return _check(

@@ -193,3 +193,45 @@ def test_a_name_that_is_not_installed_is_told_before_anything_is_imported() -> N
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "there is no method 'ngrma'" in done.stderr
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["eagle", "--model", "tiny"], "method 'eagle' needs a draft checkpoint as 'model'"),
+        (["mlp_speculator"], "method 'mlp_speculator' needs a draft checkpoint as 'model'"),
+        (["dflash"], "method 'dflash' needs a draft checkpoint as 'model'"),
+        (["draft_model", "--model", "smollm2"], "method 'draft_model' needs a draft checkpoint as 'model'"),
+        (["composite"], "'proposers' needs a list with a speculative_config for each proposer"),
+        (["./needy.py:Needy"], "'depth' is missing"),
+        (["./needy.py:Needy", "--config", '{"depth": 0}'], "'depth'"),
+    ],
+)
+def test_keys_are_checked_before_anything_is_loaded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    loaded: list[object] = []
+    monkeypatch.setattr("specdec_testing.checks.check_target", loaded.append)
+    Path("needy.py").write_text(NEEDY)
+    assert run(["check", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert """specdec check takes keys as --config '{"KEY": VALUE}'""" in told
+    assert told.count("\n") == 1
+    assert loaded == []
+
+
+NEEDY = """
+from pydantic import Field
+from specdec import Draft, Proposer, ProposerConfig
+
+class Config(ProposerConfig):
+    depth: int = Field(ge=1)
+
+class Needy(Proposer):
+    name = "needy"
+    Config = Config
+    def propose(self, batch):
+        return Draft.from_lists([[] for _ in batch.max_nodes])
+"""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from specdec import ConfigError
+from specdec.frontend import no_drafts_message
 from specdec_bench.cli.report import Report, Row
 from specdec_bench.cli.table import print_report
-from specdec_commands import no_drafts_message, print_json, warn
+from specdec_commands import print_json, warn
 
 
 def show(report: Report, json: Path | None, html: Path | None) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from specdec_bench.shown import speed_cells
+
 WIDTH = 80
 """Minimum width of a report, in columns."""
 WIDE = 240
@@ -63,9 +65,7 @@ def print_summary(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         table.add_row(
             row["name"],
-            f"{row['tokens_per_s']:.0f}",
-            f"{row['speedup']:.2f}x",
-            f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}",
+            *speed_cells(row, rows[0]),
             f"{row['mean_acceptance_length']:.2f}",
             f"{100 * row['drafted_share']:.0f} %",
             yes_or_no(row["identical_to_baseline"]),
@@ -87,14 +87,15 @@ def _print_steps(rows: Sequence[dict[str, Any]]) -> None:
 def _print_categories(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
     """Print speed-ups by contender and category, with as many categories side by side as fit."""
     categories = list(dict.fromkeys(row["category"] for row in rows))[1:]
-    speedups = {(row["category"], row["name"]): row["speedup"] for row in rows}
+    plain = {row["category"]: row for row in reversed(rows)}
+    speedups = {(row["category"], row["name"]): speed_cells(row, plain[row["category"]])[1] for row in rows}
     for start in range(0, len(categories), CATEGORIES_BESIDE):
         beside = categories[start : start + CATEGORIES_BESIDE]
         table = new_table("speed-up", *(SHORT.get(name, name[:LONGEST_HEADING]) for name in beside))
         table.columns[0].no_wrap = False
         table.columns[0].overflow = "fold"
         for name in names:
-            table.add_row(name, *(f"{speedups[category, name]:.2f}x" for category in beside))
+            table.add_row(name, *(speedups[category, name] for category in beside))
         print()
         _print(table)
 

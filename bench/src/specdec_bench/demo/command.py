@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specdec import ConfigError, hookimpl
+from specdec import ConfigError, PluginError, hookimpl
 from specdec.config import PACKAGED, ZOO, packaged_model
 from specdec_cli import choose_model
 from specdec_commands import Steps, loading, print_json, progress
 
 if TYPE_CHECKING:
+    from specdec.config import TargetFacts
     from specdec.loading import LoadedTarget
     from specdec_bench import Comparison, Contender, Workload
-    from specdec_bench.candidates import LeftOut
 
 TEMPERATURES = (0.8, 0.0)
-MOST_PROMPTS = 3
+MOST_PROMPTS = 2
 MIN_ROUNDS = 2
-SECONDS = 40.0
+SECONDS = 20.0
 """No further round starts if it would probably exceed this time."""
 
 
@@ -42,7 +44,7 @@ def demo(
         int | None,
         typer.Option(min=1, help=f"Prompts; default: what time allows, up to {MOST_PROMPTS}."),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 128,
+    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 64,
     rounds: Annotated[
         int, typer.Option(min=1, help="Turns of every method at most; fewer where time is short.")
     ] = 6,
@@ -52,10 +54,10 @@ def demo(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """See speculative decoding at work on a model that is there already, in about a minute.
+    """See speculative decoding at work on a model that is there already.
 
-    Plain decoding and the methods generate the same texts, which must not change, and then the fastest answers a prompt,
-    accepted drafts in colour. The exit code is 1 if a text changes.
+    First a prompt is answered, accepted drafts in colour; then plain decoding and the methods generate the same texts, which
+    must not change. The exit code is 1 if a text changes.
     """
     from specdec_bench.notices import notices_once
 
@@ -80,58 +82,68 @@ def _demo(
     """Run the demo on a model; return whether no text changed."""
     prompts = _prompts(name, num_prompts or MOST_PROMPTS)
     print(
-        f"plain decoding and speculative decoding of the same texts by {name}: a minute or two, the first time one more to "
-        "compile",
+        f"{name} answers a prompt; then plain decoding and the methods are measured",
         file=sys.stderr,
         flush=True,
     )
 
     from specdec import EngineOptions
+    from specdec.config import target_facts
+    from specdec.folders import compiled_folder
     from specdec.loading import load_target
     from specdec_bench import BASELINE, Comparison, Workload
+    from specdec_bench.candidates import LeftOut, contender_for, installed_methods
     from specdec_bench.dataset import tokenize
     from specdec_bench.environment import environment
     from specdec_bench.prompt_file import ask
     from specdec_commands import hush_libraries
 
     hush_libraries()
+    is_compiled = next(compiled_folder().glob("**/*.nbc"), None) is not None
     # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
     is_deterministic = name in PACKAGED and _has_compiled_loops()
     with loading(name):
         target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
-    print("the model is loaded; trying the methods", file=sys.stderr, flush=True)
+    assert target.path is not None
+    facts = target_facts(target.path)
     tokens = tokenize(map(ask, prompts), target.tokenizer, target.max_model_len)
     base = Workload(tokens, max_tokens, seed=seed, is_deterministic=is_deterministic)
-    methods, left_out = _contenders(name, target, base, has_all=has_all)
-    contenders = [BASELINE, *methods]
-    if num_prompts is None:
-        sample = replace(base, prompts=tokens[:1])
-        tokens = tokens[: _affordable(target, sample, len(contenders))]
-    workloads = [replace(base, prompts=tokens, temperature=temperature) for temperature in TEMPERATURES]
-    in_a_round = len(workloads) * len(contenders) * len(tokens)
-    with progress(
-        "generating the same texts with every method", min(rounds, MIN_ROUNDS) * in_a_round
-    ) as steps:
+    names = installed_methods(has_all=has_all)
+    first = None if as_json else _first_method(names, facts, name)
+    if first is not None:
+        from specdec_bench.demo.report import print_answer
+
+        print_answer(target, first, replace(base, temperature=0.0), prompts[0], is_compiled=is_compiled)
+    with _one_line(len(names) + 1) as steps:
+        tried = list["Contender | LeftOut"]()
+        for method in names:
+            tried.append(contender_for(method, target, facts, base, name))
+            steps.advance()
+        contenders = [BASELINE, *(entry for entry in tried if not isinstance(entry, LeftOut))]
+        left_out = [entry for entry in tried if isinstance(entry, LeftOut)]
+        if num_prompts is None:
+            sample = replace(base, prompts=tokens[:1])
+            tokens = tokens[: _affordable(target, sample, len(contenders))]
+        steps.advance()
+        workloads = [replace(base, prompts=tokens, temperature=temperature) for temperature in TEMPERATURES]
+        in_a_round = len(workloads) * len(contenders) * len(tokens)
+        steps.expect(len(names) + 1 + rounds * in_a_round)
         comparisons = [Comparison(target, workload, contenders, steps.advance) for workload in workloads]
-        num_rounds = _run(comparisons, rounds, in_a_round, steps)
+        num_rounds = _run(comparisons, rounds, in_a_round, steps, len(names) + 1)
     rows = [
         {"temperature": workload.temperature, **row}
         for comparison, workload in zip(comparisons, workloads, strict=True)
         for row in comparison.rows()
     ]
-    facts = environment(target, workloads[0], num_rounds)
-    facts["temperature"] = list(TEMPERATURES)
+    settings = environment(target, workloads[0], num_rounds)
+    settings["temperature"] = list(TEMPERATURES)
     if as_json:
         missed = [{"method": entry.method, "reason": entry.reason} for entry in left_out]
-        print_json({"rows": rows, "left_out": missed, "environment": facts})
+        print_json({"rows": rows, "left_out": missed, "environment": settings})
     else:
-        from specdec_bench.demo.report import print_answer, print_demo
+        from specdec_bench.demo.report import print_demo
 
-        print_demo(rows, left_out, facts)
-        if methods:
-            greedy = rows[len(contenders) + 1 :]
-            fastest = max(range(len(methods)), key=lambda index: greedy[index]["speedup"])
-            print_answer(target, methods[fastest], workloads[-1], prompts[0])
+        print_demo(rows, left_out, settings)
     return all(row["identical_to_baseline"] for row in rows)
 
 
@@ -170,25 +182,31 @@ def _has_compiled_loops() -> bool:
     return not torch.cuda.is_available() and is_available()
 
 
-def _contenders(
-    model: str, target: LoadedTarget, workload: Workload, *, has_all: bool
-) -> tuple[list[Contender], list[LeftOut]]:
-    """Return the installed methods that run on a model, and the others with the reasons."""
-    from specdec.config import target_facts
-    from specdec_bench.candidates import LeftOut, contender_for, installed_methods
+def _first_method(names: Sequence[str], facts: TargetFacts, model: str) -> Contender | None:
+    """Return the first of the methods that fits the model: `auto`, where it is installed."""
+    from specdec_bench.candidates import configured
 
-    assert target.path is not None
-    facts = target_facts(target.path)
-    names = installed_methods(has_all=has_all)
-    with progress("trying the installed methods", len(names)) as steps:
-        tried: list[Contender | LeftOut] = []
-        for name in names:
-            tried.append(contender_for(name, target, facts, workload, model))
-            steps.advance()
-    return (
-        [entry for entry in tried if not isinstance(entry, LeftOut)],
-        [entry for entry in tried if isinstance(entry, LeftOut)],
-    )
+    for name in names:
+        with suppress(ConfigError, PluginError):
+            return configured(name, facts, model)
+    return None
+
+
+@contextmanager
+def _one_line(total: float) -> Iterator[Steps]:
+    """Show the progress of the measurements in one line, which tells of compiling too."""
+    with progress("measuring", total) as steps:
+
+        def tell(_: logging.LogRecord) -> bool:
+            steps.tell("compiling for this machine, once")
+            return False
+
+        logger = logging.getLogger("specdec.compiled")
+        logger.addFilter(tell)
+        try:
+            yield steps
+        finally:
+            logger.removeFilter(tell)
 
 
 def _affordable(target: LoadedTarget, sample: Workload, num_contenders: int) -> int:
@@ -202,14 +220,22 @@ def _affordable(target: LoadedTarget, sample: Workload, num_contenders: int) -> 
     return max(1, int(SECONDS / (MIN_ROUNDS * len(TEMPERATURES) * num_contenders * seconds)))
 
 
-def _run(comparisons: Sequence[Comparison], most: int, in_a_round: int, steps: Steps) -> int:
-    """Run rounds, each of all comparisons, until the time is used up; return the number of rounds."""
+def _run(comparisons: Sequence[Comparison], most: int, in_a_round: int, steps: Steps, before: int = 0) -> int:
+    """Run rounds, each of all comparisons, until the time is used up; return the number of rounds.
+
+    Args:
+        comparisons: what to run.
+        most: the most rounds; the progress line expects them, and fewer as soon as that is known, so that it never goes back.
+        in_a_round: number of steps.
+        steps: of the progress line.
+        before: number of its steps that are done.
+    """
     started = perf_counter()
     for done in range(1, most + 1):
         for comparison in comparisons:
             comparison.run_round()
-        planned = min(most, max(MIN_ROUNDS, int(SECONDS * done / (perf_counter() - started))))
-        if done >= planned:
+        most = min(most, max(MIN_ROUNDS, int(SECONDS * done / (perf_counter() - started))))
+        if done >= most:
             return done
-        steps.expect(planned * in_a_round)
+        steps.expect(before + most * in_a_round)
     return most

@@ -12,6 +12,7 @@ from rich.console import Console
 from specdec import LLM
 from specdec_bench.candidates import missing_distributions
 from specdec_bench.cli.table import WIDE, WIDTH, new_table, yes_or_no
+from specdec_bench.shown import speed_cells
 from specdec_cli import GUESSED, PLAIN, GrowingText, paint, takes_colour
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def print_demo(
         print(f"more methods: pip install {' '.join(missing)}")
 
 
-def print_answer(target: LoadedTarget, contender: Contender, workload: Workload, prompt: str) -> None:
+def print_answer(
+    target: LoadedTarget, contender: Contender, workload: Workload, prompt: str, *, is_compiled: bool
+) -> None:
     """Show the first prompt and stream a method's answer, with accepted drafts in colour.
 
     Args:
@@ -63,6 +66,8 @@ def print_answer(target: LoadedTarget, contender: Contender, workload: Workload,
         contender: the method.
         workload: the workload whose first prompt is answered.
         prompt: that prompt without a chat template.
+        is_compiled: whether code has been compiled for this machine before; else the answer does without, as compiling takes
+            longer than anybody waits for a first word.
     """
     if target.tokenizer is None:
         return
@@ -71,12 +76,18 @@ def print_answer(target: LoadedTarget, contender: Contender, workload: Workload,
     is_chat = target.tokenizer.chat_template is not None
     print(f"\nThe first question:\n\n{DIM if is_coloured else ''}{asked}{PLAIN if is_coloured else ''}")
     print(f"\n{contender.name} {'answers' if is_chat else 'continues'}:\n")
+    if not is_compiled:
+        print(
+            "(slowly: nothing has been compiled for this machine yet, which the measurements do)\n",
+            flush=True,
+        )
     llm = LLM(
         target,
         speculative_config=contender.config,
         max_model_len=target.max_model_len,
         max_num_seqs=1,
-        deterministic=workload.is_deterministic,
+        deterministic=workload.is_deterministic and is_compiled,
+        enforce_eager=not is_compiled,
     )
     growing = GrowingText(target.tokenizer, list(workload.prompts[0]))
     last: RequestOutput | None = None
@@ -87,24 +98,22 @@ def print_answer(target: LoadedTarget, contender: Contender, workload: Workload,
     assert last is not None
     guessed, count = sum(last.outputs[0].is_from_draft), len(last.outputs[0].token_ids)
     green = f"{GUESSED}in green{PLAIN}" if is_coloured else "in green on a terminal"
-    print(f"\n\n{guessed} of {count} tokens were guessed by a draft ({green}).")
+    print(f"\n\n{guessed} of {count} tokens were guessed by a draft ({green}).\n", flush=True)
     llm.shutdown()
 
 
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     headings = ("method", "temperature", "tokens/s", "speed-up", "95 %", "accepted", "identical", "4-grams")
     table = new_table(*headings)
-    before = None
+    plain = rows[0]
     for row in rows:
-        if before is not None and row["temperature"] != before:
+        if row["temperature"] != plain["temperature"]:
             table.add_row()
-        before = row["temperature"]
+            plain = row
         table.add_row(
             row["name"],
             f"{row['temperature']:g}",
-            f"{row['tokens_per_s']:.0f}",
-            f"{row['speedup']:.2f}x",
-            f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}",
+            *speed_cells(row, plain),
             f"{row['mean_acceptance_length']:.2f}",
             yes_or_no(row["identical_to_baseline"]),
             f"{row['distinct_4gram_ratio']:.2f}",

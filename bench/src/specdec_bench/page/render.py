@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from specdec_bench.page.acceptance_chart import acceptance_chart
 from specdec_bench.page.speedup_chart import speedup_chart
 from specdec_bench.page.step_chart import step_chart
+from specdec_bench.shown import speed_cells, told
 
 Row = Mapping[str, Any]
 TOLD_APART = ("command", "versions", "suite")
@@ -58,7 +59,8 @@ def render(
         else None,
         step_chart=step_chart(overall),
         shown=_shown,
-        interval=_interval,
+        speeds=_speeds,
+        told=told,
         bounds=_bounds(environment),
     )
 
@@ -80,10 +82,10 @@ def _bounds(environment: Mapping[str, Any]) -> str:
     return "Bounds are 95 %, by rounds."
 
 
-def _interval(row: Row) -> str:
-    """Return the bounds of a speed-up; a dash for the baseline and for a single question or round, which have none."""
-    low, high = row["speedup_low"], row["speedup_high"]
-    return _shown(None) if low == high else f"{_shown(low)} to {_shown(high)}"
+def _speeds(rows: Sequence[Row]) -> list[tuple[Row, tuple[str, str, str]]]:
+    """Return each row with its tokens/s, speed-up and bounds; the first row of a category is plain decoding's."""
+    plain = {row.get("category"): row for row in reversed(rows)}
+    return [(row, speed_cells(row, plain[row.get("category")], " to ")) for row in rows]
 
 
 def _shown(value: float | None, digits: int = 2) -> str:

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 
 from specdec_bench.page.figure import clipped, colour, drawing, series
+from specdec_bench.shown import NO_DIFFERENCE, is_shown
 
 ROW = 0.2
 """Inches."""
@@ -48,6 +49,5 @@ def _point(axes: Axes, row: Mapping[str, Any], y: int, ink: str) -> None:
     value = row["speedup"]
     bounds = [[value - row["speedup_low"]], [row["speedup_high"] - value]]
     axes.errorbar(value, y, xerr=bounds, fmt="o", color=ink, capsize=3, markersize=5)
-    axes.text(
-        1.02, y, f"{value:.2f}", transform=axes.get_yaxis_transform(), va="center", color=colour("faint")
-    )
+    text = f"{value:.2f}" if is_shown(row["speedup_low"], row["speedup_high"]) else NO_DIFFERENCE
+    axes.text(1.02, y, text, transform=axes.get_yaxis_transform(), va="center", color=colour("faint"))

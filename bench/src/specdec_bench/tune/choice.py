@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec_bench.candidates import LeftOut
+from specdec_bench.shown import is_shown, told
 from specdec_bench.speedup import Bounded
 from specdec_bench.tune.candidate import Candidate
 from specdec_bench.tune.halving import FEWEST_GROUPS, Halving
@@ -63,9 +64,14 @@ class Choice:
         best = self.fastest
         if best is None:
             return ["No speculation is best: no method could be used."]
-        speed = f"{_times(best.speedup)} as many tokens per second as plain decoding"
+        speed = f"{told(best.speedup)} as many tokens per second as plain decoding"
         name = best.candidate.name
-        if self.config is not None:
+        if not is_shown(*best.speedup[1:]):
+            found = [
+                f"Use no speculation: {name} was the fastest, with {told(best.speedup)} beside plain decoding; more prompts or "
+                "minutes would tell."
+            ]
+        elif self.config is not None:
             found = [f"Use {name}: it generates {speed}."]
         elif best.speedup[0] > 1.0:
             found = [
@@ -75,9 +81,7 @@ class Choice:
             found = [f"No speculation is best: the fastest of all, {name}, generates {speed}."]
         rivals = [entry for entry in self.tried[1:] if entry.stage == best.stage]
         if rivals:
-            found.append(
-                "Next: " + ", ".join(f"{r.candidate.name} {_times(r.speedup)}" for r in rivals) + "."
-            )
+            found.append("Next: " + ", ".join(f"{r.candidate.name} {told(r.speedup)}" for r in rivals) + ".")
         if any(rival.speedup[2] >= best.speedup[0] for rival in rivals) and self.config is not None:
             found.append("Configurations whose bounds overlap may be equally fast.")
         if self.stage.number < self.num_stages:
@@ -99,8 +103,3 @@ def choice_of(halving: Halving, left_out: Sequence[LeftOut]) -> Choice | None:
     gone = {candidate.name for stage in halving.stages for candidate, _ in stage.left_out}
     found = [entry for entry in tried.values() if entry.candidate.name not in gone]
     return Choice(last, halving.num_stages, tuple(found), tuple(left_out))
-
-
-def _times(speedup: Bounded) -> str:
-    value, low, high = speedup
-    return f"{value:.2f} [{low:.2f}, {high:.2f}] times"

@@ -10,6 +10,7 @@ from math import ceil
 from time import perf_counter
 from typing import Protocol
 
+from specdec_bench.shown import told
 from specdec_bench.tune.candidate import PLAIN, Candidate
 from specdec_bench.tune.pool import Pool
 from specdec_bench.tune.stage import Stage
@@ -185,9 +186,8 @@ class Halving:
 
     def _tell_result(self, stage: Stage) -> None:
         for candidate in stage.ranked()[:1]:
-            value, low, high = stage.speedup(candidate)
             self._tell(
-                f"{self._title(stage)}: {candidate.name} is at {value:.2f} times plain decoding [{low:.2f}, {high:.2f}]"
+                f"{self._title(stage)}: {candidate.name} beside plain decoding: {told(stage.speedup(candidate))}"
             )
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from specdec.frontend import no_drafts_message
 from specdec_bench.cli.table import WIDTH, print_rounding, print_summary
 from specdec_bench.environment import environment
 from specdec_bench.row import make_row, more_columns
+from specdec_bench.shown import told
 from specdec_bench.tune.choice import Choice
 from specdec_bench.tune.task import TuneTask
 from specdec_bench.turn import Turn
-from specdec_commands import no_drafts_message
 
 MOST_TRIED = 8
 """Rows about candidates of earlier stages in the table for people; the page has all."""
@@ -81,8 +82,7 @@ class TuneReport:
         if others:
             print("\nin earlier stages, on fewer prompts:")
         for entry in others[:MOST_TRIED]:
-            value, low, high = entry.speedup
-            print(f"  {value:.2f}x  {low:.2f}-{high:.2f}  {entry.candidate.name}")
+            print(f"  {told(entry.speedup)}  {entry.candidate.name}")
         if len(others) > MOST_TRIED:
             print(f"  and {len(others) - MOST_TRIED} more, slower, which the page lists")
         if self.choice.left_out:

@@ -10,6 +10,7 @@ from specdec import registry
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.file_kind import is_gguf, kind_of
 from specdec.config.hub import HUB_ID
+from specdec.config.missing import check_installed
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_path
 from specdec.errors import ConfigError, ModelError, PluginError
 
@@ -53,17 +54,19 @@ def local_gguf(name: str) -> Path | None:
     return _gguf(name).local(name) if _may_be_gguf(name) else None
 
 
-def check_name(name: str, option: str) -> None:
+def check_name(name: str, option: str, speculation: object = None) -> None:
     """Raise if a name does not exist, before anything slow is imported, downloaded or dequantised.
 
     Args:
         name: as for `resolve_name`.
         option: name of the option, for the error message.
+        speculation: a `speculative_config`, so that all packages that are missing are told at once.
 
     Raises:
         ConfigError: naming what does not exist.
         ModelError: for a damaged GGUF file.
     """
+    check_installed(name, speculation)
     if name in PACKAGED:
         packaged_model(name)
     elif name == ZOO or local_gguf(name) is not None or name.endswith(".gguf"):

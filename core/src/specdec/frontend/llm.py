@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +20,13 @@ from specdec.assembly.build import BuiltEngine, assemble, resolve_speculation
 from specdec.assembly.ranks import TensorParallel
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
+from specdec.config.missing import check_installed
 from specdec.engine.engine import Engine
 from specdec.engine.request import Request
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, EngineError
 from specdec.frontend.intake import Intake
+from specdec.frontend.no_drafts import no_drafts_warning
 from specdec.frontend.prompts import Prompt, as_conversations, as_prompts, numbered
 from specdec.frontend.threads import Turns, check_process, enter_process, is_fork, release_threads
 from specdec.interfaces.chat import ChatOptions
@@ -34,6 +37,8 @@ from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
 
+logger = logging.getLogger("specdec")
+
 Item = TypeVar("Item")
 _OPTION_NAMES = frozenset(field.name for field in fields(EngineOptions))
 
@@ -43,6 +48,7 @@ def build(model: Any, speculative_config: object, arguments: Mapping[str, Any]) 
     enter_process()
     known = translate_llm_arguments({**arguments, "speculative_config": speculative_config}, _OPTION_NAMES)
     speculation = known.pop("speculative_config", None)
+    check_installed(model, speculation)
     options = EngineOptions(model=model, **known)
     ranks = None
     if options.tensor_parallel_size > 1:
@@ -88,6 +94,7 @@ class LLM:
         self._turns = Turns()
         self._outputs: dict[str, deque[RequestOutput]] = {}
         self._left: list[str] = []
+        self._has_told = False
 
     def generate(
         self,
@@ -115,7 +122,8 @@ class LLM:
         many = as_prompts(prompts)
         ranks = [0] * len(many) if priority is None else _one_each("priority", priority, many)
         requests: list[Request] = []
-        for i, params in enumerate(_params_for(many, sampling_params)):
+        each = _params_for(many, sampling_params)
+        for i, params in enumerate(each):
             with numbered("prompts", i, len(many)):
                 requests.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
         done: dict[str, RequestOutput] = {}
@@ -126,7 +134,9 @@ class LLM:
                 output = self._next(outputs)
                 done[output.request_id] = output
                 bar.update()
-        return [done[request.request_id] for request in requests]
+        ended = [done[request.request_id] for request in requests]
+        self._tell_of_no_drafts(each, ended)
+        return ended
 
     def chat(
         self,
@@ -169,6 +179,20 @@ class LLM:
                 if output.finished:
                     done[output.request_id] = output
                 yield output
+
+    def _tell_of_no_drafts(self, each: Sequence[SamplingParams], outputs: Sequence[RequestOutput]) -> None:
+        """Warn once if there was something to draft for, and nothing was drafted since the engine was made."""
+        # The prompt's pass brings the first token, and the last one is never drafted for.
+        could_draft = any(
+            params.cap_speculation(1) and len(completion.token_ids) > 2
+            for params, output in zip(each, outputs, strict=True)
+            for completion in output.outputs
+        )
+        if could_draft and not self._has_told and self.is_first_rank and self._parts is not None:
+            warning = no_drafts_warning(self.method, self.get_metrics())
+            self._has_told = warning is not None
+            if warning is not None:
+                logger.warning(warning)
 
     def _prepare(self, prompt: Prompt, params: SamplingParams, **how: Any) -> Request:
         return self._intake.prepare(self._intake.next_id(), prompt, params, **how)

@@ -8,6 +8,7 @@ beside their roles. What runs a model is in `runner` (for proposers) and `form`,
 interfaces.
 """
 
+from specdec.field_docs import show_fields
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TargetTopK, TokenIds
@@ -126,3 +127,8 @@ __all__ = [
     "Wanted",
     "done_once",
 ]
+
+show_fields(
+    *(found for found in map(globals().get, __all__) if type(found) is type),
+    *(Backend, Capability, DraftSampling, FinishReason, Proposer, Sampler, Scorer),
+)

@@ -28,11 +28,13 @@ class ProposeBatch:
     """
 
     request_ids: tuple[str, ...]
+    """`[B]`: the same from call to call; an id may come again after `finish`."""
     max_nodes: Sequence[int]
     """`[B]`: maximum number of nodes to draft in this step; 0 means process the tokens without drafting."""
     num_tokens: Sequence[int]
     """`[B]`: number of committed tokens, prompt included."""
     num_prompt_tokens: Sequence[int]
+    """`[B]`: how many of the tokens are the prompt's."""
     starts: Sequence[int]
     """`[B]`: position of the first newly committed token."""
     counts: Sequence[int]
@@ -44,6 +46,7 @@ class ProposeBatch:
     last_num_accepted: Sequence[int]
     """`[B]`: how many of them were accepted."""
     sampling_params: tuple[SamplingParams, ...]
+    """`[B]`: of each request."""
     draws: Draws
     """The noise source for proposers that sample their tokens."""
     token_ids_of: Callable[[int], TokenIds]
@@ -97,6 +100,7 @@ class DeviceProposeBatch:
     """
 
     request_ids: tuple[str, ...]
+    """`[B]`: the same from call to call; an id may come again after `finish`."""
     max_nodes: torch.Tensor
     """`[B]` int64, on the device."""
     limits: tuple[int, ...]
@@ -110,10 +114,13 @@ class DeviceProposeBatch:
     new_token_ids: torch.Tensor
     """`[B, W]` int64, padded with -1; W is the largest of `counts`, at least 1."""
     sampling_params: tuple[SamplingParams, ...]
+    """`[B]`: of each request."""
     draws: Draws
+    """The noise source, as in `ProposeBatch`."""
     hidden_states: torch.Tensor | None = None
     """`[B, W, H]`; rows as in `ProposeBatch.hidden_states`."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
+    """One `[B, W, H]` per id of `aux_layer_ids`."""
 
     num_prompt_tokens = _host_field("num_prompt_tokens")
     last_num_drafted = _host_field("last_num_drafted")

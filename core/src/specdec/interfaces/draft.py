@@ -45,6 +45,7 @@ class Draft:
     parents: torch.Tensor | None = None
     """`[B, N]` int64 or None for chains. A parent precedes its child; -1 is the last committed token."""
     sampling: DraftSampling = DraftSampling.DETERMINISTIC
+    """How the tokens were chosen."""
     node_probs: torch.Tensor | None = None
     """`[B, N + 1, V']` float or None. Row 0 is the distribution that the children of the last committed token
     were drawn from; row j + 1 is that of the children of node j. Rows are after the draft's own temperature,

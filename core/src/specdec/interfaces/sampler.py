@@ -39,6 +39,7 @@ class VerifyBatch:
     sample_indices: Sequence[int]
     """`[B]`: which of the request's `n` samples the row is."""
     sampling_params: Sequence[SamplingParams]
+    """Of each request."""
     is_all_greedy: bool
     """Whether every row has temperature 0."""
     num_logprobs: Sequence[int] = ()

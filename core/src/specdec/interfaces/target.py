@@ -24,16 +24,24 @@ class TargetInfo:
     vocab_size: int
     """Number of logits per row."""
     hidden_size: int
+    """Width of a hidden state."""
     num_layers: int
+    """Number of decoder layers."""
     max_model_len: int
     """Maximum context length of the engine, in tokens."""
     dtype: torch.dtype
+    """Of the weights and the hidden states."""
     device: torch.device
+    """Where the model takes its input."""
     eos_token_ids: tuple[int, ...]
+    """Ids that end a text."""
     tokenizer_fingerprint: str | None
-    """Hash over the ordered token strings; equal fingerprints mean equal ids. None without a tokenizer."""
+    """Hash over the ordered token strings; equal fingerprints mean equal ids. None without a tokenizer. The
+    tokenizer itself is `TargetHandle.tokenizer`, which `Proposer.load` gets."""
     tensor_parallel_rank: int = 0
+    """This process's place among the target's ranks."""
     tensor_parallel_size: int = 1
+    """Number of ranks that the target is split over."""
     max_num_seqs: int = 256
     """Maximum number of requests in one batch."""
     prefix_block_size: int = 0
@@ -69,10 +77,13 @@ class TargetHandle:
     """The parts of the target that proposers may use. Weights are shared: do not write to them."""
 
     info: TargetInfo
+    """The facts that `__init__` got too."""
     path: str | None
     """Directory or hub id; None for a model that was passed as an object."""
     revision: str | None
+    """Branch, tag or commit of a hub repository."""
     config: PretrainedConfig
+    """The model's `config.json`."""
     embed_tokens: nn.Module
     """Maps ids `[...]` to embeddings `[..., H]`."""
     lm_head: nn.Module
@@ -80,9 +91,12 @@ class TargetHandle:
     checkpoint: CheckpointReader | None
     """None for a model that was passed as an object."""
     tokenizer: PreTrainedTokenizerBase | None
-    """None if the engine runs without one."""
+    """The target's, as `transformers` has it: text of ids with `decode`, ids of text with `encode`. None if the engine runs
+    without one, as with `skip_tokenizer_init`."""
     runner_factory: Callable[[nn.Module], Runner]
+    """Implements `make_runner`."""
     model_loader: ModelLoader
+    """Implements `load_model`."""
     part_loader: ModelLoader | None = None
     """Loads models split over the target's ranks; None if the target runs on one rank."""
     target_runner_factory: Callable[[MakeForm], Runner] | None = None

@@ -62,6 +62,25 @@ class KnownMethod:
     """Why it may draft nothing, and what to do about it."""
 
 
+@dataclass(frozen=True)
+class PackagedModel:
+    """A published model that is the file of a package, as `methods.json` describes it."""
+
+    file: str
+    """The package, with its version; of what it depends on nothing is needed."""
+    parts: tuple[str, ...]
+    """Parts of specdec that read it."""
+    used_parts: tuple[str, ...]
+    """Parts that most who use the model need later."""
+
+
+@cache
+def packaged_models() -> Mapping[str, PackagedModel]:
+    """Return the published models that are installed as packages, by name."""
+    models = {name: PackagedModel(**_frozen(entry)) for name, entry in _data()["models"].items()}
+    return MappingProxyType(models)
+
+
 @cache
 def known_methods() -> Mapping[str, KnownMethod]:
     """Return the published methods by name, in the order in which checkpoints are matched against them."""

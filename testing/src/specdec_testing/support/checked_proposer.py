@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from specdec.config import (
     TargetFacts,
     find_number,
     parse_speculative_config,
+    zoo_path,
 )
 from specdec.interfaces import Proposer, ProposerConfig, TargetHandle
 from specdec.registry import known_method
@@ -86,12 +88,34 @@ def checked_proposer(
         ConfigError: for an invalid configuration.
         PluginError: for a method that cannot be loaded.
     """
+    return _resolved(_keys(method, config, model), _facts(target))
+
+
+def check_keys(method: str, config: Mapping[str, Any], model: Model) -> None:
+    """Check the keys that a method needs, before a target is loaded.
+
+    Raises:
+        ConfigError: for a key that is wrong or missing, and how `specdec check` takes it.
+        PluginError: for a method that cannot be loaded.
+    """
+    try:
+        _resolved(_keys(method, config, model), None)
+    except ConfigError as error:
+        raise ConfigError(f"""{error}; specdec check takes keys as --config '{{"KEY": VALUE}}'""") from None
+
+
+def _keys(method: str | type[Proposer], config: Mapping[str, Any], model: Model) -> dict[str, Any]:
     name = path_of(method) if isinstance(method, type) else method
     keys: dict[str, Any] = {"method": name, **config}
     known = known_method(name)
-    if known is not None and known.zoo is not None and model == ZOO:
-        keys.setdefault("model", ZOO)
-    facts = _facts(target)
+    if known is not None and known.zoo is not None and model == ZOO and "model" not in keys:
+        with suppress(ConfigError):  # of a draft that the zoo does not have
+            zoo_path(known.zoo)
+            keys["model"] = ZOO
+    return keys
+
+
+def _resolved(keys: dict[str, Any], facts: TargetFacts | None) -> CheckedProposer:
     try:
         resolved = parse_speculative_config(keys, target=facts)
     except ConfigError:
