@@ -17,7 +17,7 @@ from specdec import LLM, ConfigError, ModelError, PluginError
 from specdec.assembly.opening import check_capabilities
 from specdec.engine.kv_manager import KVManager
 from specdec.interfaces import Capability
-from specdec.models.parts import cache_argument
+from specdec.models import cache_argument
 from specdec.scorers.transformers import TransformersScorer
 from specdec_hosting import HostTarget, open_proposer
 

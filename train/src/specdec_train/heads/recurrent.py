@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from specdec.interfaces import DraftHead
-from specdec.models.parts import cache_argument
+from specdec.models import cache_argument
 from specdec_train.heads.guess import Guess, decayed_mean
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader
