@@ -32,7 +32,8 @@ AVX2 vectors in float32 for 16 / 24 / 32 / 64 rows 35 / 54 / 80 / 137, oneDNN 46
 """
 
 _ALONE = 1 << 16
-"""Up to this many multiplications a thread is done before it has gathered others, for which it waits where the system is busy."""
+"""Up to this many multiplications one thread is done before it has gathered others, which it waits for where the system is
+busy: 5.1 µs and 5.3 µs for 256 x 256 float32 weights, 2 cores of a Xeon with AVX-512."""
 _MANY_ROWS = 16
 """From this many rows on, a team rounds them together."""
 _BYTES_AHEAD = 8192
