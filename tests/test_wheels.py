@@ -69,6 +69,61 @@ def environment(tmp_path: Path) -> Environment:
     return Environment(tmp_path)
 
 
+IMPORTS = """
+import importlib, pkgutil
+package, missing = importlib.import_module({name!r}), set()
+for module in pkgutil.walk_packages(package.__path__, {name!r} + ".", onerror=lambda _: None):
+    try:
+        module.name.endswith(".__main__") or importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        missing.add(error.name.partition(".")[0])
+print(*missing)
+"""
+OPTIONAL = {"specdec-kernels": "triton", "specdec-vllm": "vllm"}
+"""What modules of a package import that is an extra, or the engine in whose process they run."""
+
+
+def bare(folder: Path, built: dict[str, Path], *wanted: Package) -> Environment:
+    """Return an environment with packages and what they declare, and nothing else."""
+    found = {sibling.name: sibling for package in wanted for sibling in package.siblings()}
+    lines = [line for package in found.values() for line in package.pyproject["project"]["dependencies"]]
+    environment = Environment(folder, lines)
+    environment.install(*(built[name] for name in found))
+    environment.pip("check")
+    return environment
+
+
+@pytest.mark.parametrize("package", packages(), ids=named)
+def test_modules_import_with_what_is_declared(
+    package: Package, built: dict[str, Path], tmp_path: Path
+) -> None:
+    environment = bare(tmp_path, built, package)
+    missing = environment.run(IMPORTS.format(name=package.source.name))
+    assert missing == OPTIONAL.get(package.name, "")
+
+
+def examples() -> dict[str, tuple[list[str], str]]:
+    """Return the packages that a page installs in its first line that does, and its first example, which needs no server."""
+    found = {}
+    for package in packages():
+        text = (package.folder / "README.md").read_text(encoding="utf-8")
+        line = re.search(r"^\$ pip install (specdec-.*)", text, re.M)
+        block = re.search(r"^```python\n(.*?)^```", text, re.M | re.S)
+        if line and block and "http://" not in block[1]:
+            found[package.name] = re.findall(r"specdec-[\w-]+", line[1]), block[1]
+    return found
+
+
+@pytest.mark.parametrize("page", examples())
+def test_a_pages_install_line_is_enough_for_its_example(
+    page: str, built: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDEC_BACKENDS", "")  # compiling takes a minute
+    names, example = examples()[page]
+    environment = bare(tmp_path, built, *(package for package in packages() if package.name in names))
+    environment.run(example)
+
+
 LEAKS = """
 import importlib.metadata, importlib.util, torch
 names = [d.name for d in importlib.metadata.distributions() if d.name.startswith("specdec")]

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from speccheck.hybrids import hybrid
 from transformers import DynamicCache
 from transformers.generation.logits_process import LogitsProcessor
 
 import specdec_transformers
 from specdec import ConfigError
+from specdec.models import cache_argument
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "beams": ({"num_beams": 3}, r"beam_search \(num_beams=3\): set num_beams=1"),
@@ -18,7 +20,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "guidance": ({"guidance_scale": 1.5}, "guidance_scale: it runs the model along one text"),
     "attentions": ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions=True"),
     "states": ({"return_dict_in_generate": True, "output_hidden_states": True}, "output_hidden_states=True"),
-    "cache": ({"past_key_values": DynamicCache()}, "past_key_values: .*whole conversation"),
     "ranks": ({"synced_gpus": True}, "synced_gpus=True"),
     "positions": ({"position_ids": torch.arange(18)[None] + 1}, "leave position_ids out"),
     "too long": ({"max_new_tokens": 200}, "18 tokens and 200 new ones .* 160 positions.*at most 142"),
@@ -34,6 +35,19 @@ def test_refused(model, batch, case) -> None:
     row = {"input_ids": batch["input_ids"][:1], "max_new_tokens": 4}
     with pytest.raises(ConfigError, match=message):
         model.generate(**row | given, custom_generate=specdec_transformers.generate)
+
+
+@pytest.mark.parametrize("hybrid_name", [None, "mamba2"])
+def test_a_cache_is_refused(model, batch, hybrid_name) -> None:
+    model = hybrid(hybrid_name) if hybrid_name else model
+    name = cache_argument(model)
+    with pytest.raises(ConfigError, match=f"generate: {name}: .*whole conversation"):
+        model.generate(
+            batch["input_ids"][:1],
+            max_new_tokens=4,
+            custom_generate=specdec_transformers.generate,
+            **{name: DynamicCache(config=model.config)},
+        )
 
 
 def test_an_assistant_is_refused(model, batch) -> None:

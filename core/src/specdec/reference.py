@@ -14,6 +14,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from specdec.interfaces import LogitsRules
 from specdec.logits import RowBlock, p_logits
+from specdec.models.parts import cache_argument
 from specdec.noise import exponentials
 from specdec.sampling_params import SamplingParams
 
@@ -37,7 +38,7 @@ def generate(
     The result does not depend on what `propose` returns; this is the guarantee of speculative decoding.
     """
     assert params.max_tokens is not None
-    cache = DynamicCache(config=model.config)
+    cache, name = DynamicCache(config=model.config), cache_argument(model)
     tokens = list(prompt)
     end = len(prompt) + params.max_tokens
     while len(tokens) < end:
@@ -45,7 +46,7 @@ def generate(
         draft = propose(tokens, min(num_speculative_tokens, end - len(tokens) - 1))
         # Score: one pass over the tokens that are not in the cache yet and the draft.
         known = cache.get_seq_length()
-        rows = model(torch.tensor([tokens[known:] + draft]), past_key_values=cache, use_cache=True).logits[0]
+        rows = model(torch.tensor([tokens[known:] + draft]), use_cache=True, **{name: cache}).logits[0]
         committed = np.array(tokens, np.int32)
         block = RowBlock(params, draft, rules=rules, committed=committed, num_prompt_tokens=len(prompt))
         rows = p_logits(rows[-len(draft) - 1 :], [block])

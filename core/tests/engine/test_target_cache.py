@@ -11,11 +11,13 @@ import torch
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, tokens_of
 from speccheck.models import copied
 from speccheck.on_target import NoiseConfig, OnTarget, Straying
+from transformers import DynamicCache
 
 from specdec import LLM, ConfigError, ModelError, PluginError
 from specdec.assembly.opening import check_capabilities
 from specdec.engine.kv_manager import KVManager
 from specdec.interfaces import Capability
+from specdec.models import cache_argument
 from specdec.scorers.transformers import TransformersScorer
 from specdec_hosting import HostTarget, open_proposer
 
@@ -92,8 +94,9 @@ def check_published(llm: LLM, subject) -> int:
             parent = parents[parent][0]
         if parent:
             continue  # the block before it is gone, so that nobody finds it
+        exact, model = DynamicCache(), copied(subject.model)
         with torch.inference_mode():
-            exact = copied(subject.model)(torch.tensor([ids]), use_cache=True).past_key_values
+            model(torch.tensor([ids]), use_cache=True, **{cache_argument(model): exact})
         for layer, keys in cache.keys.items():
             rows = keys[block * size : (block + 1) * size]
             assert torch.allclose(rows, exact.layers[layer].keys[0, :, -size:].transpose(0, 1), atol=1e-4)

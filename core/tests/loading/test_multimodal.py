@@ -73,6 +73,17 @@ FAST = {
 }
 
 
+def is_broken(model: hf.PreTrainedModel, path: Path) -> bool:
+    """Return whether a model cannot run on text in `transformers` itself, which is said; 5.24.0: Llama 4."""
+    try:
+        model(input_ids=torch.tensor([[1, 2]]))
+    except AttributeError as error:
+        with pytest.raises(ModelError, match=f"cannot be run on text.*{error}"):
+            load(path)
+        return True
+    return False
+
+
 @pytest.mark.parametrize(
     ("name", "run"),
     [
@@ -83,6 +94,8 @@ FAST = {
 )
 def test_says_what_the_multimodal_class_says(name: str, run: str, saved: Any) -> None:
     model, path = saved(name)
+    if is_broken(model, path):
+        return
     many = prompts([70, 3, 40, 21], seed=4)
     expected = references(model, many, 24)
     arguments = RUNS[run]
@@ -131,6 +144,8 @@ def test_a_missing_tensor_of_the_vision_tower_is_no_matter(name: str, tmp_path: 
     model, _ = saved(name)
     model.save_pretrained(tmp_path)
     without(tmp_path, "vision")
+    if is_broken(model, tmp_path):
+        return
     many = prompts([20])
     assert tokens_of(load(tmp_path), many, greedy(8)) == references(model, many, 8)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,23 @@ def test_a_broken_package_costs_only_itself(tmp_path: Path, entry_points: bytes)
     assert done.stdout.split() == ["True", "True"]
     assert "broken-1.0.dist-info are left out" in done.stderr
     assert "sound-1.0" not in done.stderr
+
+
+THREADS = """
+import torch
+from specdec_kernels.cpu.compiled.threads import is_available
+
+torch.set_num_threads(3)
+assert is_available()
+import numba
+
+print(torch.get_num_threads(), numba.get_num_threads() <= 3)
+"""
+
+
+def test_torch_keeps_its_number_of_threads() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120, check=True, env=environment,
+    )  # fmt: skip
+    assert done.stdout.split() == ["3", "True"]

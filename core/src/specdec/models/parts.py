@@ -12,6 +12,9 @@ from specdec.errors import ModelError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+CACHE_ARGUMENTS = ("cache", "cache_params", "past_key_values")
+"""Names of the argument that takes a cache; in `transformers` it is the first one since 5.24."""
+
 
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
     """Return the list of decoder layers.
@@ -60,7 +63,11 @@ def keeps_logits_rows(model: PreTrainedModel) -> bool:
     return "logits_to_keep" in inspect.signature(model.forward).parameters
 
 
-def cache_argument(model: PreTrainedModel) -> str:
-    """Return the name of the argument of `forward` that takes a cache."""
-    names = inspect.signature(model.forward).parameters
-    return "cache_params" if "cache_params" in names else "past_key_values"
+def cache_argument(module: nn.Module) -> str:
+    """Return the name of the argument that takes a cache in the forward of a model, or of the layers of a head."""
+    for part in module.modules():
+        names = inspect.signature(part.forward).parameters
+        for name in CACHE_ARGUMENTS:
+            if name in names:
+                return name
+    return CACHE_ARGUMENTS[-1]

@@ -14,6 +14,7 @@ from specdec.errors import ModelError
 from specdec.interfaces.attention import Attention
 from specdec.interfaces.forward import PackedBatch
 from specdec.models.attention_probe import AttentionProbe
+from specdec.models.parts import CACHE_ARGUMENTS
 
 if TYPE_CHECKING:
     from specdec.interfaces.pass_cache import PassCache
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 ATTENTION_NAME = "specdec"
 _HARMLESS = frozenset(
     {
-        "dropout", "is_causal", "position_ids", "cache_position", "use_cache", "output_attentions", "past_key_values",
-        "head_mask", "position_embeddings", "output_router_logits", "logits_to_keep", "attention_mask", "layer_idx",
-        "output_hidden_states", "return_dict",
+        "dropout", "is_causal", "position_ids", "cache_position", "use_cache", "output_attentions", "head_mask",
+        "position_embeddings", "output_router_logits", "logits_to_keep", "attention_mask", "layer_idx",
+        "output_hidden_states", "return_dict", *CACHE_ARGUMENTS,
     }
 )  # fmt: skip
 

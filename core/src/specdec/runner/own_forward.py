@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 _NOISE = 1e-6
 """Relative distance of two passes that is always rounding."""
+_ALONE = 1 << 22
+"""Up to this many products of rows and weights a pass is one thread's: it is done before others are gathered, which every
+operation would wait for, for milliseconds where the system is busy."""
 
 
 class OwnForward(Form):
@@ -40,7 +45,13 @@ class OwnForward(Form):
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """See `Form.forward`."""
         runner = self._runner
-        return self.run(batch, features, AttentionContext(runner.attention, batch, runner.windows))
+        is_small = runner.device.type == "cpu" and len(batch.token_ids) * self._num_weights <= _ALONE
+        with one_thread() if is_small else nullcontext():
+            return self.run(batch, features, AttentionContext(runner.attention, batch, runner.windows))
+
+    @cached_property
+    def _num_weights(self) -> int:
+        return sum(weight.numel() for weight in self.module.parameters())
 
     def forward_wide(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """Run a pass with an empty cache in wider arithmetic; see `WIDER`."""
@@ -255,6 +266,17 @@ class HeadForward(OwnForward):
             states, carry = self._head(batch.token_ids[None], batch.positions[None], given, self._stage)
         rows = states[0] if batch.logits_rows is None else states[0][batch.logits_rows]
         return ForwardOutput(self._head.project(rows, self._stage), carry[0])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Have torch use one thread."""
+    number = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(number)
 
 
 def own_forwards(module: nn.Module, runner: Runner) -> list[OwnForward]:

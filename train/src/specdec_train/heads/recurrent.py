@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from specdec.interfaces import DraftHead
+from specdec.models import cache_argument
 from specdec_train.heads.guess import Guess, decayed_mean
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader
@@ -82,7 +83,7 @@ class RecurrentObjective:
         past, carry = DynamicCache(), true_features[:, :rows]
         for step in range(self._num_steps):
             positions = (torch.arange(rows, device=tokens.device) + step).expand(batch, -1)
-            attention: dict[str, Any] = {"past_key_values": past}
+            attention: dict[str, Any] = {cache_argument(self._head): past}
             if step:
                 attention["attention_mask"] = _mask(rows, step, carry.dtype, str(tokens.device))
             ids = tokens[:, 1 + step : 1 + step + rows]

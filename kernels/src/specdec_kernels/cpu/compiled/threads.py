@@ -35,10 +35,11 @@ def is_available() -> bool:
         load_extensions()
         if config.THREADING_LAYER == "default":  # type: ignore[attr-defined]  # made from the environment
             config.THREADING_LAYER = "omp"  # type: ignore[attr-defined]  # ditto
-        # The first call makes the pool, which never shrinks; idle threads would still disturb the others.
-        most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # ditto
-        config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
+        num_threads = torch.get_num_threads()
         _count(np.zeros(2, np.int64))
+        # The first call has OpenMP use every processor, and with it torch, whatever number it was given.
+        torch.set_num_threads(num_threads)
+        use_threads()
     except Exception as error:  # a platform's threading may raise anything; torch's own attention still works
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         logger.warning(
