@@ -185,6 +185,20 @@ def test_a_request_may_lower_the_draft_or_turn_it_off(subject) -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "max_tokens", "drafted"),
+    [({}, 4, [2]), ({}, 3, [1]), ({}, 2, []), ({"max_num_batched_tokens": 6}, 12, [2, 4, 3])],
+)
+def test_a_draft_ends_where_the_text_or_the_pass_does(
+    subject, keys: dict[str, int], max_tokens: int, drafted: list[int]
+) -> None:
+    llm = make_llm(subject.model, **keys)
+    params = greedy(max_tokens, prediction=subject.expected[0], return_draft_steps=True)
+    (sample,) = llm.generate([subject.prompts[0]], params)[0].outputs
+    assert sample.token_ids == subject.expected[0][:max_tokens]
+    assert [len(step.token_ids) for step in sample.draft_steps if step.token_ids] == drafted
+
+
+@pytest.mark.parametrize(
     ("sampler", "drawn"),
     [
         ("block", None),
