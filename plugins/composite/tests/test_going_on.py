@@ -68,12 +68,8 @@ def test_the_noise_is_that_of_the_positions_behind_them(behind: ProposeBatch) ->
     later = draws_of([len(text) + len(path) for text, path in zip(TEXTS, PATHS, strict=True)])
     logits = torch.randn(len(ROWS), 16, generator=torch.Generator().manual_seed(3))
     for depth in (1, 2, 3):
-        assert torch.equal(
-            behind.draws.coupled(logits, ROWS, depth), later.coupled(logits, ROWS, depth)
-        )
-        assert torch.equal(
-            behind.draws.coupled_noise(ROWS, depth, 16), later.coupled_noise(ROWS, depth, 16)
-        )
+        assert torch.equal(behind.draws.coupled(logits, ROWS, depth), later.coupled(logits, ROWS, depth))
+        assert torch.equal(behind.draws.coupled_noise(ROWS, depth, 16), later.coupled_noise(ROWS, depth, 16))
     got, wanted = behind.draws.coupled_keys(ROWS), later.coupled_keys(ROWS)
     for name in ("seeds", "samples", "positions"):
         assert getattr(got, name).tolist() == getattr(wanted, name).tolist()
