@@ -53,6 +53,14 @@ def test_each_client_and_each_of_its_requests_has_the_same_share() -> None:
     assert order_of(waiting, [], 7) == ["a#0", "c#0", "b#0", "d#0", "a#1", "a#2", "a#3"]
 
 
+def test_a_sample_that_is_put_back_is_next() -> None:
+    first = sample("a", "x")
+    waiting = queue_of(first, sample("b", "x"), sample("c", "y"))
+    assert order_of(waiting, [], 1) == ["a#0"]
+    waiting.put_back(first)
+    assert order_of(waiting, [], 3) == ["a#0", "c#0", "b#0"]
+
+
 def test_lower_priorities_go_first_and_are_never_replaced() -> None:
     late, early = sample("a", "x", priority=1), sample("b", "y", priority=-1)
     assert order_of(queue_of(late, early, has_priorities=True), [], 2) == ["b#0", "a#0"]
