@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from speccheck.naive import Constraints, naive_logits
 
@@ -110,6 +110,7 @@ def test_a_drafted_path_counts_as_output(name, prompt, steps, seed) -> None:
             assert got[row].tolist() == pytest.approx(want, abs=1e-4), (row, path)
 
 
+@example(words=[[4], [1, 2, 3]], output=[0, 1, 2], draft=([], None))
 @settings(max_examples=60, deadline=None)
 @given(
     words=st.lists(st.lists(token_ids, min_size=1, max_size=3), min_size=1, max_size=3),

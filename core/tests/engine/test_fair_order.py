@@ -53,6 +53,14 @@ def test_each_client_and_each_of_its_requests_has_the_same_share() -> None:
     assert order_of(waiting, [], 7) == ["a#0", "c#0", "b#0", "d#0", "a#1", "a#2", "a#3"]
 
 
+def test_a_sample_that_is_put_back_is_next() -> None:
+    first = sample("a", "x")
+    waiting = queue_of(first, sample("b", "x"), sample("c", "y"))
+    assert order_of(waiting, [], 1) == ["a#0"]
+    waiting.put_back(first)
+    assert order_of(waiting, [], 3) == ["a#0", "c#0", "b#0"]
+
+
 def test_lower_priorities_go_first_and_are_never_replaced() -> None:
     late, early = sample("a", "x", priority=1), sample("b", "y", priority=-1)
     assert order_of(queue_of(late, early, has_priorities=True), [], 2) == ["b#0", "a#0"]
@@ -96,6 +104,34 @@ def test_many_samples_make_way_for_who_has_none(subject, speculation) -> None:
     assert done["one"][0] < 16
     assert done["own"][0] < 16
     assert engine.metrics.num_preemptions >= 1
+
+
+def test_nobody_makes_way_with_its_only_sample(subject) -> None:
+    llm = make_llm(subject.model, max_num_seqs=1)
+    engine, ended = engine_of(llm), list[str]()
+    for row, client in enumerate(("x", "y")):
+        request = llm._intake.prepare(
+            client, subject.prompts[row], greedy(6), is_streaming=False, client=client
+        )
+        engine.add(request)
+        engine.step()
+    while engine.has_work:
+        ended += [output.request_id for output in engine.step()]
+    assert ended == ["x", "y"]
+    assert engine.metrics.num_preemptions == 0
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_of_equals_the_last_one_makes_room(subject, policy: str) -> None:
+    keys = {"max_model_len": 64, "block_size": 1, "enable_prefix_caching": False, "max_num_seqs": 3}
+    llm = make_llm(subject.model, num_gpu_blocks_override=80, scheduling_policy=policy, **keys)
+    engine, ended = engine_of(llm), list[str]()
+    for row, prompt in enumerate(prompts([12] * 3, seed=5)):
+        engine.add(llm._intake.prepare(str(row), prompt, greedy(30), is_streaming=False))
+    while engine.has_work:
+        ended += [output.request_id for output in engine.step()]
+    assert ended == ["0", "1", "2"]
+    assert engine.metrics.num_preemptions > 0
 
 
 def test_offline_nobody_makes_way(subject) -> None:

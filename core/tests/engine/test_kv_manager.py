@@ -362,3 +362,16 @@ def test_a_block_that_copying_overwrote_ends_the_prefix() -> None:
     again = made(12, 20)
     assert kv.admit(again, 12)
     check_marks(kv, again)
+
+
+@pytest.mark.parametrize(("start", "destination"), [(0, 1), (0, 2), (0, 5), (2, 0), (2, 1)])
+def test_known_blocks_are_found_where_they_were_moved(start: int, destination: int) -> None:
+    """The blocks of a draft's cache move within themselves too."""
+    prefixes, text, key = PrefixCache(2), ids(0, 1, 2, 3, 4, 5), 0
+    for index in range(3):
+        key = prefixes.publish(key, text[2 * index : 2 * index + 2], start + index)
+    prefixes.move(start, destination, 3)
+    assert prefixes.match(text) == [destination, destination + 1, destination + 2]
+    assert prefixes.key_of(destination + 2) == key
+    prefixes.forget(destination, 3)
+    assert prefixes.match(text) == []

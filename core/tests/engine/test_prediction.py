@@ -91,6 +91,21 @@ def test_every_text_ends(prediction: list[int], output: list[int], most: int) ->
     assert steps_of(prediction, output)[0] <= len(output)
 
 
+def test_a_match_that_is_far_away_must_be_longer() -> None:
+    prediction = Prediction(range(100))
+    assert prediction.after([200, 50], 50, 1) == 51
+    assert [prediction.after([200, *range(first, 51)], 0, 1) for first in (50, 49, 48)] == [None, None, 51]
+    assert [prediction.after([200, *range(first, 51)], 0, 2) for first in (49, 48, 47)] == [None, None, 51]
+
+
+def test_words_in_place_of_others_leave_the_rest_near() -> None:
+    cursor, output = PredictionCursor(Prediction(range(100))), [200 + i for i in range(40)]
+    cursor.advance(output, 40)
+    assert cursor.draft(4) == []
+    cursor.advance([*output, 45], 1)  # one token is enough there
+    assert cursor.draft(4) == [46, 47, 48, 49]
+
+
 def test_a_useless_prediction_costs_a_few_drafts() -> None:
     for seed in range(8):
         _, wasted = steps_of(text(400, seed), text(400, seed + 100))
@@ -170,10 +185,29 @@ def test_a_request_may_lower_the_draft_or_turn_it_off(subject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sampler", "is_drawn"),
-    [("block", False), ("probabilistic", True), *(pytest.param("block", True, marks=pytest.mark.full),)],
+    ("keys", "max_tokens", "drafted"),
+    [({}, 4, [2]), ({}, 3, [1]), ({}, 2, []), ({"max_num_batched_tokens": 6}, 12, [2, 4, 3])],
 )
-def test_sampled_texts_follow_the_exact_probabilities(sampler: str, is_drawn: bool) -> None:
+def test_a_draft_ends_where_the_text_or_the_pass_does(
+    subject, keys: dict[str, int], max_tokens: int, drafted: list[int]
+) -> None:
+    llm = make_llm(subject.model, **keys)
+    params = greedy(max_tokens, prediction=subject.expected[0], return_draft_steps=True)
+    (sample,) = llm.generate([subject.prompts[0]], params)[0].outputs
+    assert sample.token_ids == subject.expected[0][:max_tokens]
+    assert [len(step.token_ids) for step in sample.draft_steps if step.token_ids] == drafted
+
+
+@pytest.mark.parametrize(
+    ("sampler", "drawn"),
+    [
+        ("block", None),
+        ("probabilistic", {}),
+        ("probabilistic", {"draws_all": True}),
+        pytest.param("block", {}, marks=pytest.mark.full),
+    ],
+)
+def test_sampled_texts_follow_the_exact_probabilities(sampler: str, drawn: dict[str, bool] | None) -> None:
     """Half of the requests predict the likeliest text; the others have drafts without q, or with it."""
     size, prompt, count = 5, [1, 4, 0, 2], 2000
     model = few_ids(size, flatness=0.25)
@@ -185,9 +219,9 @@ def test_sampled_texts_follow_the_exact_probabilities(sampler: str, is_drawn: bo
         "num_speculative_tokens": 2,
         "texts": [[*prompt, *likely]],
     }
-    if is_drawn:
+    if drawn is not None:
         config = {"method": f"{__file__.replace('test_prediction', 'test_sampled_laws')}:Drawn"}
-        config |= {"num_speculative_tokens": 3}
+        config |= {"num_speculative_tokens": 3} | drawn
     params = [
         short.model_copy(
             update={"max_tokens": 4, "seed": 1_000_003 * i, "prediction": [*likely, 0] if i % 2 else None}

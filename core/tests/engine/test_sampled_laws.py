@@ -47,6 +47,8 @@ class DrawnConfig(ProposerConfig):
     lies: bool = False
     """Report a q that is flatter than the distribution drawn from."""
     fails_every: int = 0
+    draws_all: bool = False
+    """Draw for rows without a limit too, as loops on devices do, and say of each row that it has q."""
 
 
 class Drawn(Proposer):
@@ -83,7 +85,8 @@ class Drawn(Proposer):
         tokens = torch.full((batch.batch_size, width), -1)
         memory = [self.discarded(batch, row) for row in range(batch.batch_size)]
         for node, parent in enumerate(parents):
-            rows = [row for row in range(batch.batch_size) if node < batch.max_nodes[row]]
+            limits = [width] * batch.batch_size if self.own.draws_all else batch.max_nodes
+            rows = [row for row in range(batch.batch_size) if node < limits[row]]
             for row in rows:
                 last = int(batch.token_ids(row)[-1]) if parent < 0 else int(tokens[row, parent])
                 law = self.logits[last].clone()
@@ -105,6 +108,7 @@ class Drawn(Proposer):
             parents=None if is_chain else torch.tensor([parents] * batch.batch_size),
             sampling=DraftSampling.WITHOUT_REPLACEMENT if is_without else DraftSampling.IID,
             node_probs=q,
+            has_probs=torch.ones(batch.batch_size, dtype=torch.bool) if self.own.draws_all else None,
             vocab_map=self.ids if self.own.is_reduced else None,
         )
 

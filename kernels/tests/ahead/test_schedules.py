@@ -311,6 +311,33 @@ def check_logprobs(got: Any, expected: Any) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["resting", "resting states"])
+def test_a_proposer_that_rests_gets_the_last_tokens_of_what_ends(name: str, plain: LLM) -> None:
+    """The first request drafts alone, and ends while the others have it rest: the step after waits until that is told."""
+    plan = [
+        Visit(prompt, SamplingParams(temperature=0.0, max_tokens=n, ignore_eos=True), arrival, None, False)
+        for prompt, n, arrival in ((0, 12, 0), (1, 16, 2), (5, 16, 2), (1, 16, 2))
+    ]
+    wanted = plain.generate([PROMPTS[visit.prompt] for visit in plan], [visit.params for visit in plan])
+    answers = [output.outputs[0].token_ids for output in wanted]
+    texts = [[*PROMPTS[visit.prompt], *answer] for visit, answer in zip(plan, answers, strict=True)]
+    llm = made(METHODS[name] | {"texts": texts, "on_proposer_error": "raise"}, is_ahead=True)  # type: ignore[operator]
+    got = outputs_of(llm, plan)
+    assert [got[f"r{row}"].outputs[0].token_ids for row in range(4)] == answers
+    assert (proposer_of(llm).complaints, proposer_of(llm).held) == ([], {})
+
+
+@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty"])
+def test_rules_have_read_every_token_before_the_next(name: str, plain: LLM) -> None:
+    few = SamplingParams(temperature=0.0, max_tokens=16, logit_bias={3: 50.0, 4: 50.0, 5: 50.0})
+    ruled = few.model_copy(update={name: 2.0})
+    prompts_of = PROMPTS[:3]
+    wanted, free = ([o.outputs[0].token_ids for o in plain.generate(prompts_of, p)] for p in (ruled, few))
+    got = made(None, is_ahead=True).generate(prompts_of, [ruled, few, ruled])
+    assert [output.outputs[0].token_ids for output in got] == [wanted[0], free[1], wanted[2]]
+    assert wanted[0] != free[0]
+
+
 def test_the_plans_meet_what_they_are_for(plain: LLM) -> None:
     """Preemption, in a cache as tight as theirs, and steps that follow unread tokens."""
     llm = made(None, is_ahead=True)

@@ -118,6 +118,13 @@ def test_ids_that_lists_and_min_tokens_leave_alone() -> None:
         assert drafted == accepted
 
 
+def test_forced_tokens_are_not_counted_as_predicted_ones() -> None:
+    params = SamplingParams(max_tokens=12, allowed_token_ids=[4], prediction=[4] * 12)
+    metrics = make_llm(tiny("llama")).generate(prompts([9], seed=2), params)[0].metrics
+    assert metrics.num_accepted_tokens >= 8
+    assert (metrics.num_accepted_prediction_tokens, metrics.num_rejected_prediction_tokens) == (0, 0)
+
+
 def test_a_spelling_of_another_text_is_cut_where_it_differs() -> None:
     """Some tokenizers begin every text with a space; their ids are no draft of a part of a text."""
 

@@ -11,7 +11,7 @@ import torch
 
 from specdec.interfaces import PackedBatch, Segment
 from specdec.runner import SlotPool
-from specdec_recurrent.checkpoints import Checkpoints
+from specdec_recurrent.checkpoints import Checkpoints, Plan
 
 BLOCK, REQUESTS, WORDS = 4, 3, 3
 
@@ -128,6 +128,7 @@ class World:
                 [] if piece.source is None else list(self.states[piece.source]) for piece in group.pieces
             ]
             for piece, state in zip(group.pieces, given, strict=True):
+                assert piece.rows.stop > piece.rows.start, "layers are given no rows"
                 source = rows if piece.inputs is None else piece.inputs[0]
                 for request, position, token in source[piece.rows]:  # type: ignore[misc]
                     assert len(state) == position
@@ -164,6 +165,7 @@ def test_rows_run_after_the_state_of_their_own_text(seed, lag) -> None:
     assert len(world.checkpoints._free) == REQUESTS
     held = [*world.checkpoints._free_snapshots, *world.checkpoints._snapshots.values()]
     assert sorted(held) == list(range(2 * REQUESTS, 2 * REQUESTS + world.num_snapshots))
+    assert world.checkpoints._wanted == {}
 
 
 def test_a_draft_that_is_made_row_by_row() -> None:
@@ -189,6 +191,12 @@ def test_a_draft_that_is_made_row_by_row() -> None:
 
     assert checkpoints.holds(owner, 0)
     assert run(0, text[:4], is_draft=False) == []
+    for depth in range(2):
+        run(4 + depth, [text[4 + depth]], is_draft=True)
+    assert run(4, text[4:], is_draft=False) == []
+    assert [checkpoints.holds(owner, n) for n in (3, 4, 5, 6, 7)] == [False, True, False, False, True]
+    checkpoints.release(owner)
+    assert run(0, text[:4], is_draft=False) == []
     for accepted in (0, 1, 2, 3):
         for depth in range(3):
             assert run(4 + depth, [text[4 + depth]], is_draft=True) == []
@@ -207,3 +215,100 @@ def test_a_draft_that_is_made_row_by_row() -> None:
             checkpoints.release(owner)
             assert not checkpoints.holds(owner, 4)
             run(0, text[:4], is_draft=False)
+
+
+def made(num_snapshots: int = 8, lag: int = 0) -> Checkpoints:
+    return Checkpoints(REQUESTS, num_snapshots, BLOCK, lag, lambda *_: None)
+
+
+def ran(
+    checkpoints: Checkpoints, owner: object, start: int, num_rows: int, *, at: int = 0, num_drafted: int = 0
+) -> Plan:
+    """Run rows of a request whose first slot is `at`."""
+    nothing = torch.zeros(num_rows)
+    segment = Segment(0, num_rows, at, start, owner=owner, num_drafted=num_drafted)
+    return checkpoints.plan(PackedBatch(nothing, nothing, [segment], None, None))
+
+
+def prompted(checkpoints: Checkpoints, num_rows: int, at: int = 0) -> None:
+    """Run a request of these rows, and end it."""
+    owner = object()
+    ran(checkpoints, owner, 0, num_rows, at=at)
+    checkpoints.release(owner)
+
+
+def known(checkpoints: Checkpoints, at: int, num_rows: int) -> int:
+    """Return how many of the cached rows from slot `at` on a request need not run again."""
+    owner = object()
+    num_known = checkpoints.resume(owner, at, num_rows)
+    checkpoints.release(owner)
+    return num_known
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("chunks", [(12,), (11, 1), (10, 1, 1), (8, 4), (7, 5), (3, 4, 5), (1,) * 12])
+def test_the_last_whole_block_of_a_text_is_known(chunks: tuple[int, ...], lag: int) -> None:
+    checkpoints, owner, start = made(lag=lag), object(), 0
+    for chunk in chunks:
+        ran(checkpoints, owner, start, chunk)
+        start += chunk
+    checkpoints.release(owner)
+    assert known(checkpoints, 0, 12 - lag) == 12 - lag
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_prefix_without_a_snapshot_gets_one_from_the_next_request_that_begins_with_it(lag: int) -> None:
+    checkpoints = made(lag=lag)
+    second = object()
+    prompted(checkpoints, 16)
+    assert checkpoints.resume(second, 32, 8 - lag) == 0
+    ran(checkpoints, second, 0, 20, at=32)
+    assert known(checkpoints, 32, 8 - lag) == 8 - lag
+    assert known(checkpoints, 32, 20 - lag) == 20 - lag
+
+
+def test_a_snapshot_counts_for_its_own_rows_only() -> None:
+    checkpoints = made()
+    prompted(checkpoints, 4)
+    assert [known(checkpoints, 0, n) for n in (3, 4, 5)] == [0, 4, 4]
+    assert [known(checkpoints, at, 8) for at in (3, 4)] == [1, 0]
+
+
+def test_a_snapshot_moves_with_the_last_row_before_it() -> None:
+    checkpoints = made()
+    for at in (0, 4):
+        prompted(checkpoints, 4, at)
+    checkpoints.move(0, 16, 3)  # the row behind which the first one is stays
+    assert [known(checkpoints, at, 4) for at in (0, 4, 16)] == [4, 4, 0]
+    checkpoints.move(1, 17, 3)
+    assert [known(checkpoints, at, 4) for at in (0, 4, 16)] == [0, 4, 4]
+    checkpoints.move(40, 15, 4)  # overwrites rows 15 to 18
+    assert known(checkpoints, 16, 4) == 4
+    checkpoints.move(40, 16, 4)
+    assert known(checkpoints, 16, 4) == 0
+
+
+def test_the_snapshot_that_was_used_least_recently_makes_room() -> None:
+    checkpoints = made(num_snapshots=2)
+    for at in (0, 16):
+        prompted(checkpoints, 4, at)
+    assert known(checkpoints, 0, 4) == 4
+    prompted(checkpoints, 4, at=32)
+    assert [known(checkpoints, at, 4) for at in (0, 16, 32)] == [4, 0, 4]
+
+
+def test_a_long_answer_takes_one_snapshot_beside_that_of_its_prompt() -> None:
+    checkpoints, answering = made(num_snapshots=3), object()
+    prompted(checkpoints, 4, at=64)
+    ran(checkpoints, answering, 0, 8)
+    for start in range(8, 42):
+        ran(checkpoints, answering, start, 1)
+    assert [known(checkpoints, 0, n) for n in (8, 40)] == [8, 40]
+    assert known(checkpoints, 64, 4) == 4
+
+
+@pytest.mark.parametrize(("num_rows", "kept"), [(13, slice(10, 13)), (4, slice(0, 4)), (3, slice(0, 3))])
+def test_the_inputs_of_drafted_rows_are_kept_and_not_those_of_a_long_chunk(
+    num_rows: int, kept: slice
+) -> None:
+    assert [rows for rows, _ in ran(made(), object(), 0, num_rows, num_drafted=3).keeps] == [kept]

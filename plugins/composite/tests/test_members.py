@@ -24,6 +24,18 @@ def test_verdicts_go_to_the_member_whose_draft_it_was() -> None:
     assert dear.judged[-1] == (0, 0)
 
 
+@pytest.mark.parametrize("verdict", [(3, 3), (2, 2), (2, 1), (2, 0)])
+def test_a_member_is_told_how_much_of_its_draft_was_scored(verdict: tuple[int, int]) -> None:
+    """A grammar may have cut it, and the token that follows may be the one that was cut off."""
+    composite = composite_of("longest", scripted(7, 8, 9), scripted(5))
+    composite.propose(batch_of([1, 2, 3], 0))
+    composite.propose(batch_of([1, 2, 3, *[7, 8, 9][: verdict[1] + 1]], 3, last=verdict))
+    composite.propose(batch_of([1, 2, 3, 7, 8, 9, 4][: 5 + verdict[1]], 4 + verdict[1]))  # no verdict
+    first, other = members_of(composite)
+    assert first.judged == [(0, 0), verdict, (0, 0)]
+    assert other.judged == [(0, 0)] * 3
+
+
 @pytest.mark.parametrize("policy", ["cascade", "longest", "merge", "extend", "choose"])
 def test_a_request_may_choose_a_member(policy: str) -> None:
     composite = composite_of(policy, scripted(7, 8, name="first"), scripted(5, name="second"))

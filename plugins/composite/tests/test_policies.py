@@ -100,6 +100,19 @@ def test_merge_makes_one_tree_of_the_likeliest_nodes() -> None:
     assert made.propose(batch_of([1, 2, 3], 0, most=2)).token_ids.tolist() == [[7, 5]]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_merge_rates_a_node_as_the_member_that_rates_it_highest(order: int) -> None:
+    sure = Offer((7, 8), (-1, 0), "a", (0.9, 0.5))
+    unsure = Offer((7, 5), (-1, -1), "b", (0.3, 0.6))
+    merged = _merged([sure, unsure][::order], 9)
+    assert merged is not None
+    assert (merged.token_ids, merged.parents) == ((7, 5, 8), (-1, -1, 0))
+    agreeing = [Offer((7,), (-1,), "a", (0.4,)), Offer((7, 5), (-1, -1), "b", (0.4, 0.6))]
+    merged = _merged(agreeing[::order], 9)
+    assert merged is not None
+    assert merged.token_ids == (5, 7)
+
+
 def test_policies_are_found_by_name_or_path_and_others_are_refused() -> None:
     assert policy_class("merge").name == "merge"
     assert policy_class("specdec_plugin_composite.policies.Longest").name == "longest"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from composite_check import batch_of, composite_of, scripted
 
 from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes, UnreadIds
 from specdec_plugin_composite import Offer
@@ -48,6 +49,15 @@ def test_of_a_chain_that_was_cut_the_rest_is_not_known() -> None:
     assert scoring.decided("a", 9, lambda start: [5] * 9) == []  # nor kept
     offer.judge(2, 1)
     assert offer.path([5, 8]) == [0]
+
+
+def test_a_member_passes_the_verdict_on_to_its_chain() -> None:
+    _, (offer,) = unread(torch.empty(1, 3, dtype=torch.int64, device="meta"), (3,))
+    assert isinstance(offer, UnreadOffer)
+    member = composite_of("longest", scripted(7), scripted(5))._members[0]
+    member.verify("a", offer)
+    member.tell(batch_of([1, 2, 3, 7, 8, 4], 3, last=(3, 2)))
+    assert offer.path([7, 8, 4]) == [0, 1]
 
 
 @pytest.mark.parametrize("is_tree", [False, True])

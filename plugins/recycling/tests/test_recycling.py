@@ -49,9 +49,26 @@ def test_what_was_seen_later_is_forgotten() -> None:
     known.set(1, ((8,), (1.0,)), 5)
     known.forget(3)
     assert known.get(1) == ((2, 3), (0.6, 0.3))
+    assert known.get(3) == ((5,), (0.9,))
+    known.forget(2)
+    assert known.get(2) == ((4, 1), (0.5, 0.4))
+    assert known.get(3) is None
     known.forget(0)
     assert known.get(1) is None
     assert known.get(9) == ((1,), (0.9,))
+
+
+def test_what_follows_a_token_in_the_text_is_its_successor_until_the_target_lists_some() -> None:
+    known = SuccessorTable({9: ((1,), (0.9,))})
+    known.follow([7, 8], 2)
+    known.follow([8, 9, 7, 5], 5)  # 7 and 9 have successors
+    assert [known.get(token) for token in (7, 8, 9)] == [((8,), (0.3,)), ((9,), (0.3,)), ((1,), (0.9,))]
+    known.forget(3)
+    assert known.get(8) == ((9,), (0.3,))
+    known.forget(2)
+    assert [known.get(token) for token in (7, 8)] == [((8,), (0.3,)), None]
+    known.forget(1)
+    assert known.get(7) is None
 
 
 def test_log_probabilities_become_probabilities() -> None:

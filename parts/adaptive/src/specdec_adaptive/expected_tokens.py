@@ -89,7 +89,7 @@ class ForcedOrPredicted(ExpectedTokens):
     def _only_id(self, num_output: int, most: int) -> list[int]:
         """Return the one id that `allowed_token_ids` and `min_tokens` leave, as often as they leave it alone."""
         allowed = set(self._params.allowed_token_ids or ())
-        if len(allowed) > 1 and num_output < self._params.min_tokens:
+        if len(allowed) > 1:
             allowed -= set(self._end_ids)
             most = min(most, self._params.min_tokens - num_output)
         return list(allowed) * most if len(allowed) == 1 else []

@@ -100,7 +100,7 @@ class Checkpoints:
         lag: int,
         copy: Callable[[int, int], None],
     ) -> None:
-        self._block_size = block_size if num_snapshots else 0
+        self._block_size = block_size
         self._lag = lag
         self._copy = copy
         self._kept: dict[object, Kept] = {}
@@ -121,7 +121,7 @@ class Checkpoints:
             kept = self._kept_of(owner)
             self._snapshots.move_to_end(max(slots))
             self._copy(self._snapshots[max(slots)], kept.places[0])
-            kept.states, kept.num_inputs = {known: kept.places[0]}, 0
+            kept.states = {known: kept.places[0]}
         return known
 
     def holds(self, owner: object, num_rows: int) -> bool:
@@ -220,7 +220,6 @@ class Checkpoints:
         """Have the state after `start` tokens in `kept.states`; returns the pieces that must run for it."""
         if start == 0:
             kept.states = {0: None}
-            kept.num_inputs = 0
             return []
         base = max((position for position in kept.states if position <= start), default=-1)
         has_inputs = kept.num_inputs and start <= kept.inputs_from + kept.num_inputs
@@ -275,7 +274,6 @@ class Checkpoints:
         is_decoding = segment.num_rows - segment.num_drafted == 1
         if is_decoding and kept.last_snapshot is not None:
             self._forget(kept.last_snapshot, kept.last_snapshot + 1)
-        self._forget(slot, slot + 1)
         if not self._free_snapshots:
             self._free_snapshots.append(self._snapshots.popitem(last=False)[1])
         place = self._snapshots[slot] = self._free_snapshots.pop()

@@ -84,7 +84,7 @@ class Member:
         """Whether the last draft was left unread on a device, so that most of its duration is in the rest of the step."""
         self._inbox = Inbox(states if self.reads_states else None, aux_places)
         self._num_top_k = proposer.num_top_k if Capability.TARGET_TOP_K in given else 0
-        self._verified: dict[str, tuple[int, Offer]] = {}
+        self._verified: dict[str, Offer] = {}
         self._feedback: dict[str, tuple[int, int]] = {}
         self.is_left_out = False
         """Whether it is not used at all."""
@@ -104,14 +104,12 @@ class Member:
             method = (batch.sampling_params[row].speculative or {}).get("method")
             if method is not None and method not in self._methods:
                 self._not_chosen.add(request_id)
-            position, offer = self._verified.pop(request_id, (0, None))
-            if offer is not None and batch.last_num_drafted[row]:
-                count = batch.last_num_accepted[row]
+            offer = self._verified.pop(request_id, None)
+            verdict = batch.last_num_drafted[row], batch.last_num_accepted[row]
+            if offer is not None and verdict[0]:
                 if isinstance(offer, UnreadOffer):
-                    offer.judge(batch.last_num_drafted[row], count)
-                else:
-                    count = len(offer.path(batch.token_ids(row)[position : position + count].tolist()))
-                self._feedback[request_id] = len(offer.token_ids), count
+                    offer.judge(*verdict)
+                self._feedback[request_id] = verdict
 
     @property
     def must_be_called(self) -> bool:
@@ -194,9 +192,9 @@ class Member:
             return CheckedDraft.empty(batch.batch_size)
         return draft
 
-    def verify(self, request_id: str, position: int, offer: Offer) -> None:
-        """Record that a draft of it is verified in this step, from the position of its first token on."""
-        self._verified[request_id] = position, offer
+    def verify(self, request_id: str, offer: Offer) -> None:
+        """Record that a draft of it is verified in this step."""
+        self._verified[request_id] = offer
 
     def end(self, *, is_awaited: bool = True) -> None:
         """End a step: count a pause, and let go of what waits for a member that is not in use, at once unless `is_awaited`."""

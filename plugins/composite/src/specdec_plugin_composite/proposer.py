@@ -187,9 +187,9 @@ class CompositeProposer(Proposer):
 
     def _record(self, batch: ProposeBatch, offers: Sequence[Offer | None]) -> None:
         """Tell each member whose draft is verified, and end its step."""
-        for request_id, position, offer in zip(batch.request_ids, batch.num_tokens, offers, strict=True):
+        for request_id, offer in zip(batch.request_ids, offers, strict=True):
             if offer is not None and offer.member >= 0:
-                self._members[offer.member].verify(request_id, position, offer)
+                self._members[offer.member].verify(request_id, offer)
         wanted: dict[str, int] = {}
         for number, member in enumerate(self._members):
             member.end(is_awaited=self._policy.waits_for(number))
