@@ -121,7 +121,7 @@ def test_a_pages_install_line_is_enough_for_its_example(
     monkeypatch.setenv("SPECDEC_BACKENDS", "")  # compiling takes a minute
     names, example = examples()[page]
     environment = bare(tmp_path, built, *(package for package in packages() if package.name in names))
-    environment.run(example)
+    environment.run(example, tmp_path)
 
 
 LEAKS = """

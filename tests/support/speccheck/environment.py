@@ -75,9 +75,9 @@ class Environment:
                 (links / entry.name).symlink_to(entry)
         (site / "dependencies.pth").write_text(f"{links}\n")
 
-    def run(self, code: str) -> str:
-        """Run code and return what it prints; -I keeps the working directory and the environment out."""
-        done = self._run("-c", code, folder=None)
+    def run(self, code: str, folder: Path | None = None) -> str:
+        """Run code in a folder and return what it prints; -I keeps that folder and the environment out of its imports."""
+        done = self._run("-c", code, folder=folder)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
