@@ -46,6 +46,36 @@ def test_closing_ends_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not thread.is_alive()
 
 
+def test_no_client_has_all_places_and_those_with_as_few_take_turns() -> None:
+    end, begun = threading.Event(), list[str]()
+
+    async def main() -> None:
+        preparation = Preparation(60.0, num_places=2)
+
+        def work(client: str) -> None:
+            begun.append(client)
+            end.wait(30)
+
+        def ask(client: str) -> asyncio.Task[None]:
+            return asyncio.create_task(preparation.run(lambda: work(client), client))
+
+        tasks = [ask("a"), ask("a"), ask("a")]
+        await asyncio.sleep(0.05)
+        assert begun == ["a"]
+        tasks += [ask("b")]
+        await asyncio.sleep(0.05)
+        assert begun == ["a", "b"]
+        tasks += [ask("c"), ask("d"), ask("c")]
+        await asyncio.sleep(0.05)
+        assert preparation.num_requests == 7
+        end.set()
+        await asyncio.gather(*tasks)
+        assert preparation.num_requests == 0
+
+    asyncio.run(main())
+    assert sorted(begun[2:4]) == ["c", "d"], begun
+
+
 def test_idle_threads_end_and_work_that_comes_just_then_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specdec_server.threads._IDLE_S", 0.002)
     threads = DaemonThreads("specdec-idle")

@@ -46,6 +46,8 @@ def test_a_directory_with_dots_in_its_name_is_no_class(
 
 def test_the_name_of_prompt_lookup_is_no_model() -> None:
     assert (infer(model="ngram").method, infer(model="ngram").model) == ("ngram", None)
+    for model in ("ngram", "[ngram]"):
+        assert infer(method="ngram", model=model).model is None
 
 
 def test_its_old_name_still_works_with_one_warning() -> None:

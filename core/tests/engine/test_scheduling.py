@@ -301,10 +301,17 @@ def test_a_call_that_is_cut_off_while_requests_end_leaves_nothing_behind(subject
     assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
 
 
-def test_prompts_of_one_call_run_by_priority(subject) -> None:
+def test_prompts_of_one_call_run_by_priority(subject, monkeypatch) -> None:
     llm = make_llm(subject.model, max_num_seqs=1, scheduling_policy="priority")
-    prompts = subject.prompts[:3]
+    engine, prompts, ended = engine_of(llm), subject.prompts[:3], list[list[int]]()
+    step = engine.step
+
+    def noting():
+        outputs = step()
+        ended.extend(output.prompt_token_ids for output in outputs if output.finished)
+        return outputs
+
+    monkeypatch.setattr(engine, "step", noting)
     outputs = llm.generate(prompts, greedy(3), priority=[3, 1, 2])
-    starts = [output.metrics.queue_time for output in outputs]
-    assert starts[1] < starts[2] < starts[0]
+    assert ended == [prompts[1], prompts[2], prompts[0]]
     assert [output.prompt_token_ids for output in outputs] == prompts
