@@ -150,7 +150,7 @@ def test_a_target_names_no_shards_elsewhere(tmp_path: Path) -> None:
     folder, weights = tmp_path / "model", "model.safetensors"
     folder.mkdir()
     for file in Path(specdec_zoo.path("draft")).iterdir():
-        os.link(file, folder / file.name)
+        os.link(file.resolve(), folder / file.name)
     names = Checkpoint(str(folder)).tensor_files
     (folder / weights).rename(tmp_path / weights)
     index = {"metadata": {}, "weight_map": dict.fromkeys(names, f"../{weights}")}

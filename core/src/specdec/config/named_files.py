@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from specdec.config.hub import HUB_ID
+from specdec.config.zoo import zoo_artefacts
 from specdec.errors import ModelError
 
 _OF_WINDOWS = re.compile(
@@ -97,6 +98,9 @@ def _problem_of(folder: Path, name: object) -> str | None:
     homes = [home]
     if os.path.basename(os.path.dirname(home)) == "snapshots":
         homes.append(os.path.join(os.path.dirname(os.path.dirname(home)), "blobs"))
+    zoo = zoo_artefacts()
+    if zoo is not None and os.path.dirname(home) == zoo:  # its models share files
+        homes.append(zoo)
     if not any(found.startswith(each.rstrip(os.sep) + os.sep) for each in homes):
         return f"leads to {found}, out of its folder"
     try:

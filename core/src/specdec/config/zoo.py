@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -52,6 +55,17 @@ def zoo_path(artefact: str) -> str:
         return str(zoo.path(artefact))
     except (LookupError, ValueError, OSError) as error:
         raise ConfigError(f"the zoo has no {artefact!r} ({error})") from None
+
+
+@cache
+def zoo_artefacts() -> str | None:
+    """Return the folder of the zoo's artefacts, whose links to each other are its own; None if it is not installed."""
+    found = find_spec("specdec_zoo")
+    return (
+        None
+        if found is None or found.origin is None
+        else os.path.realpath(Path(found.origin).parent / "artefacts")
+    )
 
 
 def packaged_model(name: str) -> Path:
