@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -46,34 +47,35 @@ def test_closing_ends_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not thread.is_alive()
 
 
-def test_no_client_has_all_places_and_those_with_as_few_take_turns() -> None:
-    end, begun = threading.Event(), list[str]()
+def test_clients_with_as_few_places_take_turns() -> None:
+    """One that has many tasks waiting gets no second turn before the others' first."""
+    begun, ends = list[str](), [threading.Event() for _ in range(5)]
 
     async def main() -> None:
         preparation = Preparation(60.0, num_places=2)
 
         def work(client: str) -> None:
             begun.append(client)
-            end.wait(30)
+            ends[len(begun) - 1].wait(30)
 
-        def ask(client: str) -> asyncio.Task[None]:
-            return asyncio.create_task(preparation.run(lambda: work(client), client))
+        async def are_begun(count: int) -> None:
+            async with asyncio.timeout(30):
+                while len(begun) < count:
+                    await asyncio.sleep(0.001)
 
-        tasks = [ask("a"), ask("a"), ask("a")]
-        await asyncio.sleep(0.05)
-        assert begun == ["a"]
-        tasks += [ask("b")]
-        await asyncio.sleep(0.05)
-        assert begun == ["a", "b"]
-        tasks += [ask("c"), ask("d"), ask("c")]
-        await asyncio.sleep(0.05)
-        assert preparation.num_requests == 7
-        end.set()
+        tasks = list[asyncio.Task[None]]()
+        for num_begun, clients in ((1, "a"), (2, "baac")):
+            tasks += [asyncio.create_task(preparation.run(partial(work, name), name)) for name in clients]
+            await are_begun(num_begun)
+        for num_begun, ended in ((3, 0), (4, 2), (5, 3)):  # b's, the second one, ends late
+            ends[ended].set()
+            await are_begun(num_begun)
+        for end in ends:
+            end.set()
         await asyncio.gather(*tasks)
-        assert preparation.num_requests == 0
 
     asyncio.run(main())
-    assert sorted(begun[2:4]) == ["c", "d"], begun
+    assert begun == ["a", "b", "a", "c", "a"]
 
 
 def test_idle_threads_end_and_work_that_comes_just_then_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

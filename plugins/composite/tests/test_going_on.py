@@ -98,3 +98,8 @@ def test_a_grammar_is_asked_behind_them(behind: ProposeBatch) -> None:
     ]
     free = replace(joined(list(TEXTS), STARTS), allowed_after=None)
     assert batch_behind(free, PATHS).allowed(1, ()) is None
+
+
+def test_the_target_lists_no_ids_behind_them() -> None:
+    listed: Any = object()  # nobody looks into it
+    assert batch_behind(replace(joined(list(TEXTS), STARTS), top_k=listed), PATHS).top_k is None
