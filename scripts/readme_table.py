@@ -45,10 +45,6 @@ def results_table(file: Path) -> str:
     content = results_in(file)
     if "cases" in content:
         rows = _comparison_rows(content["cases"])
-    elif "costs" in content:
-        rows = _cost_rows(content["costs"])
-    elif "pairs" in content:
-        rows = _pair_rows(content["pairs"])
     else:
         rows = (_suite_rows if "category" in content["rows"][0] else _bench_rows)(content["rows"])
     return f"{markdown_table(rows)}\n\n{provenance(content['environment'], file)}"
@@ -213,35 +209,6 @@ def _shown(variant: str) -> str:
     if variant.startswith("vllm") and not variant.endswith("specdec"):
         variant = variant.replace(" recent", "").replace(" first", "")
     return variant
-
-
-def _cost_rows(costs: list[dict[str, Any]]) -> list[Cells]:
-    """Rows of `verified_rows.py`: cost of a step by number of rows."""
-    rows = [
-        [
-            "rows",
-            "step ms",
-            "of it products ms",
-            "over one row [95 %]",
-            "reading the weights, as a share of it [95 %]",
-        ]
-    ]
-    for cost in costs:
-        ratios = (cost["over_one"], cost["share_of_bound"])
-        cells = (ratio_text(ratio["median"], ratio["low"], ratio["high"]) for ratio in ratios)
-        milliseconds = (f"{cost[key]:.1f}" for key in ("step_ms", "products_ms"))
-        rows.append([str(cost["num_rows"]), *milliseconds, *cells])
-    return rows
-
-
-def _pair_rows(pairs: list[dict[str, Any]]) -> list[Cells]:
-    """Rows of `vllm_one_engine.py`: specdec in vLLM and vLLM's own method, in one engine."""
-    rows = [["batch", "specdec tokens/s", "vLLM's own tokens/s", "ratio [95 %]", "same tokens"]]
-    for pair in pairs:
-        speeds = (f"{pair[key]:.0f}" for key in ("ours_tokens_per_s", "theirs_tokens_per_s"))
-        ratio = ratio_text(pair["ratio"]["median"], pair["ratio"]["low"], pair["ratio"]["high"])
-        rows.append([str(pair["batch_size"]), *speeds, ratio, f"{pair['num_same']} of {pair['num_prompts']}"])
-    return rows
 
 
 def ratio_text(middle: float, low: float, high: float) -> str:

@@ -349,10 +349,6 @@ def test_results_tables(tmp_path: Path) -> None:
         "| float32 | 4 | specdec a\\|b | peer | 10 | 5 | 2.00 [1.90, 2.10] | 3 of 3 |",
         "| float32 | 4 | specdec a\\|b | peer |  |  | tokens differ | 2 of 3 |",
     ]
-    ratio = {"median": 1.5, "low": 1.25, "high": 1.75}
-    cost = {"num_rows": 4, "step_ms": 9.96, "products_ms": 8.44, "over_one": ratio, "share_of_bound": ratio}
-    file.write_text(json.dumps({"costs": [cost], "environment": {}}))
-    assert results_table(file).splitlines()[2] == "| 4 | 10.0 | 8.4 | 1.50 [1.25, 1.75] | 1.50 [1.25, 1.75] |"
 
 
 def test_engines_are_lines_and_methods_columns(tmp_path: Path) -> None:
