@@ -18,7 +18,6 @@ READ = (
     "TargetInfo",
     "TargetHandle",
     "ProposeBatch",
-    "DeviceProposeBatch",
     "Draft",
     "Scores",
     "Verdict",

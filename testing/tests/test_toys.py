@@ -19,7 +19,6 @@ NEEDS = {
     "test_no_draw_is_used_twice": Capability.DRAFT_PROBS,
     "test_q_is_declared": Capability.DRAFT_PROBS,
     "test_trees_are_declared": Capability.TREE,
-    "test_the_device_form_is_taken_without_waiting": Capability.ON_DEVICE,
 }
 """Tests that ask for something only some proposers claim."""
 

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def delivery() -> Delivery:
-    return Delivery(no_states=(torch.empty(0, 4),) * 2, is_on_device=False, device=CPU)
+    return Delivery(no_states=(torch.empty(0, 4),) * 2, device=CPU)
 
 
 def sequence(num_tokens: int = 10) -> Sequence:
@@ -162,7 +162,7 @@ def test_a_batch_shares_no_memory_with_the_engine() -> None:
 
 def test_new_tokens_alone_are_copied() -> None:
     """What a step costs does not grow with the text: the proposer's copy is extended."""
-    kept, made = sequence(500), Delivery(no_states=(), is_on_device=False, device=CPU)
+    kept, made = sequence(500), Delivery(no_states=(), device=CPU)
     batch = made.build([kept], [0])
     theirs = batch.token_ids(0)
     ctypes.memset(theirs.ctypes.data, 0, theirs.nbytes)  # its own loss
@@ -195,7 +195,7 @@ class Alone:
 def test_threads_that_ask_a_grammar_wait_for_each_other() -> None:
     kept, grammar = sequence(), Alone()
     kept.rules = RequestRules([], grammar)  # type: ignore[arg-type]
-    batch = Delivery(no_states=(), is_on_device=False, device=CPU).build([kept], [0])
+    batch = Delivery(no_states=(), device=CPU).build([kept], [0])
     threads = [threading.Thread(target=batch.allowed, args=(0, [1])) for _ in range(4)]
     for thread in threads:
         thread.start()

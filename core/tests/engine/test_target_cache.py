@@ -10,13 +10,11 @@ import pytest
 import torch
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, tokens_of
 from speccheck.models import copied
-from speccheck.on_target import NoiseConfig, OnTarget, Straying
+from speccheck.on_target import OnTarget, Straying
 from transformers import DynamicCache
 
 from specdec import LLM, ConfigError, ModelError, PluginError
-from specdec.assembly.opening import check_capabilities
 from specdec.engine.kv_manager import KVManager
-from specdec.interfaces import Capability
 from specdec.models import cache_argument
 from specdec.scorers.transformers import TransformersScorer
 from specdec_hosting import HostTarget, open_proposer
@@ -168,18 +166,11 @@ def test_the_cache_of_the_target_takes_no_memory_again(subject) -> None:
     assert runner.bytes_per_token == 0
 
 
-def test_other_hosts_and_the_device_form_are_refused(subject, monkeypatch) -> None:
+def test_other_hosts_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="'on_target' needs TARGET_CACHE of the target, which other does not"
     ):
         open_proposer(on_target(), HostTarget(vocab_size=128, max_model_len=64), host="other")
-    llm = made(subject)
-    proposer = proposer_of(llm)
-    monkeypatch.setattr(OnTarget, "capabilities", OnTarget.capabilities | {Capability.ON_DEVICE})
-    with pytest.raises(ConfigError, match="in the device form, which does not say where"):
-        check_capabilities(
-            OnTarget(NoiseConfig(num_speculative_tokens=1), proposer.target_info), engine_of(llm)._sampler
-        )
 
 
 def test_a_target_that_is_not_lent_is_named(subject, monkeypatch) -> None:

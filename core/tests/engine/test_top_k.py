@@ -29,7 +29,6 @@ class TopConfig(ScriptConfig):
     """How many ids."""
 
     count: int = 5
-    is_on_device: bool = False
 
 
 class Top(Scripted):
@@ -37,14 +36,12 @@ class Top(Scripted):
 
     name: ClassVar[str] = "top"
     Config: ClassVar[type[ProposerConfig]] = TopConfig
-    capabilities = frozenset({Capability.TREE, Capability.TARGET_TOP_K, Capability.ON_DEVICE})
+    capabilities = frozenset({Capability.TREE, Capability.TARGET_TOP_K})
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
         assert isinstance(config, TopConfig)
         self.num_top_k = config.count
-        beside = {Capability.ON_DEVICE} if config.is_on_device else set()
-        self.capabilities = frozenset({Capability.TREE, Capability.TARGET_TOP_K} | beside)
         self.seen: list[tuple[list[int], list[int], list[float]]] = []
         self.before: dict[str, tuple[list[int], list[int], list[int]]] = {}
         """Text, nodes and parents of each request's last draft."""
@@ -120,11 +117,6 @@ def test_more_than_the_vocabulary_are_all_of_it(subject) -> None:
     llm = make_llm(subject.model, config(texts=subject.texts, count=1000))
     llm.generate([subject.prompts[0]], greedy(4))
     assert {len(ids) for _, ids, _ in proposer_of(llm).seen} == {subject.model.config.vocab_size}
-
-
-def test_not_in_the_device_form(subject) -> None:
-    with pytest.raises(ConfigError, match="needs TARGET_TOP_K in the device form"):
-        make_llm(subject.model, config(is_on_device=True))
 
 
 @dataclass(eq=False)

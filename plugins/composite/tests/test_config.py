@@ -85,15 +85,6 @@ def test_members_take_what_the_whole_says_unless_they_say_otherwise() -> None:
             r"proposers\[1\]: 'adaptive' belongs to the composite as a whole",
         ),
         (
-            {
-                "proposers": [
-                    NGRAM,
-                    {"method": "speccheck.proposers.DeviceRecorder", "num_speculative_tokens": 2},
-                ]
-            },
-            r"proposers\[1\]: 'device_recorder' takes the device form",
-        ),
-        (
             {"proposers": [NGRAM, NGRAM], "revision": "main"},
             "'revision' is that of 'model', which is not given",
         ),

@@ -14,7 +14,6 @@ import torch
 from speccheck.malformed import MALFORMED
 from specdec.interfaces import (
     Capability,
-    DeviceProposeBatch,
     Draft,
     FinishReason,
     ProposeBatch,
@@ -268,51 +267,3 @@ class HiddenRecorder(Recorder):
             tokens = list(self.held[name].tokens) if name in self.held else []
             self.final[name] = tokens, self.states.pop(name, []), reason
         super().finish(request_ids, reason)
-
-
-class DeviceRecorder(Proposer):
-    """Takes the device form, checks it, and drafts what it knows without any host rows."""
-
-    name: ClassVar[str] = "device_recorder"
-    Config: ClassVar[type[ProposerConfig]] = ScriptConfig
-    capabilities = frozenset({Capability.ON_DEVICE})
-
-    def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
-        super().__init__(config, target)
-        assert isinstance(config, ScriptConfig)
-        self.texts = [list(text) for text in config.texts]
-        self.held: dict[str, list[int]] = {}
-        self.finished: list[tuple[str, FinishReason, list[int]]] = []
-        self.complaints: list[str] = []
-
-    def propose(self, batch: DeviceProposeBatch) -> Draft:  # type: ignore[override]  # what ON_DEVICE takes
-        size = batch.batch_size
-        for name in ("max_nodes", "num_tokens", "starts", "counts"):
-            tensor = getattr(batch, name)
-            if tensor.shape != (size,) or tensor.dtype != torch.int64:
-                self.complaints.append(f"{name} is {tensor.dtype} {tuple(tensor.shape)}")
-        if tuple(batch.max_nodes.tolist()) != batch.limits:
-            self.complaints.append("max_nodes differs on the host")
-        for name in ("token_ids", "num_prompt_tokens", "last_num_accepted"):
-            if hasattr(batch, name):
-                self.complaints.append(f"{name} is there")
-        ids = torch.full((size, max(batch.limits)), -1, dtype=torch.int64)
-        for row, request in enumerate(batch.request_ids):
-            start, count = int(batch.starts[row]), int(batch.counts[row])
-            news = batch.new_token_ids[row].tolist()
-            if any(t != -1 for t in news[count:]) or -1 in news[:count]:
-                self.complaints.append(f"{request}: padding is wrong")
-            held = self.held.setdefault(request, [])
-            if start > len(held):
-                self.complaints.append(f"{request}: a hole")
-            held[start:] = news[:count]
-            if len(held) != int(batch.num_tokens[row]):
-                self.complaints.append(f"{request}: {len(held)} of {int(batch.num_tokens[row])} tokens")
-            text = next((text for text in self.texts if text[: len(held)] == held), [])
-            draft = text[len(held) : len(held) + int(batch.max_nodes[row])]
-            ids[row, : len(draft)] = torch.tensor(draft, dtype=torch.int64)
-        return Draft(token_ids=ids)
-
-    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        for request in request_ids:
-            self.finished.append((request, reason, self.held.pop(request)))

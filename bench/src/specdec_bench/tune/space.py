@@ -130,8 +130,6 @@ class Space:
                 f"speculative_config: rejection_sample_method {resolved.sampler_class.name!r} changes the text, and tune "
                 "compares configurations that keep it: leave the key out, or measure this one with specdec bench"
             )
-        if Capability.ON_DEVICE in resolved.proposer_class.capabilities and not self._is_on_device:
-            raise ConfigError(_NO_DEVICE)
         contender: Contender = contenders_of([*self._configs, config], self._facts)[-1]
         self._configs.append(config)
         k = resolved.config.num_speculative_tokens

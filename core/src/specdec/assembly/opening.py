@@ -27,7 +27,6 @@ logger = logging.getLogger("specdec")
 
 Made = TypeVar("Made")
 _MOST_TOP_K = 1024
-_ON_HOST_ONLY = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.TARGET_TOP_K}
 
 
 def open_speculation(
@@ -75,7 +74,6 @@ def open_speculation(
     guard.count_changes(changed)
     delivery = Delivery(
         no_states=no_states(proposer, info),
-        is_on_device=Capability.ON_DEVICE in proposer.capabilities,
         device=info.device,
         num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in proposer.capabilities else 0,
         metrics=metrics,
@@ -142,22 +140,11 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             f"proposer {proposer.name!r}: capabilities is {declared!r}: give a frozenset of specdec.interfaces.Capability"
         )
     given = proposer.capabilities
-    on_host = sorted(capability.name for capability in given & _ON_HOST_ONLY)
-    if Capability.ON_DEVICE in given and on_host:
-        raise ConfigError(
-            f"proposer {proposer.name!r} needs {' and '.join(on_host)} in the device form, which this version does not "
-            "provide: leave ON_DEVICE out"
-        )
     count: object = proposer.num_top_k
     if Capability.TARGET_TOP_K in given and not (type(count) is int and 0 < count <= _MOST_TOP_K):
         raise ConfigError(
             f"proposer {proposer.name!r} declares TARGET_TOP_K with num_top_k = {count!r}: give the number of ids, 1 to "
             f"{_MOST_TOP_K}"
-        )
-    if Capability.ON_DEVICE in given and Capability.TARGET_CACHE in given:
-        raise ConfigError(
-            f"proposer {proposer.name!r} drafts on the target's cache in the device form, which does not say where: leave "
-            "ON_DEVICE out"
         )
     beyond = given - type(proposer).capabilities
     if beyond:

@@ -11,7 +11,7 @@ interfaces.
 from specdec.field_docs import show_fields
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
-from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TargetTopK, TokenIds
+from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
@@ -64,7 +64,6 @@ __all__ = [
     "CheckpointReader",
     "ContextRows",
     "Declined",
-    "DeviceProposeBatch",
     "Draft",
     "DraftDepth",
     "DraftHead",

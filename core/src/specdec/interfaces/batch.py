@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -81,57 +80,6 @@ class ProposeBatch:
     def allowed(self, row: int, path: Sequence[int] = ()) -> torch.Tensor | None:
         """Return the grammar's bitmask `[ceil(V / 32)]` int32 after drafting `path`, or None without a grammar."""
         return None if self.allowed_after is None else self.allowed_after(row, path)
-
-
-def _host_field(name: str) -> property:
-    def refuse(self: DeviceProposeBatch) -> NoReturn:
-        raise AttributeError(
-            f"ProposeBatch.{name} is not available in the device form (Capability.ON_DEVICE)"
-        )
-
-    return property(refuse)
-
-
-@dataclass(frozen=True)
-class DeviceProposeBatch:
-    """`ProposeBatch` for `ON_DEVICE` proposers: data that changes within a step stays on the device.
-
-    Fields of the host form that would need a copy to the host raise `AttributeError`.
-    """
-
-    request_ids: tuple[str, ...]
-    """`[B]`: the same from call to call; an id may come again after `finish`."""
-    max_nodes: torch.Tensor
-    """`[B]` int64, on the device."""
-    limits: tuple[int, ...]
-    """`[B]` `max_nodes` on the host; the largest one is the width of the draft."""
-    num_tokens: torch.Tensor
-    """`[B]` int64: number of committed tokens, the new ones included."""
-    starts: torch.Tensor
-    """`[B]` int64: position of the first newly committed token."""
-    counts: torch.Tensor
-    """`[B]` int64: number of newly committed tokens."""
-    new_token_ids: torch.Tensor
-    """`[B, W]` int64, padded with -1; W is the largest of `counts`, at least 1."""
-    sampling_params: tuple[SamplingParams, ...]
-    """`[B]`: of each request."""
-    draws: Draws
-    """The noise source, as in `ProposeBatch`."""
-    hidden_states: torch.Tensor | None = None
-    """`[B, W, H]`; rows as in `ProposeBatch.hidden_states`."""
-    aux_hidden_states: tuple[torch.Tensor, ...] = ()
-    """One `[B, W, H]` per id of `aux_layer_ids`."""
-
-    num_prompt_tokens = _host_field("num_prompt_tokens")
-    last_num_drafted = _host_field("last_num_drafted")
-    last_num_accepted = _host_field("last_num_accepted")
-    token_ids = _host_field("token_ids")
-    allowed = _host_field("allowed")
-
-    @property
-    def batch_size(self) -> int:
-        """Number of rows B."""
-        return len(self.request_ids)
 
 
 @dataclass(frozen=True)

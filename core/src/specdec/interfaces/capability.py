@@ -39,9 +39,6 @@ class Capability(Enum):
     """Returns `node_probs`: the exact distribution each node was drawn from. A wrong distribution makes the
     output wrong."""
 
-    ON_DEVICE = "on_device"
-    """Takes the device form of `ProposeBatch` and returns device tensors without synchronising with the host."""
-
 
 NEEDED_CAPABILITIES = frozenset(
     {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from specdec.engine import Launched, Sequence, Speculation
-from specdec.interfaces import NEEDED_CAPABILITIES, Capability, Verdict
+from specdec.interfaces import NEEDED_CAPABILITIES, Verdict
 
 _FEW = 4
 """Number of steps of a kind that are measured before kinds are compared."""
@@ -73,9 +73,10 @@ class LateLooks:
 
     @classmethod
     def of(cls, speculation: Speculation | None) -> Self | None:
-        """Return those of a proposer that needs nothing but committed ids, on the host; None for any other, or none."""
-        needs = NEEDED_CAPABILITIES | {Capability.ON_DEVICE}
-        return None if speculation is None or speculation.guard.capabilities & needs else cls(speculation)
+        """Return those of a proposer that needs nothing but committed ids; None for any other, or none."""
+        if speculation is None or speculation.guard.capabilities & NEEDED_CAPABILITIES:
+            return None
+        return cls(speculation)
 
     def is_late(self, step: Launched) -> bool:
         """Return whether a step was launched without asking the proposer."""

@@ -128,11 +128,6 @@ def resolve_member(keys: dict[str, Any], place: str, resolve: Resolve, *, keeps_
         raise ConfigError(
             f"speculative_config: {place}: {alien[0]!r} belongs to the composite as a whole: put it beside 'proposers'"
         )
-    if Capability.ON_DEVICE in proposer.capabilities:
-        raise ConfigError(
-            f"speculative_config: {place}: {proposer.name!r} takes the device form of a batch "
-            "(ON_DEVICE), and a composite gives that of the host: use another method"
-        )
     return MemberConfig(proposer, config)
 
 

@@ -11,10 +11,7 @@ from specdec_testing.support.call_sequence import call_sequence, play
 from specdec_testing.support.conformance import once_per_suite
 from specdec_testing.support.feed import Feed
 from specdec_testing.support.rows import Row
-from specdec_testing.support.synchronisation import FindSynchronisation
 from specdec_testing.support.verdicts import broken, described, not_applicable
-
-STATES = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
 
 
 class DeclarationTests(ProposerSuite):
@@ -28,8 +25,6 @@ class DeclarationTests(ProposerSuite):
         given, checked = self._capabilities, self._checked
         if beyond := given - checked.proposer_class.capabilities:
             broken(f"this configuration declares {_listed(beyond)}, the class does not")
-        if Capability.ON_DEVICE in given and (states := given & STATES):
-            broken(f"ON_DEVICE is declared with {_listed(states)}: the device form has no hidden states yet")
         layers = self._feed().proposer.aux_layer_ids
         if (Capability.AUX_HIDDEN_STATES in given) != bool(layers):
             broken(
@@ -106,28 +101,6 @@ class DeclarationTests(ProposerSuite):
             for value in row:
                 if math.isnan(value) or not 0.0 <= value <= 1.0:
                     broken(f"a node's confidence is {value}, which is not a probability")
-
-    def test_the_device_form_is_taken_without_waiting(self) -> None:
-        """With `ON_DEVICE` a draft stays on the device, and no operation synchronises the host with it.
-
-        To fix: no `.item()`, no boolean indexing, no `nonzero`; return device tensors. The batch has no
-        host fields.
-        """
-        self._require(Capability.ON_DEVICE)
-        feed = self._feed()
-        name = self._add(feed, 0)
-        inner = feed.proposer.propose
-        devices = set()
-        with FindSynchronisation() as mode:
-            for ask in call_sequence(self._k):
-                sequence = feed._sequence(name, ask)
-                draft = inner(feed._delivery.build([sequence], [ask.cap]))  # type: ignore[arg-type]  # what ON_DEVICE takes
-                feed.requests[name].delivered = sequence.delivered
-                devices.add(draft.token_ids.device.type)
-        if mode.found:
-            broken(f"the host waits for the device in {', '.join(sorted(mode.found))}")
-        if devices != {self._target.handle.info.device.type}:
-            broken(f"drafts are on {devices}, the target on {self._target.handle.info.device}")
 
     @property
     @once_per_suite

@@ -70,10 +70,6 @@ class ProposerSuite(Conformance):
         if self._made.is_timed:
             not_applicable("drafts depend on measured durations (is_timed)")
 
-    def _require(self, capability: Capability) -> None:
-        if capability not in self._capabilities:
-            not_applicable(f"{capability.name} is not declared")
-
     def _feed(
         self, *, has_feedback: bool = False, handle: TargetHandle | None = None, **changes: Any
     ) -> Feed:

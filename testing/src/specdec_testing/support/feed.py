@@ -76,7 +76,6 @@ class Feed:
         self._drafts_on_target = Capability.TARGET_CACHE in given
         self._delivery = Delivery(
             no_states=no_states(proposer, target.handle.info),
-            is_on_device=Capability.ON_DEVICE in given,
             device=target.handle.info.device,
             num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in given else 0,
             draft_slots=target.scorer.draft_slots if self._drafts_on_target else None,
@@ -115,8 +114,7 @@ class Feed:
         loan = Loan(batch, [sequence.token_ids for sequence in sequences], is_watched=self.is_watching)
         started = perf_counter()
         try:
-            # A proposer that declares ON_DEVICE takes the device form.
-            draft = self.proposer.propose(loan.batch)  # type: ignore[arg-type]
+            draft = self.proposer.propose(loan.batch)
         except Exception as error:
             written = loan.written()
             remedy = undeclared(error, self.proposer.capabilities)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import DeviceProposeBatch, ProposeBatch, TokenIds
+from specdec.interfaces import ProposeBatch, TokenIds
 
 _LISTS = (
     "max_nodes", "num_tokens", "num_prompt_tokens", "starts", "counts", "last_num_drafted",
@@ -29,28 +29,23 @@ class Loan:
         is_watched: whether the contents are saved, for `written`.
     """
 
-    def __init__(
-        self, batch: ProposeBatch | DeviceProposeBatch, texts: Sequence[TokenIds], *, is_watched: bool
-    ) -> None:
+    def __init__(self, batch: ProposeBatch, texts: Sequence[TokenIds], *, is_watched: bool) -> None:
         self._arrays: list[npt.NDArray[Any]] = []
-        if isinstance(batch, ProposeBatch):
-            views = [self._lend(text.copy()) for text in texts]
-            top_k = batch.top_k
-            if top_k is not None:
-                top_k = replace(
-                    top_k,
-                    token_ids=self._lend(top_k.token_ids.copy()),
-                    top_ids=self._lend(top_k.top_ids.copy()),
-                    logprobs=self._lend(top_k.logprobs.copy()),
-                )
-            self.batch: ProposeBatch | DeviceProposeBatch = replace(
-                batch,
-                new_token_ids=self._lend(batch.new_token_ids.copy()),
-                token_ids_of=views.__getitem__,
-                top_k=top_k,
+        views = [self._lend(text.copy()) for text in texts]
+        top_k = batch.top_k
+        if top_k is not None:
+            top_k = replace(
+                top_k,
+                token_ids=self._lend(top_k.token_ids.copy()),
+                top_ids=self._lend(top_k.top_ids.copy()),
+                logprobs=self._lend(top_k.logprobs.copy()),
             )
-        else:
-            self.batch = batch
+        self.batch = replace(
+            batch,
+            new_token_ids=self._lend(batch.new_token_ids.copy()),
+            token_ids_of=views.__getitem__,
+            top_k=top_k,
+        )
         self._before = self._content() if is_watched else None
 
     def written(self) -> str | None:
@@ -88,10 +83,9 @@ class Loan:
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {name: tensor.clone() for name, tensor in self._tensors().items()}
-        if isinstance(self.batch, ProposeBatch):
-            content |= {name: list(getattr(self.batch, name)) for name in _LISTS}
-            content["new_token_ids"] = self._arrays[-1].copy()
-            content |= {f"token_ids({row})": array.copy() for row, array in enumerate(self._arrays[:-1])}
+        content |= {name: list(getattr(self.batch, name)) for name in _LISTS}
+        content["new_token_ids"] = self._arrays[-1].copy()
+        content |= {f"token_ids({row})": array.copy() for row, array in enumerate(self._arrays[:-1])}
         return content
 
 

@@ -11,11 +11,10 @@ import torch
 
 from kit_subjects.breaking import Mutants, register_in
 from kit_subjects.memory import writable
-from kit_subjects.toys import Chain, Device, Drawn, Siblings, Tree
+from kit_subjects.toys import Chain, Drawn, Siblings, Tree
 from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.interfaces import (
     Capability,
-    DeviceProposeBatch,
     Draft,
     DraftSampling,
     ProposeBatch,
@@ -185,13 +184,6 @@ class MoreThanTheClass(Chain):
 @breaks("test_capabilities_fit_together")
 class LayersWithoutNeed(Chain):
     aux_layer_ids = (1,)
-
-
-@breaks("test_the_device_form_is_taken_without_waiting")
-class WaitsForTheDevice(Device):
-    def chain(self, batch: DeviceProposeBatch, newest: torch.Tensor) -> Draft:
-        assert newest.max().item() >= 0
-        return super().chain(batch, newest)
 
 
 @breaks("test_it_drafts")

@@ -28,7 +28,7 @@ breaks = register_in(MUTANTS)
 
 @breaks("test_the_class_says_what_it_does")
 class UsesWhatNobodyUses(StrictSampler):
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.ON_DEVICE})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.OWN_KV})
 
 
 @breaks("test_the_class_says_what_it_does")

@@ -10,7 +10,6 @@ import torch
 
 from specdec.interfaces import (
     Capability,
-    DeviceProposeBatch,
     Draft,
     DraftSampling,
     FinishReason,
@@ -234,41 +233,8 @@ class Head(Chain):
             self.state.pop(name, None)
 
 
-class Device(Proposer):
-    """Repeats the newest token, with tensor operations only."""
-
-    name: ClassVar[str] = "device"
-    capabilities = frozenset({Capability.ON_DEVICE})
-
-    def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
-        super().__init__(config, target)
-        self.lines: dict[str, int] = {}
-        self.last = torch.zeros(target.max_num_seqs * 2, dtype=torch.int64, device=target.device)
-
-    def propose(self, batch: DeviceProposeBatch) -> Draft:  # type: ignore[override]  # what ON_DEVICE takes
-        return self.chain(batch, self.newest(batch))
-
-    def newest(self, batch: DeviceProposeBatch) -> torch.Tensor:
-        """Take in the newest token of every row and return it."""
-        for name in batch.request_ids:
-            if name not in self.lines:
-                self.lines[name] = next(i for i in range(len(self.last)) if i not in self.lines.values())
-        lines = torch.tensor([self.lines[name] for name in batch.request_ids])
-        there = batch.new_token_ids.gather(1, (batch.counts - 1).clamp_min(0)[:, None])[:, 0]
-        self.last[lines] = torch.where(batch.counts > 0, there, self.last[lines])
-        return self.last[lines]
-
-    def chain(self, batch: DeviceProposeBatch, newest: torch.Tensor) -> Draft:
-        nodes = torch.arange(max(batch.limits), device=newest.device)
-        return Draft(torch.where(nodes[None] < batch.max_nodes[:, None], newest[:, None], -1))
-
-    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        for name in request_ids:
-            self.lines.pop(name, None)
-
-
 TOYS: dict[str, type[Proposer]] = {
-    toy.name: toy for toy in (Chain, Tree, Learner, Recaller, Drawn, Siblings, Head, Device)
+    toy.name: toy for toy in (Chain, Tree, Learner, Recaller, Drawn, Siblings, Head)
 }
 
 

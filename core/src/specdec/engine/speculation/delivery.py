@@ -14,10 +14,9 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws, Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
-from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
+from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.sent import sent_together
 
 logger = logging.getLogger("specdec")
 
@@ -37,7 +36,6 @@ class Delivery:
     Args:
         no_states: empty states `[0, H]` of every kind that is delivered with tokens, the final ones first; ()
             if the proposer needs none.
-        is_on_device: whether the proposer takes the device form.
         device: device of the tensors.
         num_top_k: number of the target's most probable ids that are delivered for each verified node; 0 for none.
         metrics: requests without states are counted there.
@@ -48,7 +46,6 @@ class Delivery:
         self,
         *,
         no_states: tuple[torch.Tensor, ...],
-        is_on_device: bool,
         device: torch.device,
         num_top_k: int = 0,
         metrics: EngineMetrics | None = None,
@@ -61,22 +58,43 @@ class Delivery:
         self.needs_hidden = bool(no_states)
         self._no_states = no_states
         self._flags = torch.empty(0, dtype=torch.bool, device=device)  # all True
-        self._is_on_device = is_on_device
         self._device = device
         self._metrics = metrics or EngineMetrics()
         self._reasons: set[str] = set()
         self.overwritten = 0  # memory of kept states that the next pass writes to; 0 for none
 
-    def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
+    def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch:
         """Return this step's batch, and mark its tokens and the last draft's result as delivered."""
         starts = [sequence.delivered for sequence in sequences]
         # With states as many tokens as there are states, even if the sequence has ended and released its cache.
         ends = [s.num_with_states if self.needs_hidden else s.num_tokens for s in sequences]
-        batch: ProposeBatch | DeviceProposeBatch
-        if self._is_on_device:
-            batch = self._device_form(sequences, max_nodes, starts, ends)
-        else:
-            batch = self._array_form(sequences, max_nodes, starts, ends)
+        views = [(sequence.shown or _shown(sequence)).tokens(sequence) for sequence in sequences]
+        pieces = [view[a:b] for view, a, b in zip(views, starts, ends, strict=True) if b > a]
+        tokens: TokenIds = pieces[0] if len(pieces) == 1 else np.concatenate([_NONE, *pieces])
+        tokens.flags.writeable = False
+        hidden, aux, has_hidden = self._hidden(sequences, starts) if self.needs_hidden else (None, (), None)
+        batch = ProposeBatch(
+            request_ids=tuple(s.row_id for s in sequences),
+            max_nodes=tuple(max_nodes),  # a copy: the draft is checked against the list
+            num_tokens=[s.num_tokens for s in sequences],
+            num_prompt_tokens=[s.num_prompt_tokens for s in sequences],
+            starts=starts,
+            counts=[end - start for start, end in zip(starts, ends, strict=True)],
+            new_token_ids=tokens,
+            last_num_drafted=[s.last_num_drafted for s in sequences],
+            last_num_accepted=[s.last_num_accepted for s in sequences],
+            sampling_params=tuple(s.shown_params for s in sequences),
+            draws=EngineDraws(sequences, self._device),
+            token_ids_of=views.__getitem__,
+            allowed_after=_allowed_after(sequences, views) if any(s.rules for s in sequences) else None,
+            hidden_states=hidden,
+            aux_hidden_states=aux,
+            has_hidden=has_hidden,
+            top_k=None if self.top_k is None else packed_top_k(sequences, self.top_k()),
+            first_slots=()
+            if self.draft_slots is None
+            else self._lend(self.draft_slots, sequences, max_nodes),
+        )
         for sequence, end in zip(sequences, ends, strict=True):
             sequence.delivered = end
             sequence.is_introduced = True
@@ -184,37 +202,6 @@ class Delivery:
         sequence.shown = None
         sequence.deliverable_hidden.clear()
 
-    def _array_form(
-        self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
-    ) -> ProposeBatch:
-        views = [(sequence.shown or _shown(sequence)).tokens(sequence) for sequence in sequences]
-        pieces = [view[a:b] for view, a, b in zip(views, starts, ends, strict=True) if b > a]
-        tokens: TokenIds = pieces[0] if len(pieces) == 1 else np.concatenate([_NONE, *pieces])
-        tokens.flags.writeable = False
-        hidden, aux, has_hidden = self._hidden(sequences, starts) if self.needs_hidden else (None, (), None)
-        return ProposeBatch(
-            request_ids=tuple(s.row_id for s in sequences),
-            max_nodes=tuple(max_nodes),  # a copy: the draft is checked against the list
-            num_tokens=[s.num_tokens for s in sequences],
-            num_prompt_tokens=[s.num_prompt_tokens for s in sequences],
-            starts=starts,
-            counts=[end - start for start, end in zip(starts, ends, strict=True)],
-            new_token_ids=tokens,
-            last_num_drafted=[s.last_num_drafted for s in sequences],
-            last_num_accepted=[s.last_num_accepted for s in sequences],
-            sampling_params=tuple(s.shown_params for s in sequences),
-            draws=EngineDraws(sequences, self._device),
-            token_ids_of=views.__getitem__,
-            allowed_after=_allowed_after(sequences, views) if any(s.rules for s in sequences) else None,
-            hidden_states=hidden,
-            aux_hidden_states=aux,
-            has_hidden=has_hidden,
-            top_k=None if self.top_k is None else packed_top_k(sequences, self.top_k()),
-            first_slots=()
-            if self.draft_slots is None
-            else self._lend(self.draft_slots, sequences, max_nodes),
-        )
-
     def _lend(self, slots: DraftSlots, sequences: list[Sequence], max_nodes: list[int]) -> list[int]:
         """Open the slots of this step's drafts in the target's cache; returns the first slot of each sequence."""
         deepest = max(max_nodes, default=0)
@@ -243,29 +230,6 @@ class Delivery:
         for row in first_rows:
             flags[row] = False
         return hidden, tuple(aux), flags
-
-    def _device_form(
-        self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
-    ) -> DeviceProposeBatch:
-        width = max((end - start for start, end in zip(starts, ends, strict=True)), default=0)
-        tokens = np.full((len(sequences), max(width, 1)), -1, np.int64)
-        for row, (sequence, start, end) in enumerate(zip(sequences, starts, ends, strict=True)):
-            tokens[row, : end - start] = sequence.token_ids[start:end]
-        counts = np.subtract(ends, starts)
-        facts = max_nodes, [s.num_tokens for s in sequences], starts, counts
-        numbers = sent_together([*(np.array(each, np.int64) for each in facts), tokens], self._device)
-        most, lengths, firsts, counted, new = numbers
-        return DeviceProposeBatch(
-            request_ids=tuple(s.row_id for s in sequences),
-            max_nodes=most,
-            limits=tuple(max_nodes),
-            num_tokens=lengths,
-            starts=firsts,
-            counts=counted,
-            new_token_ids=new,
-            sampling_params=tuple(s.shown_params for s in sequences),
-            draws=EngineDraws(sequences, self._device),
-        )
 
 
 def _joined(pieces: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:

@@ -16,7 +16,7 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.speculation.check_draft import DraftError, check_draft, check_vocab_map
 from specdec.engine.speculation.received import copied
 from specdec.errors import PluginError, described, is_interrupt, line_of
-from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
+from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
@@ -102,9 +102,9 @@ class ProposerGuard:
         self._target_s = seconds if self._target_s == 0.0 else 0.9 * self._target_s + 0.1 * seconds
         self._budget_s = max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._target_s)
 
-    def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> CheckedDraft | None:
+    def propose(self, batch: ProposeBatch, max_nodes: list[int]) -> CheckedDraft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
-        counts = list(batch.counts) if isinstance(batch, ProposeBatch) else []
+        counts = list(batch.counts)
         started = perf_counter() - ONCE.seconds
         try:
             offered, changed = undisturbed(self.proposer.propose, batch)
@@ -252,7 +252,7 @@ class ProposerGuard:
         """Compare a call's duration with the budget, of at least `num_passes` passes; `counts` are its rows' new tokens."""
         self._num_calls += 1
         budget = max(self._budget_s, num_passes * self._target_s)
-        if seconds > budget and counts:
+        if seconds > budget:
             # A proposer's model has to prefill prompts: each piece of one may take as long as a step.
             num_prompt = sum(count for count in counts if count > _PROMPT_PIECE)
             budget *= 1 + num_prompt / _PROMPT_PIECE
