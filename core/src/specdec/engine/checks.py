@@ -47,7 +47,8 @@ def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler:
                 f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows"
             )
         listed = None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
-        if wrong := _wrong_tensor(verdict, draft, scores):
+        has_tensors = verdict.top_k is not None or verdict.paths is not None
+        if has_tensors and (wrong := _wrong_tensor(verdict, draft, scores)):
             raise PluginError(f"sampler {sampler!r}: verify returned {wrong}")
         own = Verdict(nodes, tokens, sound, listed, verdict.top_k, verdict.paths)
     problem = problem_of(own, draft, scores.logits.shape[1])
@@ -70,8 +71,8 @@ def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str 
         if ids.is_floating_point() or not logprobs.is_floating_point():
             return f"top_k in {ids.dtype} and {logprobs.dtype}: give whole numbers and floats"
     if paths is not None:
-        if type(paths) is not torch.Tensor or paths.dtype != torch.int64:
-            return "paths that are no tensor of int64"
+        if not isinstance(paths, torch.Tensor) or paths.is_floating_point():
+            return "paths that are no tensor of whole numbers"
         if paths.ndim != 2 or len(paths) != len(draft.rows):
             return f"paths of shape {tuple(paths.shape)}: give [{len(draft.rows)}, N]"
     return None
