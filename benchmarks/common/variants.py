@@ -38,13 +38,6 @@ def transformers(dtype: str, speculation: Speculation | None = None) -> Variant:
     return Variant.make("transformers", speculation.name, dtype, speculation.transformers)
 
 
-def inside_transformers(dtype: str, speculation: Speculation | None = None) -> Variant:
-    """Return a variant of transformers' `generate` that runs specdec's loop through `specdec-transformers`."""
-    config = None if speculation is None else speculation.ours
-    name = "none" if speculation is None else speculation.name
-    return Variant.make("transformers", f"{name} specdec", dtype, {"speculative_config": config})
-
-
 def vllm(
     dtype: str, speculation: Speculation | None = None, mode: str = "compiled", has_statistics: bool = False
 ) -> Variant:
