@@ -8,9 +8,8 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_logits, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.penalise.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.penalise.config import LaunchConfig, heuristic
 from specdec_kernels.triton.penalise.reference import penalise_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["PathRows", "Texts", "penalise"]
 
@@ -66,7 +65,7 @@ def penalise(
         texts: what occurred.
         paths: the rows; others are kept as they are.
         out: float32 `[R, V]`, unit stride along V, to write to, such as `logits` itself; None allocates it.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Returns:
         `[R, V]` float32.
@@ -97,6 +96,6 @@ def penalise(
         return out
     from specdec_kernels.triton.penalise.kernel import penalise_triton  # imports Triton
 
-    chosen = config or launch_config("penalise", heuristic, candidates, logits.device, paths.path_len)
+    chosen = config or heuristic(paths.path_len)
     penalise_triton(logits, texts, paths, out, chosen)
     return out

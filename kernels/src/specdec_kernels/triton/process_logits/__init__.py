@@ -6,10 +6,9 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_logits, check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.process_logits.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.process_logits.config import LaunchConfig, heuristic
 from specdec_kernels.triton.process_logits.parameters import Bias, Cuts, Penalties
 from specdec_kernels.triton.process_logits.reference import process_logits_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["Bias", "Cuts", "Penalties", "process_logits"]
 
@@ -41,7 +40,7 @@ def process_logits(
         bitmask: `[R, ceil(V / 32)]` int32, unit stride: bit i % 32 of word i // 32 allows id i.
         cuts: temperature, min-p, top-k and top-p; None applies none of them.
         out: float32 `[R, V]`, unit stride along V, to write to; None allocates it.
-        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses the heuristic.
 
     Returns:
         `[R, V]` float32.
@@ -65,7 +64,7 @@ def process_logits(
         return out.copy_(process_logits_reference(*given))
     from specdec_kernels.triton.process_logits.kernel import process_logits_triton  # imports Triton
 
-    chosen = config or launch_config("process_logits", heuristic, candidates, logits.device, vocab_size)
+    chosen = config or heuristic(vocab_size)
     process_logits_triton(*given, out, chosen)
     return out
 
