@@ -24,7 +24,8 @@ class Texts(NamedTuple):
     starts: torch.Tensor
     """`[B + 1]` int64: first place of each request."""
     penalties: torch.Tensor
-    """`[3, B]` float32: for repetition (above 0, 1 for none), presence and frequency; see `process_logits`."""
+    """`[3, B]` float32: repetition (above 0, 1 for none), by which logits of ids that occurred are divided and negative ones
+    multiplied; presence, subtracted once from ids in the output; frequency, for each occurrence there."""
 
 
 class PathRows(NamedTuple):
@@ -57,8 +58,8 @@ def penalise(
 ) -> torch.Tensor:
     """Apply penalties to rows of logits; tokens on the path to a row count as output.
 
-    Formulas as in `process_logits`, whose tables of the whole vocabulary it does not need. What would be above the greatest
-    number is that number. Nothing is copied to the host, so the caller must keep places and the ids of texts in range.
+    Formulas: CTRL, arXiv 1909.05858, for repetition, OpenAI's for the others. What would be above the greatest number is that
+    number. Nothing is copied to the host, so the caller must keep places and the ids of texts in range.
 
     Args:
         logits: `[R, V]` float32, unit stride along V.
