@@ -148,7 +148,7 @@ def test_the_rules_can_fail(tmp_path: Path) -> None:
         layer_of("unknown")
 
 
-BACKENDS_NEED = {"numba", "llvmlite", "triton", "flashinfer"}
+BACKENDS_NEED = {"numba", "llvmlite", "triton"}
 """What only a package of backends may import."""
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specdec_kernels.triton import accepted_rows
-from specdec_kernels.triton.accepted_rows.config import LaunchConfig, candidates
+from specdec_kernels.triton.accepted_rows.config import LaunchConfig
 
 STARTS, COUNTS = [0, 4, 5, 9], [2, 0, 3, -1]
 """Of requests with 3, 0, 3 and 2 nodes; the last one emits nothing."""
@@ -31,7 +31,9 @@ def test_rows_follow_each_other(num_places: int, width: int, device: torch.devic
     check(num_places, width, device, torch.float32)
 
 
-@pytest.mark.parametrize("config", candidates(700), ids=str)
+@pytest.mark.parametrize(
+    "config", [LaunchConfig(256, 1), LaunchConfig(512, 4), LaunchConfig(1024, 4)], ids=str
+)
 def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
     check(16, 700, device, torch.bfloat16, config=config)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specdec_kernels.triton.block_tables import block_tables
-from specdec_kernels.triton.block_tables.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.block_tables.config import LaunchConfig
 
 FIRSTS, COUNTS, SHARED = [7, -40, 0, 2**33], [0, 45, 3, 1], [5, 100, 9, 2**34]
 """Of requests: one that shares nothing, one whose run is near the cache's beginning, and others."""
@@ -31,7 +31,9 @@ def test_one_request(device: torch.device) -> None:
     check([3], [2], [1], 5, device)
 
 
-@pytest.mark.parametrize("config", candidates(700), ids=str)
+@pytest.mark.parametrize(
+    "config", [LaunchConfig(128, 1), LaunchConfig(256, 4), LaunchConfig(1024, 4)], ids=str
+)
 def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
     check(FIRSTS, COUNTS, SHARED, 700, device, config=config)
 
@@ -71,8 +73,6 @@ def test_wrong_arguments_are_named(changes: dict[str, torch.Tensor], message: st
 def test_configurations() -> None:
     with pytest.raises(ValueError, match="block=48"):
         LaunchConfig(48, 4)
-    for width in (1, 90, 5000):
-        assert heuristic(width).block in {config.block for config in candidates(width)}
 
 
 MUTANTS = {

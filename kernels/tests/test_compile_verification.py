@@ -117,20 +117,16 @@ def test_rejection_verify(dtype: torch.dtype, width: int, has_q: bool, compile_l
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
-    from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, kernel
+    from specdec_kernels.triton.process_logits import Cuts, kernel
     from specdec_kernels.triton.process_logits.config import heuristic
 
     compiled = compile_launches(kernel)
     logits, ones = torch.zeros(2, VOCAB_SIZE, dtype=dtype), torch.ones(2)
-    given: tuple[Any, ...] = (None, None, None)
-    if dtype is torch.bfloat16:
-        penalties = Penalties(logits.int(), logits.bool(), ones, ones, ones)
-        given = (Bias(longs(2, 1), torch.ones(2, 1)), penalties, longs(2, VOCAB_SIZE // 32).int())
     cuts = Cuts(ones, ones, longs(2), ones) if dtype is not torch.float64 else Cuts(ones, None, None, ones)
     out = torch.empty(2, VOCAB_SIZE)
     for each in (cuts, cuts._replace(top_k=None, top_p=None)):
-        kernel.process_logits_triton(logits, *given, each, out, heuristic(VOCAB_SIZE))
-    assert set(compiled) == {"adjust_kernel", "heat_kernel", "cut_kernel"}
+        kernel.process_logits_triton(logits, each, out, heuristic(VOCAB_SIZE))
+    assert set(compiled) == {"widen_kernel", "heat_kernel", "cut_kernel"}
 
 
 @pytest.mark.parametrize(("dtype", "is_tree"), [(torch.bfloat16, False), (torch.float32, True)], ids=str)

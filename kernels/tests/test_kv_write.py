@@ -5,7 +5,7 @@ import torch
 from kernelcheck import NAN
 
 from specdec_kernels.triton.kv_write import kv_write
-from specdec_kernels.triton.kv_write.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.kv_write.config import LaunchConfig, heuristic
 
 
 def naive(key, value, key_pages, value_pages, slot_mapping) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,7 +60,7 @@ def test_other_types(dtype: torch.dtype, device: torch.device) -> None:
     check(key, value, pages_of(3, 4, 2, 24, dtype), pages_of(3, 4, 2, 24, dtype), slots, device)
 
 
-@pytest.mark.parametrize("config", candidates(5, 24), ids=str)
+@pytest.mark.parametrize("config", [LaunchConfig(1, 1), LaunchConfig(4, 4), LaunchConfig(8, 1)], ids=str)
 def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
     torch.manual_seed(2)
     key, value = torch.randn(3, 5, 24), torch.randn(3, 5, 40)
@@ -133,10 +133,8 @@ def test_a_block_that_is_no_power_of_two_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("num_heads", "dim"), [(1, 1), (8, 128), (128, 192)])
-def test_the_heuristic_is_a_candidate_in_size(num_heads: int, dim: int) -> None:
-    chosen = heuristic(num_heads, dim)
-    assert chosen.block_heads in {config.block_heads for config in candidates(num_heads, dim)}
-    assert chosen.block_heads * dim <= 2048
+def test_a_program_copies_at_most_2048_elements(num_heads: int, dim: int) -> None:
+    assert heuristic(num_heads, dim).block_heads * dim <= 2048
 
 
 MUTANTS = {

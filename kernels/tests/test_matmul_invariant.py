@@ -8,7 +8,7 @@ from kernelcheck import NAN, check_close, in_order
 from torch.nn.functional import linear
 
 from specdec_kernels.triton.matmul_invariant import matmul_invariant
-from specdec_kernels.triton.matmul_invariant.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.matmul_invariant.config import LaunchConfig
 
 SMALL = LaunchConfig(16, 16, 32, num_warps=4)
 
@@ -40,7 +40,9 @@ def test_half_precision(dtype: torch.dtype, device: torch.device) -> None:
     check(x, weight, bias, device)
 
 
-@pytest.mark.parametrize("config", [SMALL, *candidates(70, 4)], ids=str)
+@pytest.mark.parametrize(
+    "config", [SMALL, LaunchConfig(64, 64, 32, 4), LaunchConfig(128, 128, 32, 8)], ids=str
+)
 def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
     torch.manual_seed(2)
     check(torch.randn(20, 100), torch.randn(70, 100), None, device, config=config)
@@ -73,11 +75,9 @@ def test_a_row_does_not_depend_on_the_others(dtype, config, kernel_device: torch
     check_bits(kernel_device, dtype, config)
 
 
-def test_configurations_follow_the_weight() -> None:
+def test_a_block_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match="block_depth=8"):
         LaunchConfig(16, 16, 8, 4)
-    for out_features in (17, 4096, 151936):
-        assert heuristic(out_features, 2) in candidates(out_features, 2)
 
 
 def test_no_rows(device: torch.device) -> None:

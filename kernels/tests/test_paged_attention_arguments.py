@@ -9,8 +9,8 @@ from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pa
 from specdec_kernels.triton.paged_attention.config import (
     LaunchConfig,
     Problem,
-    candidates,
     heuristic,
+    heuristics,
     invariant,
 )
 from specdec_kernels.triton.paged_attention.tree import unpack_tree_mask
@@ -128,7 +128,7 @@ def test_a_small_batch_is_split_and_a_large_one_is_not() -> None:
 @pytest.mark.parametrize("dims", [(64, 64), (192, 128), (576, 512)])
 def test_every_configuration_holds_a_group(group: int, dims: tuple[int, int]) -> None:
     sizes = problem(group=group, key_dim=dims[0], value_dim=dims[1])
-    for config in [heuristic(sizes), invariant(sizes), *candidates(sizes)]:
+    for config in [heuristic(sizes), invariant(sizes), *heuristics(sizes)]:
         assert config.block_rows >= group
 
 

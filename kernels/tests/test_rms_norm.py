@@ -8,7 +8,7 @@ from kernelcheck import NAN, check_close
 
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.rms_norm import NormOutput, rms_norm
-from specdec_kernels.triton.rms_norm.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.rms_norm.config import LaunchConfig
 
 
 def naive(x, weight, residual, offset, epsilon, dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,7 +86,7 @@ def test_a_row_does_not_depend_on_the_batch(size: int, kind: str) -> None:
             assert torch.equal(rows, batch[piece])
 
 
-@pytest.mark.parametrize("config", candidates(1000), ids=str)
+@pytest.mark.parametrize("config", [LaunchConfig(1), LaunchConfig(4), LaunchConfig(16)], ids=str)
 def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
     torch.manual_seed(4)
     check(torch.randn(2, 1000), torch.randn(1000), None, device, config=config)
@@ -123,11 +123,6 @@ X = torch.zeros(3, 8)
 def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rms_norm(**({"x": X, "weight": torch.ones(8), "epsilon": 1e-6} | changes))
-
-
-@pytest.mark.parametrize("size", [1, 80, 4096, 16384])
-def test_the_heuristic_is_a_candidate(size: int) -> None:
-    assert heuristic(size) in candidates(size)
 
 
 MUTANTS = {

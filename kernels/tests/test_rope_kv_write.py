@@ -8,7 +8,7 @@ from kernelcheck import NAN, check_close
 
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
-from specdec_kernels.triton.rope_kv_write.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.rope_kv_write.config import LaunchConfig
 
 EPSILON = 1e-2
 
@@ -166,7 +166,7 @@ def test_a_row_does_not_depend_on_the_batch(interleaved: bool, kind: str) -> Non
                 assert torch.equal(tensor[is_written], given[name][is_written])
 
 
-@pytest.mark.parametrize("config", candidates(2, 16), ids=str)
+@pytest.mark.parametrize("config", [LaunchConfig(1), LaunchConfig(4)], ids=str)
 def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
     check(make(), device, config=config)
 
@@ -205,11 +205,6 @@ G = make()
 def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rope_kv_write(**(G | changes))
-
-
-@pytest.mark.parametrize(("group", "dim"), [(1, 1), (4, 128), (128, 192)])
-def test_the_heuristic_is_a_candidate(group: int, dim: int) -> None:
-    assert heuristic(group, dim) in candidates(group, dim)
 
 
 MUTANTS = {

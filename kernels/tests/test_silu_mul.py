@@ -8,7 +8,7 @@ from kernelcheck import NAN, check_close
 
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.silu_mul import silu_mul
-from specdec_kernels.triton.silu_mul.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.silu_mul.config import LaunchConfig
 
 
 def naive(gate, up, activation, dtype) -> torch.Tensor:
@@ -72,7 +72,9 @@ def test_a_row_does_not_depend_on_the_batch(activation, kind: str) -> None:
             assert torch.equal(silu_mul(gate[piece], up[piece], activation=activation), batch[piece])
 
 
-@pytest.mark.parametrize("config", candidates(700), ids=str)
+@pytest.mark.parametrize(
+    "config", [LaunchConfig(256, 2), LaunchConfig(512, 4), LaunchConfig(1024, 4)], ids=str
+)
 def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
     torch.manual_seed(4)
     check(torch.randn(2, 700), torch.randn(2, 700), "silu", device, config=config)
@@ -106,8 +108,6 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> Non
 def test_configurations() -> None:
     with pytest.raises(ValueError, match="block=48"):
         LaunchConfig(48, 4)
-    for size in (1, 700, 20000):
-        assert heuristic(size).block in {config.block for config in candidates(size)}
 
 
 MUTANTS = {

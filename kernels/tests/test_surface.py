@@ -1,6 +1,5 @@
 """What the package exports, and that it costs no import of Triton."""
 
-import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from specdec_kernels import triton as operations
-from specdec_kernels.triton.workloads import WORKLOADS
 
 SOURCE = Path(operations.__file__).parent
 OPS = sorted(folder.parent.name for folder in SOURCE.glob("*/kernel.py"))
@@ -43,13 +41,8 @@ def test_operations_are_built_alike(op: str) -> None:
     files = {file.name for file in (SOURCE / op).glob("*.py")}
     assert files >= {"__init__.py", "config.py", "kernel.py"}
     assert "reference.py" in files or op == "noise"  # whose reference is specdec.noise
-    config = import_module(f"specdec_kernels.triton.{op}.config")
-    assert list(inspect.signature(config.heuristic).parameters) == list(
-        inspect.signature(config.candidates).parameters
-    )
 
 
-def test_every_operation_can_be_tuned_and_is_in_the_readme() -> None:
-    assert sorted(WORKLOADS) == OPS
+def test_every_operation_is_in_the_readme() -> None:
     readme = (SOURCE.parents[2] / "README.md").read_text()
     assert [op for op in OPS if f"| `{op}` |" not in readme and op != "noise"] == []

@@ -279,6 +279,6 @@ def test_without_a_backend_attention_is_torchs(monkeypatch, caplog) -> None:
 def test_values_of_the_option() -> None:
     with pytest.raises(
         ConfigError,
-        match="attention_backend='fast' must be one of auto, sdpa, triton, cpu, flashinfer, layers",
+        match="attention_backend='fast' must be one of auto, sdpa, triton, cpu, layers",
     ):
         LLM("zoo", attention_backend="fast")

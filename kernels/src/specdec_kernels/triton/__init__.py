@@ -20,7 +20,7 @@ from specdec_kernels.triton.ngram_match import ngram_match
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
-from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, process_logits
+from specdec_kernels.triton.process_logits import Cuts, process_logits
 from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.results import ChainDraft, ChainVerdict, PathVerdict
 from specdec_kernels.triton.rms_norm import NormOutput, rms_norm
@@ -32,7 +32,6 @@ from specdec_kernels.triton.strict_verify import strict_verify
 __all__ = [
     "Activation",
     "Backend",
-    "Bias",
     "ChainDraft",
     "ChainVerdict",
     "Cuts",
@@ -43,7 +42,6 @@ __all__ = [
     "NormOutput",
     "PathRows",
     "PathVerdict",
-    "Penalties",
     "Texts",
     "Workspace",
     "accepted_rows",

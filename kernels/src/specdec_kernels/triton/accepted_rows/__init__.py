@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from specdec_kernels.triton.accepted_rows.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.accepted_rows.config import LaunchConfig, heuristic
 from specdec_kernels.triton.accepted_rows.reference import accepted_rows_reference
 from specdec_kernels.triton.arguments import check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["accepted_rows"]
 
@@ -34,7 +33,7 @@ def accepted_rows(
         num_accepted: `[B]` int64 accepted nodes of each request, -1 for one that emits nothing.
         nodes: `[B, W]` int64 accepted nodes of trees, W at least all of `num_accepted`; None for chains, whose first ones are.
         out: `[N, T, H]` contiguous, of the dtype of the states; written.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Returns:
         `out`.
@@ -58,6 +57,6 @@ def accepted_rows(
         return out
     from specdec_kernels.triton.accepted_rows.kernel import accepted_rows_triton  # imports Triton
 
-    chosen = config or launch_config("accepted_rows", heuristic, candidates, states.device, states.shape[2])
+    chosen = config or heuristic(states.shape[2])
     accepted_rows_triton(states, row_starts, num_accepted, nodes, out, chosen)
     return out

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import torch
 
-from specdec_kernels.triton.advance_rows.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.advance_rows.config import LaunchConfig, heuristic
 from specdec_kernels.triton.advance_rows.reference import advance_rows_reference
 from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["LoopRows", "Masks", "advance_rows"]
 
@@ -78,7 +77,7 @@ def advance_rows(
         memory: `[M]` int64: counts `[B]` and tokens `[B, columns]` of the verdict, each at its place.
         most_new: the most new tokens of a request.
         masks: what follows them.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -95,5 +94,5 @@ def advance_rows(
         return
     from specdec_kernels.triton.advance_rows.kernel import advance_rows_triton  # imports Triton
 
-    chosen = config or launch_config("advance_rows", heuristic, candidates, memory.device, num_rows)
+    chosen = config or heuristic(num_rows)
     advance_rows_triton(rows, memory, most_new, masks, chosen)

@@ -26,11 +26,3 @@ class LaunchConfig:
 def heuristic(num_rows: int) -> LaunchConfig:
     """Return a configuration in which a thread writes few rows at once."""
     return LaunchConfig(power_of_two(num_rows, _LEAST_ROWS, 128))
-
-
-def candidates(num_rows: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for a number of rows."""
-    return [
-        LaunchConfig(block)
-        for block in sorted({power_of_two(num_rows, _LEAST_ROWS, most) for most in (32, 128)})
-    ]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from specdec_kernels.triton.arguments import check_tensor, shown
-from specdec_kernels.triton.block_tables.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.block_tables.config import LaunchConfig, heuristic
 from specdec_kernels.triton.block_tables.reference import block_tables_reference
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["block_tables"]
 
@@ -33,7 +32,7 @@ def block_tables(
         shared_blocks: `[B]` int64 the first of them.
         width: M, columns.
         out: `[B, M]` int64, written; None allocates it.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Returns:
         `[B, M]` int64.
@@ -55,6 +54,6 @@ def block_tables(
         return out.copy_(block_tables_reference(first_blocks, num_shared, shared_blocks, width))
     from specdec_kernels.triton.block_tables.kernel import block_tables_triton  # imports Triton
 
-    chosen = config or launch_config("block_tables", heuristic, candidates, out.device, width)
+    chosen = config or heuristic(width)
     block_tables_triton(first_blocks, num_shared, shared_blocks, width, out, chosen)
     return out

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from specdec_kernels.triton.block_verify.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.block_verify.config import LaunchConfig, heuristic
 from specdec_kernels.triton.block_verify.reference import block_verify_reference
 from specdec_kernels.triton.dispatch import Backend, backend_for
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.rejection_verify.arguments import checked_verdict
 from specdec_kernels.triton.results import ChainVerdict, written
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["block_verify"]
 
@@ -49,6 +48,6 @@ def block_verify(
         return written(out, block_verify_reference(*given, *q))
     from specdec_kernels.triton.block_verify.kernel import block_verify_triton  # imports Triton
 
-    chosen = config or launch_config("block_verify", heuristic, candidates, logits.device, logits.shape[1])
+    chosen = config or heuristic(logits.shape[1])
     block_verify_triton(*given, *q, *out, chosen)
     return out

@@ -6,10 +6,9 @@ import torch
 
 from specdec_kernels.triton.arguments import check_logits, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.gumbel_sample.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.gumbel_sample.config import LaunchConfig, heuristic
 from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference
 from specdec_kernels.triton.noise.keys import NoiseKeys, check_keys
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["gumbel_sample"]
 
@@ -35,7 +34,7 @@ def gumbel_sample(
         keys: of `[R]` rows; `positions` are the positions of the tokens to draw.
         words: `[R]` int64 from `specdec.noise.node_word`; None is the stream of the target, node 0.
         out: `[R]` int64 to write to; None allocates it.
-        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses the heuristic.
 
     Returns:
         `[R]` int64 token ids.
@@ -58,6 +57,6 @@ def gumbel_sample(
         return out.copy_(gumbel_sample_reference(logits, temperatures, keys, words))
     from specdec_kernels.triton.gumbel_sample.kernel import gumbel_sample_triton  # imports Triton
 
-    chosen = config or launch_config("gumbel_sample", heuristic, candidates, logits.device, logits.shape[1])
+    chosen = config or heuristic(logits.shape[1])
     gumbel_sample_triton(logits, temperatures, keys, words, out, chosen)
     return out

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from specdec_kernels.triton.noise.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.noise.config import LaunchConfig, heuristic
 
-__all__ = ["LaunchConfig", "candidates", "heuristic"]
+__all__ = ["LaunchConfig", "heuristic"]

@@ -6,9 +6,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_rows, check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.kv_compact.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.kv_compact.config import LaunchConfig, heuristic
 from specdec_kernels.triton.kv_compact.reference import kv_compact_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["kv_compact"]
 
@@ -33,7 +32,7 @@ def kv_compact(
         value_pages: `[L, num_blocks, block_size, Hkv, Dv]` of the same type, written; unit stride along Dv.
         first_slots: `[B]` int64 slot of each request's first node.
         paths: `[B, P]` int64 nodes of each path, unit stride along P, padded with -1, which moves nothing.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -52,5 +51,5 @@ def kv_compact(
         return
     from specdec_kernels.triton.kv_compact.kernel import kv_compact_triton  # imports Triton
 
-    chosen = config or launch_config("kv_compact", heuristic, candidates, key_pages.device, paths.shape[1])
+    chosen = config or heuristic(paths.shape[1])
     kv_compact_triton(key_pages, value_pages, first_slots, paths, chosen)

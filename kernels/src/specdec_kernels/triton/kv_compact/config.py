@@ -43,9 +43,3 @@ def heuristic(path_len: int) -> LaunchConfig:
     """Return a configuration in which a program holds about 4096 elements of a path's rows."""
     block_numbers = _NUMBERS_PER_PROGRAM // path_block(path_len)
     return LaunchConfig(min(512, max(32, block_numbers)), num_warps=4)
-
-
-def candidates(path_len: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for paths of up to `path_len` rows."""
-    most = heuristic(path_len).block_numbers
-    return [LaunchConfig(block, warps) for block in sorted({max(32, most // 4), most}) for warps in (2, 4)]

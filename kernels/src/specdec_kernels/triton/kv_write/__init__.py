@@ -6,9 +6,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_pages, check_rows, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.kv_write.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.kv_write.config import LaunchConfig, heuristic
 from specdec_kernels.triton.kv_write.reference import kv_write_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["kv_write"]
 
@@ -33,7 +32,7 @@ def kv_write(
         key_pages: `[num_blocks, block_size, Hkv, D]`, written; any strides, but unit stride along D.
         value_pages: `[num_blocks, block_size, Hkv, Dv]`, written; any strides, but unit stride along Dv.
         slot_mapping: `[T]` int64, -1 for padding rows.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -50,7 +49,5 @@ def kv_write(
         return
     from specdec_kernels.triton.kv_write.kernel import kv_write_triton  # imports Triton
 
-    chosen = config or launch_config(
-        "kv_write", heuristic, candidates, key.device, num_kv_heads, max(key_dim, value.shape[2])
-    )
+    chosen = config or heuristic(num_kv_heads, max(key_dim, value.shape[2]))
     kv_write_triton(key, value, key_pages, value_pages, slot_mapping, chosen)

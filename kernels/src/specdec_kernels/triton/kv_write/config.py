@@ -30,10 +30,3 @@ def heuristic(num_kv_heads: int, head_dim: int) -> LaunchConfig:
     fitting = max(1, _NUMBERS_PER_PROGRAM // power_of_two(head_dim))
     block_heads = power_of_two(num_kv_heads, most=fitting)
     return LaunchConfig(block_heads, num_warps=4 if block_heads * head_dim >= 1024 else 1)
-
-
-def candidates(num_kv_heads: int, head_dim: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for a cache."""
-    most = heuristic(num_kv_heads, head_dim).block_heads
-    blocks = {1, max(1, most // 2), most}
-    return [LaunchConfig(block, warps) for block in sorted(blocks) for warps in (1, 4)]

@@ -6,9 +6,8 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_logits, check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.list_logprobs.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.list_logprobs.config import LaunchConfig, heuristic
 from specdec_kernels.triton.list_logprobs.reference import list_logprobs_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["list_logprobs"]
 
@@ -37,7 +36,7 @@ def list_logprobs(
         listed: `[L]` integer: requests that list.
         count: the most probable tokens to list, 0 to V.
         out: contiguous float64 `[L, N + 1, 2 + 2 * count]` to write to; None allocates it.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Returns:
         for each token its log probability, its rank from 1, then log probabilities and ids of the `count` most probable tokens,
@@ -68,6 +67,6 @@ def list_logprobs(
         return out.copy_(list_logprobs_reference(*given))
     from specdec_kernels.triton.list_logprobs.kernel import list_logprobs_triton  # imports Triton
 
-    chosen = config or launch_config("list_logprobs", heuristic, candidates, logits.device, logits.shape[1])
+    chosen = config or heuristic(logits.shape[1])
     list_logprobs_triton(*given, out, chosen)
     return out

@@ -29,9 +29,3 @@ def heuristic(vocab_size: int) -> LaunchConfig:
     """Return a configuration for a vocabulary."""
     block_v = power_of_two(vocab_size, 16, _MAX_BLOCK)
     return LaunchConfig(block_v, 8 if block_v == _MAX_BLOCK else 2)
-
-
-def candidates(vocab_size: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for a vocabulary."""
-    most = heuristic(vocab_size).block_v
-    return [LaunchConfig(block, warps) for block in sorted({min(2048, most), most}) for warps in (2, 8, 16)]

@@ -6,9 +6,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_input, check_rows
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.matmul_invariant.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.matmul_invariant.config import LaunchConfig, heuristic
 from specdec_kernels.triton.matmul_invariant.reference import matmul_invariant_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["matmul_invariant"]
 
@@ -33,7 +32,7 @@ def matmul_invariant(
         weight: `[N, K]` of the same type, unit stride along K.
         bias: `[N]` of the same type, contiguous; None adds nothing.
         out: `[T, N]` to write to, not x; None allocates it.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -51,8 +50,6 @@ def matmul_invariant(
         return out.copy_(matmul_invariant_reference(x, weight, bias))
     from specdec_kernels.triton.matmul_invariant.kernel import matmul_invariant_triton  # imports Triton
 
-    chosen = config or launch_config(
-        "matmul_invariant", heuristic, candidates, x.device, weight.shape[0], weight.itemsize
-    )
+    chosen = config or heuristic(weight.shape[0], weight.itemsize)
     matmul_invariant_triton(x, weight, bias, out, chosen)
     return out

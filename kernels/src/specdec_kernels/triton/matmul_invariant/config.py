@@ -39,14 +39,3 @@ def heuristic(out_features: int, itemsize: int) -> LaunchConfig:
     block_columns = 32 if out_features <= 8192 else 128  # as many programs as multiprocessors, or large tiles
     block_depth = 128 // itemsize
     return LaunchConfig(_BLOCK_ROWS, block_columns, block_depth, num_warps=4)
-
-
-def candidates(out_features: int, itemsize: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for a weight; the chosen one is used for every number of rows."""
-    depth = 128 // itemsize
-    return [
-        LaunchConfig(rows, columns, depth, num_warps=8 if rows * columns >= 128 * 128 else 4)
-        for rows in (64, 128)
-        for columns in (32, 64, 128)
-        if columns < 2 * out_features
-    ]

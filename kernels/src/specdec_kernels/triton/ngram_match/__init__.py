@@ -6,10 +6,9 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.ngram_match.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.ngram_match.config import LaunchConfig, heuristic
 from specdec_kernels.triton.ngram_match.reference import ngram_match_reference
 from specdec_kernels.triton.results import ChainDraft, prepared, written
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["ngram_match"]
 
@@ -47,7 +46,7 @@ def ngram_match(
         keeps_first: use the earliest instead of the most recent occurrence.
         fills: whether the text's last token, instead of -1, follows what is drafted.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.
@@ -75,7 +74,7 @@ def ngram_match(
         return written(out, ngram_match_reference(*given))
     from specdec_kernels.triton.ngram_match.kernel import ngram_match_triton  # imports Triton
 
-    chosen = config or launch_config("ngram_match", heuristic, candidates, tokens.device, tokens.shape[1])
+    chosen = config or heuristic(tokens.shape[1])
     ngram_match_triton(
         tokens, num_tokens, max_nodes, lines, shortest, longest, keeps_first, fills, *out, chosen
     )

@@ -32,9 +32,3 @@ class LaunchConfig:
 def heuristic(width: int) -> LaunchConfig:
     """Return a configuration for the width of the token buffer."""
     return LaunchConfig(power_of_two(width, 16, _MAX_BLOCK_L), 4)
-
-
-def candidates(width: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for a width."""
-    blocks = {heuristic(min(width, block)).block_l for block in (512, 1024, 2048, 4096)}
-    return [LaunchConfig(block, warps) for block in sorted(blocks) for warps in (2, 4, 8)]

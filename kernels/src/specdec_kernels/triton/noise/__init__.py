@@ -7,9 +7,8 @@ import torch
 from specdec import noise
 from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.noise.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.noise.config import LaunchConfig, heuristic
 from specdec_kernels.triton.noise.keys import NoiseKeys, check_keys, counter_words
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["NoiseKeys", "gumbel_noise", "uniforms"]
 
@@ -29,7 +28,7 @@ def uniforms(
         words: `[R]` int64 from `specdec.noise.node_word`, used modulo 2^32.
         num_ids: V; ids are 0 to V - 1.
         out: float64 `[R, V]`, unit stride along V, to write to; None allocates it.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Returns:
         `[R, V]` float64.
@@ -87,6 +86,6 @@ def _fill(
         return out.copy_(noise.uniforms(*counters, num_ids))
     from specdec_kernels.triton.noise.kernel import noise_triton  # imports Triton
 
-    chosen = config or launch_config("noise", heuristic, candidates, words.device, num_ids)
+    chosen = config or heuristic(num_ids)
     noise_triton(keys, words, out, chosen, is_gumbel=is_gumbel)
     return out

@@ -27,10 +27,3 @@ class LaunchConfig(VocabularyTiles):
 def heuristic(vocab_size: int) -> LaunchConfig:
     """Return a configuration for a vocabulary; tiles are small, since every id costs about fifty instructions."""
     return LaunchConfig(power_of_two(vocab_size, 16, _MAX_BLOCK_V), num_warps=4)
-
-
-def candidates(vocab_size: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for a vocabulary."""
-    small = heuristic(vocab_size).block_v
-    blocks = {min(small, 512), min(small, 1024), small}
-    return [LaunchConfig(block, warps) for block in sorted(blocks) for warps in (2, 4, 8)]

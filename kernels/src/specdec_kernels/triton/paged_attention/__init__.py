@@ -10,7 +10,6 @@ from specdec_kernels.triton.paged_attention.arguments import check_inputs, check
 from specdec_kernels.triton.paged_attention.config import (
     LaunchConfig,
     Problem,
-    candidates,
     heuristic,
     heuristics,
     invariant,
@@ -18,7 +17,6 @@ from specdec_kernels.triton.paged_attention.config import (
 from specdec_kernels.triton.paged_attention.reference import paged_attention_reference
 from specdec_kernels.triton.paged_attention.tree import pack_tree_mask
 from specdec_kernels.triton.paged_attention.workspace import Workspace, allocate, check_workspace
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = [
     "Workspace",
@@ -82,7 +80,7 @@ def paged_attention(
             same `config` and device. The reference uses torch's products and gives no such guarantee.
         out: `[T, H, Dv]` to write to; None allocates it.
         workspace: from `make_workspace`; None allocates it if needed.
-        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses the heuristic.
 
     Returns:
         `[T, H, Dv]` of the query's type.
@@ -100,7 +98,7 @@ def paged_attention(
     if max_context_len is None:
         max_context_len = block_tables.shape[1] * key_pages.shape[1]
     problem = _problem(query, key_pages, value_pages, context_lens.shape[0], max_context_len)
-    chosen = _chosen(problem, batch_invariant, config, query.device)
+    chosen = _chosen(problem, batch_invariant, config)
     num_shares = chosen.shares(max_context_len)
     if workspace is not None:
         check_workspace(workspace, num_shares, query, value_dim)
@@ -157,7 +155,7 @@ def make_workspace(
         ValueError: if the configuration conflicts with `batch_invariant`.
     """
     problem = _problem(query, key_pages, value_pages, num_requests, max_context_len)
-    num_shares = _chosen(problem, batch_invariant, config, query.device).shares(max_context_len)
+    num_shares = _chosen(problem, batch_invariant, config).shares(max_context_len)
     return allocate(num_shares, query, value_pages.shape[3])
 
 
@@ -193,13 +191,9 @@ def _problem(
     )
 
 
-def _chosen(
-    problem: Problem, batch_invariant: bool, config: LaunchConfig | None, device: torch.device
-) -> LaunchConfig:
-    if config is None and batch_invariant:
-        return invariant(problem)
+def _chosen(problem: Problem, batch_invariant: bool, config: LaunchConfig | None) -> LaunchConfig:
     if config is None:
-        return launch_config("paged_attention", heuristic, candidates, device, problem)
+        return invariant(problem) if batch_invariant else heuristic(problem)
     if batch_invariant and not config.is_batch_invariant:
         raise ValueError(
             f"config cuts into num_splits={config.num_splits} shares, which is not batch_invariant: give it a split_size"

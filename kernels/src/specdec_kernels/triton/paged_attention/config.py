@@ -113,18 +113,6 @@ def request_counts(num_requests: int) -> list[int]:
     return counts
 
 
-def candidates(problem: Problem) -> list[LaunchConfig]:
-    """Return the configurations worth measuring."""
-    found = []
-    for block_rows in (16, 32, 64, 128):
-        if block_rows < problem.group:
-            continue
-        base = _with_splits(_with_rows(problem, block_rows), problem)
-        for block_tokens in sorted({base.block_tokens, max(16, base.block_tokens // 2)}):
-            found += [replace(base, block_tokens=block_tokens, num_warps=warps) for warps in (4, 8)]
-    return found
-
-
 def _with_rows(problem: Problem, block_rows: int) -> LaunchConfig:
     block_rows = max(block_rows, power_of_two(problem.group))
     bytes_per_token = (power_of_two(problem.key_dim) + power_of_two(problem.value_dim)) * problem.itemsize

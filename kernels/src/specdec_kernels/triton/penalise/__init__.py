@@ -8,9 +8,8 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_logits, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.penalise.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.penalise.config import LaunchConfig, heuristic
 from specdec_kernels.triton.penalise.reference import penalise_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["PathRows", "Texts", "penalise"]
 
@@ -25,7 +24,8 @@ class Texts(NamedTuple):
     starts: torch.Tensor
     """`[B + 1]` int64: first place of each request."""
     penalties: torch.Tensor
-    """`[3, B]` float32: for repetition (above 0, 1 for none), presence and frequency; see `process_logits`."""
+    """`[3, B]` float32: repetition (above 0, 1 for none), by which logits of ids that occurred are divided and negative ones
+    multiplied; presence, subtracted once from ids in the output; frequency, for each occurrence there."""
 
 
 class PathRows(NamedTuple):
@@ -58,15 +58,15 @@ def penalise(
 ) -> torch.Tensor:
     """Apply penalties to rows of logits; tokens on the path to a row count as output.
 
-    Formulas as in `process_logits`, whose tables of the whole vocabulary it does not need. What would be above the greatest
-    number is that number. Nothing is copied to the host, so the caller must keep places and the ids of texts in range.
+    Formulas: CTRL, arXiv 1909.05858, for repetition, OpenAI's for the others. What would be above the greatest number is that
+    number. Nothing is copied to the host, so the caller must keep places and the ids of texts in range.
 
     Args:
         logits: `[R, V]` float32, unit stride along V.
         texts: what occurred.
         paths: the rows; others are kept as they are.
         out: float32 `[R, V]`, unit stride along V, to write to, such as `logits` itself; None allocates it.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Returns:
         `[R, V]` float32.
@@ -97,6 +97,6 @@ def penalise(
         return out
     from specdec_kernels.triton.penalise.kernel import penalise_triton  # imports Triton
 
-    chosen = config or launch_config("penalise", heuristic, candidates, logits.device, paths.path_len)
+    chosen = config or heuristic(paths.path_len)
     penalise_triton(logits, texts, paths, out, chosen)
     return out

@@ -34,9 +34,3 @@ def path_block(path_len: int) -> int:
 def heuristic(path_len: int) -> LaunchConfig:
     """Return a configuration in which a program compares about 4096 pairs at once."""
     return LaunchConfig(max(32, _PAIRS // path_block(path_len)), num_warps=4)
-
-
-def candidates(path_len: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for paths of up to `path_len` tokens."""
-    most = heuristic(path_len).block_ids
-    return [LaunchConfig(block, warps) for block in sorted({max(32, most // 4), most}) for warps in (2, 4)]

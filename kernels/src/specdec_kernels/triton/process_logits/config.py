@@ -32,11 +32,3 @@ def heuristic(vocab_size: int) -> LaunchConfig:
     """Return a configuration for a vocabulary."""
     block_v = power_of_two(vocab_size, 16, _MAX_BLOCK_V)
     return LaunchConfig(block_v, 4, block_v, 16 if block_v == _MAX_BLOCK_V else 4)
-
-
-def candidates(vocab_size: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for a vocabulary."""
-    block_v = heuristic(vocab_size).block_v
-    return [
-        LaunchConfig(block_v, 4, min(block_v, cut), warps) for cut in (2048, 4096) for warps in (8, 16, 32)
-    ]

@@ -1,4 +1,4 @@
-"""Sampling parameters as Triton kernels: one for all of them, or without top-k and top-p two that divide a row into tiles.
+"""Temperature and truncation as Triton kernels: one for all, or without top-k and top-p two that divide a row into tiles.
 
 The cuts do not sort. Scaled logits are at most 0, so the bits of their magnitude, read as integers, have the order of the
 logits. The integer at a cut is found two bits at a time, by counting ids or summing weights below three candidates.
@@ -12,53 +12,19 @@ import triton.language as tl
 
 from specdec_kernels.triton.gumbel_sample.kernel import load_divisor
 from specdec_kernels.triton.process_logits.config import LaunchConfig
-from specdec_kernels.triton.process_logits.parameters import Bias, Cuts, Penalties
+from specdec_kernels.triton.process_logits.parameters import Cuts
 
 WEIGHT_ONE = tl.constexpr(1099511627776.0)
 PADDING_KEY = tl.constexpr(4294967295)
-_FLAGS = ("has_min_p", "has_top_k", "has_top_p")
 
 
 @triton.jit
-def adjusted(
-    logits_ptr: tl.tensor,
-    row_stride: tl.tensor,
-    vocab_size: tl.tensor,
-    bias_ids_ptr: tl.tensor,
-    bias_values_ptr: tl.tensor,
-    num_biased: tl.tensor,
-    counts_ptr: tl.tensor,
-    counts_stride: tl.tensor,
-    prompt_ptr: tl.tensor,
-    prompt_stride: tl.tensor,
-    repetition_ptr: tl.tensor,
-    presence_ptr: tl.tensor,
-    frequency_ptr: tl.tensor,
-    bitmask_ptr: tl.tensor,
-    bitmask_stride: tl.tensor,
-    row: tl.tensor,
-    ids: tl.tensor,
-    HAS_PENALTIES: tl.constexpr,
-    HAS_BITMASK: tl.constexpr,
+def load_wide(
+    logits_ptr: tl.tensor, row_stride: tl.tensor, vocab_size: tl.tensor, row: tl.tensor, ids: tl.tensor
 ) -> tl.tensor:
-    """Return logits of one row with bias, penalties and bitmask applied; -inf for ids outside."""
-    is_id = ids < vocab_size
-    logits = tl.load(logits_ptr + row * row_stride + ids, mask=is_id, other=-float("inf")).to(tl.float32)
-    for entry in range(num_biased):
-        biased = tl.load(bias_ids_ptr + row * num_biased + entry)
-        logits += tl.where(ids == biased, tl.load(bias_values_ptr + row * num_biased + entry), 0.0)
-    if HAS_PENALTIES:
-        counts = tl.load(counts_ptr + row * counts_stride + ids, mask=is_id, other=0).to(tl.float32)
-        is_in_prompt = tl.load(prompt_ptr + row * prompt_stride + ids, mask=is_id, other=0) != 0
-        repetition = tl.zeros_like(logits) + tl.load(repetition_ptr + row)
-        lowered = tl.where(logits > 0.0, tl.div_rn(logits, repetition), logits * repetition)
-        logits = tl.where(is_in_prompt | (counts > 0.0), lowered, logits)
-        logits -= tl.load(frequency_ptr + row) * counts
-        logits -= tl.where(counts > 0.0, tl.load(presence_ptr + row), 0.0)
-    if HAS_BITMASK:
-        words = tl.load(bitmask_ptr + row * bitmask_stride + ids // 32, mask=is_id, other=0)
-        logits = tl.where(((words >> (ids % 32)) & 1) != 0, logits, -float("inf"))
-    return logits
+    """Return logits of one row in float32; -inf for ids outside."""
+    row_ptr = logits_ptr + row * row_stride
+    return tl.load(row_ptr + ids, mask=ids < vocab_size, other=-float("inf")).to(tl.float32)
 
 
 @triton.jit
@@ -91,40 +57,22 @@ def heated(
     return found
 
 
-@triton.jit(do_not_specialize=["num_biased", "counts_stride", "prompt_stride", "bitmask_stride"])
-def adjust_kernel(
+@triton.jit
+def widen_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
     vocab_size: tl.tensor,
-    bias_ids_ptr: tl.tensor,
-    bias_values_ptr: tl.tensor,
-    num_biased: tl.tensor,
-    counts_ptr: tl.tensor,
-    counts_stride: tl.tensor,
-    prompt_ptr: tl.tensor,
-    prompt_stride: tl.tensor,
-    repetition_ptr: tl.tensor,
-    presence_ptr: tl.tensor,
-    frequency_ptr: tl.tensor,
-    bitmask_ptr: tl.tensor,
-    bitmask_stride: tl.tensor,
     out_ptr: tl.tensor,
     out_stride: tl.tensor,
     best_ptr: tl.tensor,
-    HAS_PENALTIES: tl.constexpr,
-    HAS_BITMASK: tl.constexpr,
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write one tile of one row with bias, penalties and bitmask applied, and its best logit to `[R, NUM_TILES]`."""
+    """Write one tile of one row in float32, and its best logit to `[R, NUM_TILES]`."""
     row = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
-    logits = adjusted(
-        logits_ptr, row_stride, vocab_size, bias_ids_ptr, bias_values_ptr, num_biased, counts_ptr, counts_stride,
-        prompt_ptr, prompt_stride, repetition_ptr, presence_ptr, frequency_ptr, bitmask_ptr, bitmask_stride,
-        row, ids, HAS_PENALTIES, HAS_BITMASK,
-    )  # fmt: skip
+    logits = load_wide(logits_ptr, row_stride, vocab_size, row, ids)
     tl.store(out_ptr + row * out_stride + ids, logits, mask=ids < vocab_size)
     tl.store(best_ptr + row * NUM_TILES + tile, best_of(logits))
 
@@ -222,23 +170,11 @@ def find_key(
     return found
 
 
-@triton.jit(do_not_specialize=["num_biased", "counts_stride", "prompt_stride", "bitmask_stride", *_FLAGS])
+@triton.jit(do_not_specialize=["has_min_p", "has_top_k", "has_top_p"])
 def cut_kernel(
     logits_ptr: tl.tensor,
     row_stride: tl.tensor,
     vocab_size: tl.tensor,
-    bias_ids_ptr: tl.tensor,
-    bias_values_ptr: tl.tensor,
-    num_biased: tl.tensor,
-    counts_ptr: tl.tensor,
-    counts_stride: tl.tensor,
-    prompt_ptr: tl.tensor,
-    prompt_stride: tl.tensor,
-    repetition_ptr: tl.tensor,
-    presence_ptr: tl.tensor,
-    frequency_ptr: tl.tensor,
-    bitmask_ptr: tl.tensor,
-    bitmask_stride: tl.tensor,
     out_ptr: tl.tensor,
     out_stride: tl.tensor,
     temperatures_ptr: tl.tensor,
@@ -248,11 +184,9 @@ def cut_kernel(
     has_min_p: tl.tensor,
     has_top_k: tl.tensor,
     has_top_p: tl.tensor,
-    HAS_PENALTIES: tl.constexpr,
-    HAS_BITMASK: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Do all of it for one row: what comes first, then cut it by top-k, then by top-p. A row that has a NaN is not cut.
+    """Do all of it for one row: heat it, then cut it by top-k, then by top-p. A row that has a NaN is not cut.
 
     What one pass over the row writes other threads read in the next one, hence the barriers.
     """
@@ -261,11 +195,7 @@ def cut_kernel(
     bests = tl.full((BLOCK_V,), -float("inf"), tl.float32)
     for start in range(0, vocab_size, BLOCK_V):
         ids = start + tl.arange(0, BLOCK_V)
-        logits = adjusted(
-            logits_ptr, row_stride, vocab_size, bias_ids_ptr, bias_values_ptr, num_biased, counts_ptr, counts_stride,
-            prompt_ptr, prompt_stride, repetition_ptr, presence_ptr, frequency_ptr, bitmask_ptr, bitmask_stride,
-            row, ids, HAS_PENALTIES, HAS_BITMASK,
-        )  # fmt: skip
+        logits = load_wide(logits_ptr, row_stride, vocab_size, row, ids)
         tl.store(row_ptr + ids, logits, mask=ids < vocab_size)
         is_kept = (bests != bests) | (logits <= bests)  # a NaN stays, and one that comes is taken
         bests = tl.where(is_kept, bests, logits)
@@ -314,69 +244,38 @@ def cut_kernel(
             num_equal += tl.sum(is_equal, 0)
 
 
-def process_logits_triton(
-    logits: torch.Tensor,
-    bias: Bias | None,
-    penalties: Penalties | None,
-    bitmask: torch.Tensor | None,
-    cuts: Cuts | None,
-    out: torch.Tensor,
-    config: LaunchConfig,
-) -> None:
+def process_logits_triton(logits: torch.Tensor, cuts: Cuts, out: torch.Tensor, config: LaunchConfig) -> None:
     """Launch the required kernels; writes `[R, V]`."""
     num_rows, vocab_size = logits.shape
-    num_tiles = config.num_tiles(vocab_size)
-    best = torch.empty((num_rows, num_tiles), dtype=torch.float32, device=logits.device)
-    # Missing arguments are not read; what stands for them has their dtype where the kernel is compiled for both.
-    ids, values = (best, best) if bias is None else bias
-    counts, is_in_prompt, *amounts = (best, best, best, best, best) if penalties is None else penalties
-    prompt = is_in_prompt if penalties is None else is_in_prompt.view(torch.uint8)
-    words = best if bitmask is None else bitmask
-    given = (
-        logits,
-        logits.stride(0),
-        vocab_size,
-        ids,
-        values,
-        0 if bias is None else ids.shape[1],
-        counts,
-        counts.stride(0),
-        prompt,
-        prompt.stride(0),
-        *amounts,
-        words,
-        words.stride(0),
-        out,
-        out.stride(0),
-    )
-    kinds = {"HAS_PENALTIES": penalties is not None, "HAS_BITMASK": bitmask is not None}
-    if cuts is not None and not (cuts.top_k is None and cuts.top_p is None):
+    given = (logits, logits.stride(0), vocab_size, out, out.stride(0))
+    # Missing arguments are not read; what stands for them has their dtype.
+    min_p = cuts.temperatures if cuts.min_p is None else cuts.min_p
+    if cuts.top_k is not None or cuts.top_p is not None:
         cut_kernel[(num_rows,)](
             *given,
             cuts.temperatures,
-            cuts.temperatures if cuts.min_p is None else cuts.min_p,
+            min_p,
             torch.empty(1, dtype=torch.int64, device=logits.device) if cuts.top_k is None else cuts.top_k,
             cuts.temperatures if cuts.top_p is None else cuts.top_p,
             int(cuts.min_p is not None),
             int(cuts.top_k is not None),
             int(cuts.top_p is not None),
-            **kinds,
             BLOCK_V=config.cut_block_v,
             num_warps=config.cut_num_warps,
             enable_fp_fusion=False,
         )
         return
+    num_tiles = config.num_tiles(vocab_size)
+    best = torch.empty((num_rows, num_tiles), dtype=torch.float32, device=logits.device)
     tiles = {"NUM_TILES": num_tiles, "BLOCK_V": config.block_v, "num_warps": config.num_warps}
-    adjust_kernel[(num_rows, num_tiles)](*given, best, **kinds, **tiles, enable_fp_fusion=False)
-    if cuts is None:
-        return
+    widen_kernel[(num_rows, num_tiles)](*given, best, **tiles, enable_fp_fusion=False)
     heat_kernel[(num_rows, num_tiles)](
         out,
         out.stride(0),
         vocab_size,
         best,
         cuts.temperatures,
-        cuts.temperatures if cuts.min_p is None else cuts.min_p,
+        min_p,
         int(cuts.min_p is not None),
         BLOCK_TILES=triton.next_power_of_2(num_tiles),
         **tiles,

@@ -1,34 +1,10 @@
-"""The sampling parameters of rows of logits, as tensors."""
+"""Temperature and truncation of rows of logits, as tensors."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
-
-
-class Bias(NamedTuple):
-    """Values added to the logits of some ids."""
-
-    ids: torch.Tensor
-    """`[R, M]` int32 or int64, padded with -1; for an id that occurs twice both values are added."""
-    values: torch.Tensor
-    """`[R, M]` float32."""
-
-
-class Penalties(NamedTuple):
-    """Penalties on tokens that occurred; drafted tokens on the path to a row count as output."""
-
-    output_counts: torch.Tensor
-    """`[R, V]` int32: occurrences of each id in the output."""
-    is_in_prompt: torch.Tensor
-    """`[R, V]` bool: ids that occur in the prompt."""
-    repetition: torch.Tensor
-    """`[R]` float32 above 0: logits of ids that occurred anywhere are divided by it, negative ones multiplied; 1 for none."""
-    presence: torch.Tensor
-    """`[R]` float32: subtracted once from ids that occur in the output."""
-    frequency: torch.Tensor
-    """`[R]` float32: subtracted for each of those occurrences."""
 
 
 class Cuts(NamedTuple):

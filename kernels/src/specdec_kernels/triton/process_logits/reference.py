@@ -1,52 +1,24 @@
-"""Sampling parameters in plain torch: the specification."""
+"""Temperature and truncation in plain torch: the specification."""
 
 from __future__ import annotations
 
 import torch
 
 from specdec_kernels.triton.gumbel_sample.reference import clamped
-from specdec_kernels.triton.process_logits.parameters import Bias, Cuts, Penalties
+from specdec_kernels.triton.process_logits.parameters import Cuts
 
 WEIGHT_ONE = 2.0**40
 """Weights `exp` are integers in this unit, so their sums do not depend on the order."""
-_BITS = 32
 
 
-def process_logits_reference(
-    logits: torch.Tensor,
-    bias: Bias | None,
-    penalties: Penalties | None,
-    bitmask: torch.Tensor | None,
-    cuts: Cuts | None,
-) -> torch.Tensor:
+def process_logits_reference(logits: torch.Tensor, cuts: Cuts) -> torch.Tensor:
     """Return p-logits `[R, V]` float32; see `process_logits`."""
     out = logits.float()
-    if bias is not None:
-        is_id = bias.ids >= 0
-        out = out.scatter_add(1, torch.where(is_id, bias.ids, 0).long(), torch.where(is_id, bias.values, 0.0))
-    if penalties is not None:
-        out = _penalised(out, penalties)
-    if bitmask is not None:
-        shifts = torch.arange(_BITS, dtype=torch.int32, device=out.device)
-        is_allowed = ((bitmask[:, :, None] >> shifts) & 1).flatten(1)[:, : out.shape[1]].bool()
-        out = out.masked_fill(~is_allowed, -torch.inf)
-    if cuts is None:
-        return out
     cut = _heated(out, cuts.temperatures)
     if cuts.min_p is not None:
         cut = cut.masked_fill(cut < cuts.min_p[:, None].log(), -torch.inf)
     is_kept = _kept(cut, cuts.top_k, cuts.top_p) | cut.isnan().any(1, keepdim=True)
     return torch.where(cuts.temperatures[:, None] > 0, cut.masked_fill(~is_kept, -torch.inf), out)
-
-
-def _penalised(logits: torch.Tensor, penalties: Penalties) -> torch.Tensor:
-    """Formulas: CTRL, arXiv 1909.05858, for repetition, OpenAI's for the others."""
-    repetition = penalties.repetition[:, None]
-    counts = penalties.output_counts.float()
-    is_in_output = counts > 0
-    lowered = torch.where(logits > 0, logits / repetition, logits * repetition)
-    logits = torch.where(is_in_output | penalties.is_in_prompt, lowered, logits)
-    return logits - penalties.frequency[:, None] * counts - penalties.presence[:, None] * is_in_output.float()
 
 
 def _heated(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:

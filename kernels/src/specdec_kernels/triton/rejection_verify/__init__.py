@@ -7,10 +7,9 @@ import torch
 from specdec_kernels.triton.dispatch import Backend, backend_for
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.rejection_verify.arguments import checked_verdict
-from specdec_kernels.triton.rejection_verify.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.rejection_verify.config import LaunchConfig, heuristic
 from specdec_kernels.triton.rejection_verify.reference import rejection_verify_reference
 from specdec_kernels.triton.results import ChainVerdict, written
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["rejection_verify"]
 
@@ -54,7 +53,7 @@ def rejection_verify(
         draft_ids: `[V]` int32 or int64: the id in `draft_probs` of each of the target's, -1 for those that the draft does not
             have; None where they are the same.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -77,8 +76,6 @@ def rejection_verify(
         return written(out, rejection_verify_reference(*given))
     from specdec_kernels.triton.rejection_verify.launcher import rejection_verify_triton  # imports Triton
 
-    chosen = config or launch_config(
-        "rejection_verify", heuristic, candidates, logits.device, logits.shape[1]
-    )
+    chosen = config or heuristic(logits.shape[1])
     rejection_verify_triton(*given, *out, chosen)
     return out

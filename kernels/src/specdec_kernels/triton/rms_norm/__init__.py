@@ -8,9 +8,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_input, check_rows, check_vector
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.rms_norm.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.rms_norm.config import LaunchConfig, heuristic
 from specdec_kernels.triton.rms_norm.reference import rms_norm_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["NormOutput", "rms_norm"]
 
@@ -47,7 +46,7 @@ def rms_norm(
         residual: `[T, H]` of the type of x; None adds nothing.
         weight_offset: added to the weight: 1 for models that store their weights around 0, such as Gemma.
         out: tensors to write to; `normed` may be x, `residual` may be the residual. None allocates them.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.
@@ -75,6 +74,6 @@ def rms_norm(
         return out
     from specdec_kernels.triton.rms_norm.kernel import rms_norm_triton  # imports Triton
 
-    chosen = config or launch_config("rms_norm", heuristic, candidates, x.device, x.shape[1])
+    chosen = config or heuristic(x.shape[1])
     rms_norm_triton(x, weight, epsilon, residual, weight_offset, *out, chosen)
     return out

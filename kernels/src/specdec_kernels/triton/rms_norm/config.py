@@ -19,8 +19,3 @@ class LaunchConfig:
 def heuristic(size: int) -> LaunchConfig:
     """Return a configuration for rows of `size` elements; it does not depend on the number of rows."""
     return LaunchConfig(num_warps=1 if size <= 256 else 4 if size <= 2048 else 8 if size <= 8192 else 16)
-
-
-def candidates(size: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for rows of `size` elements."""
-    return [LaunchConfig(warps) for warps in (1, 2, 4, 8, 16) if warps * 32 <= max(32, size)]

@@ -14,9 +14,8 @@ from specdec_kernels.triton.arguments import (
     check_vector,
 )
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.rope_kv_write.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.rope_kv_write.config import LaunchConfig, heuristic
 from specdec_kernels.triton.rope_kv_write.reference import HeadNorms, rope_kv_write_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["HeadNorms", "rope_kv_write"]
 
@@ -57,7 +56,7 @@ def rope_kv_write(
         interleaved: whether pairs are `(2 i, 2 i + 1)`.
         norms: norms of the heads, before they are rotated; None for models without.
         out: `[T, H, D]` to write the queries to, may be `query`; None allocates it.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -76,9 +75,7 @@ def rope_kv_write(
         return out.copy_(rope_kv_write_reference(*inputs, interleaved, norms))
     from specdec_kernels.triton.rope_kv_write.kernel import rope_kv_write_triton  # imports Triton
 
-    chosen = config or launch_config(
-        "rope_kv_write", heuristic, candidates, query.device, num_heads // key.shape[1], key_dim
-    )
+    chosen = config or heuristic(num_heads // key.shape[1], key_dim)
     rope_kv_write_triton(*inputs, interleaved, norms, out, chosen)
     return out
 

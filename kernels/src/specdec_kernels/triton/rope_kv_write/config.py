@@ -19,8 +19,3 @@ class LaunchConfig:
 def heuristic(group: int, head_dim: int) -> LaunchConfig:
     """Return a configuration for `group` query heads of `head_dim` elements per KV head."""
     return LaunchConfig(num_warps=1 if group * head_dim <= 256 else 4 if group * head_dim <= 4096 else 8)
-
-
-def candidates(group: int, head_dim: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring."""
-    return [LaunchConfig(warps) for warps in (1, 2, 4, 8) if warps * 32 <= max(32, group * head_dim)]

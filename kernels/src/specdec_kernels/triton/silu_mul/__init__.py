@@ -8,9 +8,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_input, check_rows
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.silu_mul.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.silu_mul.config import LaunchConfig, heuristic
 from specdec_kernels.triton.silu_mul.reference import silu_mul_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["Activation", "silu_mul"]
 
@@ -36,7 +35,7 @@ def silu_mul(
         up: `[T, F]` of the same type, unit stride along F.
         activation: `"silu"`, or `"gelu_tanh"`, the tanh approximation of GELU (https://arxiv.org/abs/1606.08415).
         out: `[T, F]` to write to, may be `gate` or `up`; None allocates it.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.
@@ -54,6 +53,6 @@ def silu_mul(
         return out.copy_(silu_mul_reference(gate, up, activation))
     from specdec_kernels.triton.silu_mul.kernel import silu_mul_triton  # imports Triton
 
-    chosen = config or launch_config("silu_mul", heuristic, candidates, gate.device, gate.shape[1])
+    chosen = config or heuristic(gate.shape[1])
     silu_mul_triton(gate, up, activation, out, chosen)
     return out

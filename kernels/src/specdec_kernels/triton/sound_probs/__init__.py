@@ -6,9 +6,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.sound_probs.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.sound_probs.config import LaunchConfig, heuristic
 from specdec_kernels.triton.sound_probs.reference import sound_probs_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["sound_probs"]
 
@@ -25,7 +24,7 @@ def sound_probs(
         token_ids: `[B, N]` int64, unit stride along N.
         probs: `[B, N + 1, V]` float32 or float64, unit stride along V.
         tolerance: see above.
-        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Returns:
         contiguous token ids and q.
@@ -45,7 +44,7 @@ def sound_probs(
         return sound_probs_reference(token_ids, probs, tolerance)
     from specdec_kernels.triton.sound_probs.kernel import sound_probs_triton  # imports Triton
 
-    chosen = config or launch_config("sound_probs", heuristic, candidates, probs.device, probs.shape[2])
+    chosen = config or heuristic(probs.shape[2])
     ids = torch.empty((size, width), dtype=torch.int64, device=probs.device)
     own = torch.empty(shape, dtype=probs.dtype, device=probs.device)
     sound_probs_triton(token_ids, probs, tolerance, ids, own, chosen)

@@ -8,9 +8,8 @@ from specdec_kernels.triton.arguments import IDS, check_drafts, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
 from specdec_kernels.triton.noise.keys import NoiseKeys, check_keys
 from specdec_kernels.triton.results import PathVerdict, prepared, written
-from specdec_kernels.triton.strict_verify.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.strict_verify.config import LaunchConfig, heuristic
 from specdec_kernels.triton.strict_verify.reference import strict_verify_reference
-from specdec_kernels.triton.tuned import launch_config
 
 __all__ = ["strict_verify"]
 
@@ -46,7 +45,7 @@ def strict_verify(
         parents: `[B, N]` integer, unit stride along N: a parent precedes its child, -1 is the last committed token. None for
             chains.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -66,6 +65,6 @@ def strict_verify(
         return written(out, strict_verify_reference(*given))
     from specdec_kernels.triton.strict_verify.kernel import strict_verify_triton  # imports Triton
 
-    chosen = config or launch_config("strict_verify", heuristic, candidates, logits.device, logits.shape[1])
+    chosen = config or heuristic(logits.shape[1])
     strict_verify_triton(*given, *out, chosen)
     return out
