@@ -103,19 +103,6 @@ def _range(values: list[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def server_throughput(file: Path) -> str:
-    """Return tokens/s of a server with drafts and without, by number of clients."""
-    content = results_in(file)
-    rows = [["clients", "tokens/s without drafts", "with drafts", "ratio [95 %]", "equal answers"]]
-    for row in content["rows"]:
-        speeds = (f"{median(row[name]):.0f}" for name in ("tokens_per_s_without", "tokens_per_s"))
-        ratio = ratio_text(row["ratio"]["median"], row["ratio"]["low"], row["ratio"]["high"])
-        rows.append(
-            [f"{row['num_clients']}", *speeds, ratio, f"{row['num_same']} of {row['num_answers']}"],
-        )
-    return _told(rows, content, file)
-
-
 def server_load(file: Path) -> str:
     """Return what clients of a server under load met."""
     content = results_in(file)
@@ -146,5 +133,5 @@ def expected_tokens(file: Path) -> str:
 
 TABLES = (
     *(device_steps, device_goals, device_methods, device_questions),
-    *(never_slower, server_throughput, server_load, expected_tokens),
+    *(never_slower, server_load, expected_tokens),
 )
