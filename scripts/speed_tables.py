@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from readme_table import Cells, markdown_table, provenance, ratio_text, results_in

@@ -10,7 +10,6 @@ from packages import ROOT
 SET = {
     "AGENTS.md": ("ten minutes of hostile",),
     "benchmarks/README.md": (
-        "8 and 32 clients",
         "2 % of a core",
         "rounds for 95 %",
         "64 times k",

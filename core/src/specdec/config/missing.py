@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Any
 
 from specdec import registry
 from specdec.config.source import read_mapping
-from specdec.config.zoo import PACKAGED, ZOO
+from specdec.config.zoo import PACKAGED, ZOO, has_zoo
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import known_method, official_packages, packaged_models
 from specdec.registry.plugin_info import Group
@@ -45,7 +43,7 @@ def check_installed(model: object, speculation: object = None) -> None:
 def _needed(model: object, keys: Mapping[str, Any]) -> Iterator[str | None]:
     """Yield what is missing for a model and a configuration, None for what is there."""
     named = [value for value in (model, *keys.values()) if isinstance(value, str)]
-    if not {ZOO, *PACKAGED}.isdisjoint(named) and not _has_zoo():
+    if not {ZOO, *PACKAGED}.isdisjoint(named) and not has_zoo():
         yield "specdec-zoo"
     if isinstance(model, str) and model in PACKAGED:
         yield from map(_part, packaged_models()[model].parts)
@@ -72,10 +70,6 @@ def _part(name: str) -> str | None:
 
 def _is_missing(group: Group, name: str) -> bool:
     return all(info.name != name for info in registry.installed(group))
-
-
-def _has_zoo() -> bool:
-    return sys.modules.get("specdec_zoo") is not None or find_spec("specdec_zoo") is not None
 
 
 def _is_installed(distribution: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,6 +56,11 @@ def zoo_path(artefact: str) -> str:
         return str(zoo.path(artefact))
     except (LookupError, ValueError, OSError) as error:
         raise ConfigError(f"the zoo has no {artefact!r} ({error})") from None
+
+
+def has_zoo() -> bool:
+    """Return whether the zoo is installed."""
+    return sys.modules.get("specdec_zoo") is not None or find_spec("specdec_zoo") is not None
 
 
 @cache

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specdec.engine.request import Request
     from specdec.engine.scheduler import SchedulerOutput
     from specdec.engine.sequence import Sequence
-    from specdec.engine.speculation.check_draft import DraftError, check_draft, select_rows
+    from specdec.engine.speculation.check_draft import DraftError, check_draft, equal_siblings, select_rows
     from specdec.engine.speculation.delivery import Delivery
     from specdec.engine.speculation.guard import ProposerGuard, undeclared
     from specdec.engine.speculation.shown import EngineDraws
@@ -36,6 +36,7 @@ __all__ = [
     "Speculation",
     "TopK",
     "check_draft",
+    "equal_siblings",
     "problem_of",
     "select_rows",
     "undeclared",

@@ -60,7 +60,7 @@ def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler:
 
 def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str | None:
     """Return which tensor of a verdict has another type or shape than it must have, as `problem_of` does."""
-    paths, num_rows = verdict.paths, len(scores.raw_logits)
+    num_rows = len(scores.raw_logits)
     if verdict.top_k is not None:
         pair = [one for one in verdict.top_k if type(one) is torch.Tensor]
         if len(pair) != 2 or type(verdict.top_k) is not tuple or len(verdict.top_k) != 2:
@@ -70,6 +70,7 @@ def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str 
             return f"top_k of shapes {shapes[0]} and {shapes[1]}: give [{num_rows}, num_top_k] of both"
         if ids.is_floating_point() or not logprobs.is_floating_point():
             return f"top_k in {ids.dtype} and {logprobs.dtype}: give whole numbers and floats"
+    paths: object = verdict.paths
     if paths is not None:
         if not isinstance(paths, torch.Tensor) or paths.is_floating_point():
             return "paths that are no tensor of whole numbers"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specdec.engine import DraftError, check_draft
+from specdec.engine import DraftError, check_draft, equal_siblings
 from specdec.interfaces import PADDING_ID, Draft, DraftSampling
 from specdec_testing.support.verdicts import broken
 
@@ -96,6 +96,8 @@ def _row(draft: Draft, index: int, ids: list[int], links: list[int] | None) -> R
         if not -1 <= parent < node:
             broken(f"row {index}: node {node} has parent {parent}, which does not precede it")
     has_q = draft.node_probs is not None and (draft.has_probs is None or bool(draft.has_probs[index]))
+    if links is not None and not has_q and (told := equal_siblings(tokens, parents)):
+        broken(f"row {index}: {told}")
     probs = (
         draft.node_probs[index, : length + 1].detach().cpu()
         if has_q and draft.node_probs is not None

@@ -106,6 +106,11 @@ def sure_tree(prefixes: Prefixes) -> Drafted:
     return _grown(prefixes, _TREE, is_drawn=False)
 
 
+def equal_siblings(prefixes: Prefixes) -> Drafted:
+    """Return trees of such tokens in which two siblings are equal and only the later one has a child."""
+    return _grown(prefixes, (-1, -1, 1, 2), is_drawn=False, is_repeated=True)
+
+
 def drawn_chain(prefixes: Prefixes) -> Drafted:
     """Return chains drawn from q, one to three nodes long, independent of the drawn tokens."""
     return _grown(prefixes, (-1, 0, 1), is_ragged=True)
@@ -146,6 +151,7 @@ KINDS: dict[str, Kind] = {
         Kind("no draft", no_draft),
         Kind("chains without q", sure_chain),
         Kind("trees without q", sure_tree, _USES_TREE),
+        Kind("trees with equal siblings", equal_siblings, _USES_TREE),
         Kind("drawn chains", drawn_chain),
         Kind("siblings drawn independently", iid_siblings, _USES_TREE),
         Kind("siblings drawn without replacement", distinct_siblings, _USES_TREE),
@@ -176,6 +182,7 @@ def _grown(
     is_drawn: bool = True,
     sampling: DraftSampling = DraftSampling.IID,
     is_ragged: bool = False,
+    is_repeated: bool = False,
     ids: Sequence[int] = range(_VOCAB_SIZE),
 ) -> Drafted:
     """Grow drafts node by node."""
@@ -191,7 +198,7 @@ def _grown(
         before = texts[:, parent + 1]
         logits = _Q[before][:, vocab].clone()
         probs[:, parent + 1] = torch.softmax(logits, -1)
-        rank = sum(1 for other in parents[:node] if other == parent)
+        rank = 0 if is_repeated else sum(1 for other in parents[:node] if other == parent)
         if not is_drawn:
             columns[:, node] = (before + rank) % len(vocab)
         else:

@@ -30,9 +30,9 @@ def check_draft(
 
     Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
 
-    A row without q is cut at its cap, and before its first node with an id outside the vocabulary, a parent
-    that does not precede it or the id of a sibling: any prefix of a row is a valid draft. Without `takes_trees` a
-    row is cut before its first node that is not its predecessor's child; the result is a chain.
+    A row without q is cut at its cap, and before its first node with an id outside the vocabulary or a parent
+    that does not precede it: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before
+    its first node that is not its predecessor's child; the result is a chain. Equal siblings stay, and are told.
 
     In a row with q, the presence of a node must not depend on the token drawn for it, or acceptance no longer
     follows from p and q. An id outside the vocabulary therefore stays: `drawn.token_ids` keeps it, and it is
@@ -71,6 +71,8 @@ def check_draft(
         num_cut += len(row) - valid
         if normal is None:
             kept.append(tuple(row[:valid]))
+            if links is not None and flaw is None:
+                flaw = equal_siblings(row, links)
         else:
             scored = [token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid]]
             replaced = [node for node in range(valid) if scored[node] != row[node]]
@@ -140,15 +142,6 @@ def _usable(
         if fit < valid:
             remedy = "does not precede it" if takes_trees else "makes a tree: declare Capability.TREE"
             valid, flaw = fit, f"node {fit} has parent {parents[fit]}, which {remedy}"
-        if takes_trees and is_normal is None:
-            pairs = list(zip(parents, row[:valid], strict=False))
-            if len(set(pairs)) < valid:
-                fit = next(node for node in range(valid) if pairs[node] in pairs[:node])
-                first = pairs.index(pairs[fit])
-                valid, flaw = (
-                    fit,
-                    f"node {fit} has parent {pairs[fit][0]} and id {pairs[fit][1]}, as node {first}: siblings differ",
-                )
     if is_normal is not None:
         places = range(valid) if parents is None else [parent + 1 for parent in parents[:valid]]
         fit = next((node for node, place in enumerate(places) if not is_normal[place]), valid)
@@ -156,6 +149,18 @@ def _usable(
             flaw = f"node_probs[{places[fit]}], which node {fit} is drawn from, is no distribution"
             valid = fit
     return valid, flaw
+
+
+def equal_siblings(row: Sequence[int], parents: Sequence[int]) -> str | None:
+    """Return which nodes of a row without q are equal siblings, if any: the later one, which is scored, gains nothing."""
+    pairs = [*zip(parents, row, strict=False)]
+    if len(set(pairs)) == len(pairs):
+        return None
+    later = next(node for node, pair in enumerate(pairs) if pair in pairs[:node])
+    (parent, token), first = pairs[later], pairs.index(pairs[later])
+    return (
+        f"node {later} has parent {parent} and id {token}, as node {first} has: draft no two equal siblings"
+    )
 
 
 def _outside(row: Sequence[int], node: int, vocab_size: int) -> str:

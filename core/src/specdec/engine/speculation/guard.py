@@ -128,6 +128,8 @@ class ProposerGuard:
         self._num_contained = contained
         if num_cut:
             self._note_flaw(num_cut, flaw)
+        elif flaw is not None:
+            self._note(flaw, "drafts what cannot gain")
         # Each token of a form of the target may take as long as a pass of the target.
         is_target = Capability.TARGET_CACHE in self.capabilities
         self._watch_time(
