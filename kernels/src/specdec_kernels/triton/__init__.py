@@ -25,12 +25,11 @@ from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.results import ChainDraft, ChainVerdict, PathVerdict
 from specdec_kernels.triton.rms_norm import NormOutput, rms_norm
 from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
-from specdec_kernels.triton.silu_mul import Activation, silu_mul
+from specdec_kernels.triton.silu_mul import silu_mul
 from specdec_kernels.triton.sound_probs import sound_probs
 from specdec_kernels.triton.strict_verify import strict_verify
 
 __all__ = [
-    "Activation",
     "Backend",
     "ChainDraft",
     "ChainVerdict",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
 from specdec_kernels.triton.arguments import check_input, check_rows
@@ -11,48 +9,40 @@ from specdec_kernels.triton.dispatch import Backend, backend_for
 from specdec_kernels.triton.silu_mul.config import LaunchConfig, heuristic
 from specdec_kernels.triton.silu_mul.reference import silu_mul_reference
 
-__all__ = ["Activation", "silu_mul"]
-
-Activation = Literal["silu", "gelu_tanh"]
-
-_ACTIVATIONS = ("silu", "gelu_tanh")
+__all__ = ["silu_mul"]
 
 
 def silu_mul(
     gate: torch.Tensor,
     up: torch.Tensor,
     *,
-    activation: Activation = "silu",
     out: torch.Tensor | None = None,
     config: LaunchConfig | None = None,
 ) -> torch.Tensor:
-    """Return `activation(gate) * up`, computed in float32 and rounded once.
+    """Return `silu(gate) * up`, computed in float32 and rounded once.
 
     Gated linear units (https://arxiv.org/abs/2002.05202). Results do not depend on the batch.
 
     Args:
         gate: `[T, F]` float32, float16 or bfloat16, unit stride along F; may be half of a fused projection.
         up: `[T, F]` of the same type, unit stride along F.
-        activation: `"silu"`, or `"gelu_tanh"`, the tanh approximation of GELU (https://arxiv.org/abs/1606.08415).
         out: `[T, F]` to write to, may be `gate` or `up`; None allocates it.
         config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
-        ValueError: naming the argument whose value, shape, type, device or layout is wrong.
+        ValueError: naming the argument whose shape, type, device or layout is wrong.
     """
     check_input("gate", gate, ("T", "F"))
     check_rows("up", up, gate.shape, like=gate)
-    if activation not in _ACTIVATIONS:
-        raise ValueError(f"activation={activation!r} must be one of {', '.join(_ACTIVATIONS)}")
     if out is None:
         out = gate.new_empty(gate.shape)
     check_rows("out", out, gate.shape, like=gate)
     if gate.shape[0] == 0:
         return out
     if backend_for(gate) is Backend.REFERENCE:
-        return out.copy_(silu_mul_reference(gate, up, activation))
+        return out.copy_(silu_mul_reference(gate, up))
     from specdec_kernels.triton.silu_mul.kernel import silu_mul_triton  # imports Triton
 
     chosen = config or heuristic(gate.shape[1])
-    silu_mul_triton(gate, up, activation, out, chosen)
+    silu_mul_triton(gate, up, out, chosen)
     return out

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch.nn.functional import gelu, silu
+from torch.nn.functional import silu
 
 
-def silu_mul_reference(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
-    """Return `activation(gate) * up`, `[T, F]`; see `silu_mul`."""
-    wide = gate.float()
-    active = silu(wide) if activation == "silu" else gelu(wide, approximate="tanh")
-    return (active * up.float()).to(gate.dtype)
+def silu_mul_reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """Return `silu(gate) * up`, `[T, F]`; see `silu_mul`."""
+    return (silu(gate.float()) * up.float()).to(gate.dtype)
