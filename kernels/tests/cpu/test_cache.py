@@ -14,6 +14,7 @@ from time import monotonic, sleep
 import pytest
 from numba.core import event
 
+from specdec import ConfigError
 from specdec.folders import cache_folder, compiled_folder
 from specdec_kernels.cpu.compiled import cache, still_compiling
 
@@ -205,7 +206,8 @@ def test_a_user_without_a_home(monkeypatch):
     assert cache_folder() == Path("/.cache/specdec")
     assert compiled_folder() == Path("/.cache/specdec/compiled")
     monkeypatch.setenv("SPECDEC_CACHE", "~nobody-of-this-name/cache")
-    assert cache_folder() == Path("/cache")
+    with pytest.raises(ConfigError, match="SPECDEC_CACHE='~nobody-of-this-name/cache': there is no user"):
+        cache_folder()
 
 
 def test_numbas_own_cache_is_used_nowhere():
