@@ -40,6 +40,7 @@ class RecurrentObjective:
         self, head: DraftHead, reader: StateReader, *, num_steps: int, decay: float, regression: float
     ) -> None:
         self._head, self.reader = head, reader
+        self._cache_argument = cache_argument(head)
         self._num_steps, self._decay, self._regression = num_steps, decay, regression
         self.num_trained = num_steps
         """Number of steps in the loss, counted from the first."""
@@ -83,7 +84,7 @@ class RecurrentObjective:
         past, carry = DynamicCache(), true_features[:, :rows]
         for step in range(self._num_steps):
             positions = (torch.arange(rows, device=tokens.device) + step).expand(batch, -1)
-            attention: dict[str, Any] = {cache_argument(self._head): past}
+            attention: dict[str, Any] = {self._cache_argument: past}
             if step:
                 attention["attention_mask"] = _mask(rows, step, carry.dtype, str(tokens.device))
             ids = tokens[:, 1 + step : 1 + step + rows]
