@@ -63,7 +63,7 @@ def test_every_result_file_names_its_machine() -> None:
     numbers = [
         number for page in PAGES for number in measured.measured(page, page.read_text(encoding="utf-8"))
     ]
-    assert len(numbers) > 10
+    assert numbers
     assert {number.file.resolve().parent for number in numbers} == {results}
     for file in results.glob("*.json"):
         content = json.loads(file.read_text(encoding="utf-8"))
