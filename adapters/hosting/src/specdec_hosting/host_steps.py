@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.engine import Sequence, Speculation
+from specdec.engine import Sequence, Speculation, Step
 from specdec.interfaces import MeasuredStep
 
 
@@ -14,6 +14,8 @@ class _Proposed:
 
     limits: dict[Sequence, int]
     """Maximum number of nodes of each request."""
+    may_draft: bool
+    """See `Step.may_draft`."""
     num_running: int
     propose_s: float
     end: float
@@ -42,9 +44,10 @@ class HostSteps:
         """Record the number of prompt rows in the host's step; None if the host does not report it."""
         self._num_prompt_rows = num_prompt_rows
 
-    def begin(self, limits: dict[Sequence, int], num_running: int, propose_s: float, now: float) -> None:
-        """Begin a step after a `propose` call of `propose_s` seconds, with the most nodes of each request."""
-        self._last = _Proposed(limits, num_running, propose_s, now)
+    def begin(self, step: Step, num_running: int, propose_s: float, now: float) -> None:
+        """Begin a step after a `propose` call of `propose_s` seconds."""
+        limits = {row.sequence: row.cap for row in step.rows}
+        self._last = _Proposed(limits, step.may_draft, num_running, propose_s, now)
 
     def end(self, now: float) -> None:
         """End the step, if there is one."""
@@ -69,5 +72,6 @@ class HostSteps:
                 now - last.end,
                 num_prompt_rows=num_prompt_rows,
                 num_rows=(num_prompt_rows or 0) + len(emitted) + sum(drafted),
-            )
+            ),
+            may_draft=last.may_draft,
         )

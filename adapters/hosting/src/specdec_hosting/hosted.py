@@ -12,7 +12,7 @@ import torch
 
 from specdec import SamplingParams
 from specdec.config import ResolvedSpeculation, with_checked_args
-from specdec.engine import Sequence, Speculation
+from specdec.engine import Row, Sequence, Speculation, Step
 from specdec.interfaces import CheckedDraft, FinishReason, Proposer, TargetInfo, TokenIds
 from specdec.metrics import Metric
 from specdec.noise import SEED_BITS, signed
@@ -46,6 +46,8 @@ class HostedProposer:
         self._steps = None if speculation.draft_depth is None else HostSteps(speculation)
         self._sequences: dict[str, Sequence] = {}
         self._metrics = speculation.metrics
+        self._step = Step([])
+        """The last one."""
         self._random = random.SystemRandom()
 
     @property
@@ -200,19 +202,19 @@ class HostedProposer:
         rows = [self._sequences[request_id] for request_id in request_ids]
         wanted = [self.num_speculative_tokens] * len(rows) if max_nodes is None else list(max_nodes)
         # Those that the host continues with; one without output is still in prefill.
-        running = [s for s, most in zip(rows, wanted, strict=True) if most or not s.num_output_tokens]
+        step = self._step = Step(
+            [Row(s, s.num_computed, s.num_tokens, most) for s, most in zip(rows, wanted, strict=True)]
+        )
+        decoding = [row for row in step.rows if row.cap or not row.sequence.num_output_tokens]
         if self._steps is not None:
             self._steps.end(started)
-        self._speculation.begin(running, len(rows))
-        limits = [
-            self._speculation.limit(sequence, most) for sequence, most in zip(rows, wanted, strict=True)
-        ]
-        draft = self._speculation.propose(rows, limits) if rows else CheckedDraft.empty(0)
+        self._speculation.plan(step, decoding)
+        draft = self._speculation.propose(step) if rows else CheckedDraft.empty(0)
         ended = time.perf_counter()
         self._metrics.num_steps += 1
         self._metrics.seconds["propose"] += ended - started
-        if self._steps is not None and self._speculation.is_measured:
-            self._steps.begin(dict(zip(rows, limits, strict=True)), len(running), ended - started, ended)
+        if self._steps is not None and step.is_measured:
+            self._steps.begin(step, len(decoding), ended - started, ended)
         return draft
 
     def observe_target(self, seconds: float, num_prompt_rows: int | None = None) -> None:
@@ -238,7 +240,7 @@ class HostedProposer:
         is_aborted = reason is FinishReason.ABORT
         if not (is_aborted or self.needs_hidden) and any(s.delivered < s.num_tokens for s in ended):
             others = [sequence for sequence in self._sequences.values() if sequence not in ended]
-            self._speculation.deliver_last(ended, others)
+            self._speculation.deliver_last(ended, others, is_suspended=self._step.is_suspended)
         for name in request_ids:
             self._sequences.pop(name, None)
         self._speculation.finish(ended, reason if is_aborted else None)

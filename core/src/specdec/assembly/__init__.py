@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.assembly.async_scheduling import AsyncScheduling
     from specdec.assembly.build import BuiltEngine, assemble, make_sampler
     from specdec.assembly.opening import no_states, open_speculation
     from specdec.assembly.ranks import TensorParallel
 
 __all__ = [
-    "AsyncScheduling",
     "BuiltEngine",
     "TensorParallel",
     "assemble",

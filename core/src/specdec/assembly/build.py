@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec import registry
-from specdec.assembly.async_scheduling import AsyncScheduling
 from specdec.assembly.opening import check_given, open_speculation
 from specdec.assembly.warm_up import warm_up
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
@@ -21,7 +20,6 @@ from specdec.engine.engine import Engine
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.scheduler import Scheduler
 from specdec.engine_options import EngineOptions
-from specdec.errors import PluginError
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
@@ -141,8 +139,8 @@ def assemble(
     )
     committer = Committer(kv, scorer.cache, speculation)
     observers = importing("an observer", registry.observers)
-    engine_class = _engine_class(options, scorer)
-    engine = (make_engine or engine_class)(scorer, sampler, scheduler, committer, speculation, observers)
+    parts = scorer, sampler, scheduler, committer, speculation, observers
+    engine = (make_engine or Engine)(*parts, is_overlapped=_overlaps_steps(options, scorer))
     return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, resolved)
 
 
@@ -154,22 +152,15 @@ def make_sampler(speculation: ResolvedSpeculation | None) -> Sampler:
     return speculation.sampler_class(speculation.sampler_config)
 
 
-def _engine_class(options: EngineOptions, scorer: Scorer) -> Callable[..., Engine]:
-    """Return what `async_scheduling` makes of `Engine`; by default the part for it on devices, where it is installed."""
+def _overlaps_steps(options: EngineOptions, scorer: Scorer) -> bool:
+    """Return whether steps are overlapped: as `async_scheduling` says, else on devices."""
     wanted = options.async_scheduling
     if wanted and not scorer.reads_unread:
         logger.warning(
             "async_scheduling=True changes nothing: %s waits for the tokens of every step",
             type(scorer).__name__,
         )
-    if wanted is False or not scorer.reads_unread or (wanted is None and scorer.cache.device.type == "cpu"):
-        return Engine
-    try:
-        return registry.part("async_scheduling", AsyncScheduling)().engine()
-    except PluginError:
-        if wanted:
-            raise
-        return Engine
+    return scorer.reads_unread and (scorer.cache.device.type != "cpu" if wanted is None else wanted)
 
 
 def _facts(options: EngineOptions) -> TargetFacts:

@@ -8,11 +8,10 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.engine.checks import problem_of
-    from specdec.engine.engine import Engine, Launched
+    from specdec.engine.engine import Engine
     from specdec.engine.kv_manager import KVManager
     from specdec.engine.metrics import EngineMetrics
     from specdec.engine.request import Request
-    from specdec.engine.scheduler import SchedulerOutput
     from specdec.engine.sequence import Sequence
     from specdec.engine.speculation.check_draft import DraftError, check_draft, equal_siblings, select_rows
     from specdec.engine.speculation.delivery import Delivery
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.shown import EngineDraws
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.speculation.top_k import TopK
+    from specdec.engine.step import Row, Step
 
 __all__ = [
     "Delivery",
@@ -28,12 +28,12 @@ __all__ = [
     "EngineDraws",
     "EngineMetrics",
     "KVManager",
-    "Launched",
     "ProposerGuard",
     "Request",
-    "SchedulerOutput",
+    "Row",
     "Sequence",
     "Speculation",
+    "Step",
     "TopK",
     "check_draft",
     "equal_siblings",

@@ -15,11 +15,10 @@ import torch
 from specdec.config.notices import draft_ends
 from specdec.engine.containment import contain, fail
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.scheduler import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.speculation.top_k import top_k_of
-from specdec.interfaces.draft import CheckedDraft
+from specdec.engine.step import Row, Step, chain
 from specdec.interfaces.expected_tokens import ExpectedTokens
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
@@ -49,70 +48,74 @@ class Committer:
         self._cache = cache
         self._speculation = speculation
 
-    def commit(
-        self, scheduled: SchedulerOutput, draft: CheckedDraft, scores: Scores, verdict: Verdict
-    ) -> Verdict:
-        """Commit one step; sequences that end are marked finished.
-
-        Returns:
-            the part of the verdict that was kept: of a sample that ended, the tokens up to its end.
-        """
-        sound = verdict.is_sound
-        decoding = [scheduled.sequences[index] for index in scheduled.decoding]
-        kept_nodes, kept_tokens = [list[int]() for _ in decoding], [list[int]() for _ in decoding]
+    def commit(self, step: Step, verdict: Verdict) -> None:
+        """Commit one step; its rows get what is kept: of a sample that ends, the tokens up to its end. It is marked finished."""
+        scores = step.scores
+        assert scores is not None
         delivery = None if self._speculation is None else self._speculation.delivery
-        states = () if scores.hidden_states is None else (scores.hidden_states, *scores.aux_hidden_states)
         if delivery is not None and delivery.num_top_k:
-            delivery.top_k = top_k_of(decoding, draft, scores, delivery.num_top_k, verdict)
+            delivery.top_k = top_k_of(step, delivery.num_top_k, verdict)
         listed = verdict.listed
-        if listed is None and any(sequence.logprobs is not None for sequence in decoding):
-            listed = _listed(decoding, scores, verdict)
+        if listed is None and any(row.sequence.logprobs is not None for row in step.sampled):
+            listed = _listed(step.sampled, scores, verdict)
         if any(nodes and nodes[-1] != len(nodes) - 1 for nodes in verdict.accepted_nodes):
-            self._follow(scheduled, draft, verdict)
-        row_of_decoding, num_prompt_rows = {index: row for row, index in enumerate(scheduled.decoding)}, 0
-        for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
-            if chunk == 0:
-                continue
-            if sequence.prompt_logprobs is not None:
-                num_prompt_rows += _record_prompt(sequence, chunk, scores, num_prompt_rows)
-            row = row_of_decoding.get(index)
-            nodes, emitted = list[int](), list[int]()
-            if row is not None:
-                if sound is not None and _spoils(draft, row, scores, verdict, sound):
-                    self._repeat_without_draft(sequence)
-                    continue
-                nodes, emitted = _judge(sequence, row, draft, scores, verdict, listed)
-                kept_nodes[row], kept_tokens[row] = nodes, emitted
-                num_drafted = len(draft.rows[row])
-                if num_drafted:  # else the proposer may still have to learn of an earlier draft
-                    sequence.drafts.count(num_drafted, len(nodes))
-                    if index not in scheduled.expected:
-                        sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, len(nodes)
-                    elif sequence.expected is not None:
-                        _tell(sequence, sequence.expected, methodcaller("observe", num_drafted, len(nodes)))
-            if delivery is not None and delivery.needs_hidden:
-                assert states, "a proposer that reads states is loaded with a scorer that gives them"
-                # A stop may cut the draft after other rows, or no token could be chosen.
-                num_choosers = chunk if row is None or emitted else chunk - 1
-                first = scores.first_rows[index]
-                rows = [first + chunk + node for node in nodes[: max(0, len(emitted) - 1)]]
-                delivery.keep_hidden(sequence, states, [*range(first, first + num_choosers), *rows])
-            sequence.num_computed += chunk + len(nodes)
-            if row is not None and emitted:
-                self._append(sequence, draft, row, nodes, emitted)
-            self._kv.publish(sequence)
-        return Verdict(kept_nodes, kept_tokens)
+            self._gather(step, verdict)
+        place = -1
+        for row in step.rows:
+            place += row.is_sampled
+            if row.chunk:
+                self._commit_row(step, row, place, verdict, listed)
 
-    def _follow(self, scheduled: SchedulerOutput, draft: CheckedDraft, verdict: Verdict) -> None:
+    def _commit_row(
+        self, step: Step, row: Row, place: int, verdict: Verdict, listed: Mapping[int, Ids[Listing]] | None
+    ) -> None:
+        """Commit one row; `place` is that of its verdict, if it is sampled."""
+        sequence, scores = row.sequence, step.scores
+        assert scores is not None
+        if row.prompt_rows:
+            _record_prompt(row, scores)
+        if row.is_sampled:
+            if verdict.is_sound is not None and _spoils(row, verdict.accepted_nodes[place], verdict.is_sound):
+                self._repeat_without_draft(sequence)
+                return
+            nodes, emitted = _judge(row, place, verdict, scores, listed)
+            row.accepted, row.emitted = nodes, emitted
+            if row.nodes:  # else the proposer may still have to learn of an earlier draft
+                sequence.drafts.count(len(row.nodes), len(nodes))
+                if not row.expected:
+                    sequence.last_num_drafted, sequence.last_num_accepted = len(row.nodes), len(nodes)
+                elif sequence.expected is not None:
+                    _tell(sequence, sequence.expected, methodcaller("observe", len(row.nodes), len(nodes)))
+        if self._speculation is not None and self._speculation.delivery.needs_hidden:
+            self._keep_states(row, scores)
+        sequence.num_computed += row.chunk + len(row.accepted)
+        if row.emitted:
+            self._append(step, row)
+        self._kv.publish(sequence)
+
+    def _keep_states(self, row: Row, scores: Scores) -> None:
+        """Keep the hidden states of what was committed for the proposer."""
+        assert self._speculation is not None
+        assert scores.hidden_states is not None, "a proposer that reads states is loaded with a scorer that gives them"
+        # A stop may cut the draft after other rows, or no token could be chosen.
+        num_choosers = row.chunk - (row.is_sampled and not row.emitted)
+        kept = [row.first + row.chunk + node for node in row.accepted[: max(0, len(row.emitted) - 1)]]
+        states = scores.hidden_states, *scores.aux_hidden_states
+        self._speculation.delivery.keep_hidden(
+            row.sequence, states, [*range(row.first, row.first + num_choosers), *kept]
+        )
+
+    def _gather(self, step: Step, verdict: Verdict) -> None:
         """Move the cache rows of accepted paths of trees to where those of chains are; a device may know the paths already."""
         device, most = self._cache.device, max(verdict.num_accepted)
-        if verdict.paths is not None and draft.along is not None:
-            (slots,), paths = draft.along.on(device, "paths"), verdict.paths
+        if verdict.paths is not None and step.along is not None:
+            (slots,), paths = step.along.on(device, "paths"), verdict.paths
         else:
-            rows = zip(scheduled.decoding, verdict.accepted_nodes, strict=True)
-            known = [path if scheduled.chunks[index] else () for index, path in rows]
+            known = [
+                path if row.chunk else () for row, path in zip(step.sampled, verdict.accepted_nodes, strict=True)
+            ]
             padded = np.array([[*path, *[-1] * (most - len(path))] for path in known])
-            slots, paths = sent_together([first_node_slots(scheduled), padded], device)
+            slots, paths = sent_together([first_node_slots(step), padded], device)
         self._cache.gather(slots, paths[:, :most])
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
@@ -125,25 +128,23 @@ class Committer:
             sequence.request_id, _SPOILT,
         )  # fmt: skip
 
-    def _append(
-        self, sequence: Sequence, draft: CheckedDraft, row: int, nodes: list[int], emitted: list[int]
-    ) -> None:
+    def _append(self, step: Step, row: Row) -> None:
         """Append the emitted tokens, and record their draft step if requested."""
-        sequence.append(emitted, len(nodes))
-        if self._speculation is not None and not draft.rows[row]:
-            self._speculation.note_undrafted(sequence, len(emitted))
+        sequence, emitted = row.sequence, list(row.emitted)
+        sequence.append(emitted, len(row.accepted))
+        if self._speculation is not None and not row.nodes:
+            self._speculation.note_undrafted(step, sequence, len(emitted))
         if sequence.expected is not None:
             _tell(
                 sequence, sequence.expected, methodcaller("advance", sequence.output_token_ids, len(emitted))
             )
         if sequence.draft_steps is not None:
-            token_ids = list(draft.rows[row])
-            parents = (
-                list(range(-1, len(token_ids) - 1)) if draft.parents is None else list(draft.parents[row])
-            )
-            proposer = draft.proposers[row] if token_ids and draft.proposers else None
+            parents = [*(chain(row) if row.parents is None else row.parents)]
+            proposer = row.proposer or None if row.nodes else None
             seconds = perf_counter() - sequence.arrival_time
-            sequence.draft_steps.append(DraftStep(proposer, token_ids, parents, nodes, len(emitted), seconds))
+            sequence.draft_steps.append(
+                DraftStep(proposer, list(row.nodes), parents, list(row.accepted), len(emitted), seconds)
+            )
         if sequence.rules is not None and sequence.rules.grammar is not None:
             try:
                 sequence.rules.grammar.advance(emitted)
@@ -151,10 +152,9 @@ class Committer:
                 contain(sequence, "advancing the grammar", error)
 
 
-def first_node_slots(scheduled: SchedulerOutput) -> Int64s:
-    """Return `[B]` the cache slot of the first node of each sequence that samples."""
-    chosen = [(scheduled.sequences[index], scheduled.chunks[index]) for index in scheduled.decoding]
-    return np.array([s.first_slot + s.num_computed + chunk for s, chunk in chosen], np.int64)
+def first_node_slots(step: Step) -> Int64s:
+    """Return `[B]` the cache slot of the first node of each sample that gets a token."""
+    return np.array([row.node_slot for row in step.sampled], np.int64)
 
 
 def _tell(sequence: Sequence, expected: ExpectedTokens, tell: Callable[[ExpectedTokens], None]) -> None:
@@ -166,30 +166,27 @@ def _tell(sequence: Sequence, expected: ExpectedTokens, tell: Callable[[Expected
         sequence.expected = None
 
 
-def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: Ids[bool]) -> bool:
+def _spoils(row: Row, accepted: Ids[int], sound: Ids[bool]) -> bool:
     """Return whether a row with a draft cannot be judged, because logits on its path are not numbers.
 
     The draft may be the cause: a hidden key has weight 0 in attention, and 0 times NaN or infinity is NaN.
     """
-    if not draft.rows[row]:
-        return False
-    return not all(sound[scores.row_of(row, node)] for node in (-1, *verdict.accepted_nodes[row]))
+    return bool(row.nodes) and not all(sound[row.first_logits + 1 + node] for node in (-1, *accepted))
 
 
 def _judge(
-    sequence: Sequence, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
-    listed: Mapping[int, Ids[Listing]] | None,
-) -> tuple[list[int], list[int]]:  # fmt: skip
+    row: Row, place: int, verdict: Verdict, scores: Scores, listed: Mapping[int, Ids[Listing]] | None
+) -> tuple[list[int], list[int]]:
     """Return the kept nodes and tokens of a verdict, cut at the end of the text and where no token could be chosen.
 
     Where that is behind drafted tokens the next step tries again without them, and that one decides whether the sample ends.
     Nothing is kept if work for this sample fails here or failed earlier in the step.
     """
-    nodes, token_ids = list(verdict.accepted_nodes[row]), list(verdict.token_ids[row])
-    sound, dead = verdict.is_sound, None
+    sequence, sound, dead = row.sequence, verdict.is_sound, None
+    nodes, token_ids = list(verdict.accepted_nodes[place]), list(verdict.token_ids[place])
     if sound is not None or sequence.rules is not None:
-        first = scores.row_starts[row]
-        dead = _dead_end(sequence, nodes, sound and sound[first : first + len(draft.rows[row]) + 1])
+        first = row.first_logits
+        dead = _dead_end(sequence, nodes, sound and sound[first : first + len(row.nodes) + 1])
     if dead is not None:
         token_ids = token_ids[: dead[0]]
     if sequence.finish_reason is not None:
@@ -204,10 +201,10 @@ def _judge(
                 causes = {} if sequence.rules is None else sequence.rules.causes
                 fail(sequence, reason, causes.get(dead_row))
         if sequence.logprobs is not None and emitted:
-            if listed is not None and row in listed:
-                sequence.logprobs.take(emitted, listed[row][: len(emitted)])
+            if listed is not None and place in listed:
+                sequence.logprobs.take(emitted, listed[place][: len(emitted)])
             else:
-                rows = [scores.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
+                rows = [row.first_logits + 1 + node for node in (-1, *nodes)][: len(emitted)]
                 raw = scores.raw_logits
                 sequence.logprobs.add(raw[torch.tensor(rows, device=raw.device)], emitted)
     except BaseException as error:
@@ -216,34 +213,29 @@ def _judge(
     return nodes, emitted
 
 
-def _listed(decoding: list[Sequence], scores: Scores, verdict: Verdict) -> dict[int, list[Listing]]:
-    """Return, by row of the draft, the log probabilities of a verdict's tokens, for requests that want few of each."""
-    records = [sequence.logprobs for sequence in decoding]
-    wanted = {row: r.num_few for row, r in enumerate(records) if r is not None and r.num_few >= 0}
+def _listed(sampled: Ids[Row], scores: Scores, verdict: Verdict) -> dict[int, list[Listing]]:
+    """Return, by place in a verdict, the log probabilities of its tokens, for requests that want few of each."""
+    records = [row.sequence.logprobs for row in sampled]
+    wanted = {place: r.num_few for place, r in enumerate(records) if r is not None and r.num_few >= 0}
     if not wanted:
         return {}
-    rows = [scores.row_of(row, node) for row in wanted for node in (-1, *verdict.accepted_nodes[row])]
-    tokens = [token_id for row in wanted for token_id in verdict.token_ids[row]]
+    paths = verdict.accepted_nodes
+    rows = [sampled[place].first_logits + 1 + node for place in wanted for node in (-1, *paths[place])]
+    tokens = [token_id for place in wanted for token_id in verdict.token_ids[place]]
     found = iter(listings(scores.raw_logits, rows, tokens, max(wanted.values())))
-    return {row: [next(found) for _ in verdict.token_ids[row]] for row in wanted}
+    return {place: [next(found) for _ in verdict.token_ids[place]] for place in wanted}
 
 
-def _record_prompt(sequence: Sequence, chunk: int, scores: Scores, first: int) -> int:
-    """Record log probabilities of the prompt's tokens in a chunk; `first` is their first row of `prompt_logits`.
-
-    Returns:
-        the number of rows.
-    """
-    missing = sequence.missing_prompt_rows(chunk)
-    if missing:
-        try:
-            assert scores.prompt_logits is not None
-            assert sequence.prompt_logprobs is not None
-            tokens = sequence.token_ids[missing.start + 1 : missing.stop + 1].tolist()
-            sequence.prompt_logprobs.add(scores.prompt_logits[first : first + len(missing)], tokens)
-        except BaseException as error:
-            contain(sequence, "recording log probabilities of the prompt", error)
-    return len(missing)
+def _record_prompt(row: Row, scores: Scores) -> None:
+    """Record log probabilities of the prompt's tokens in a chunk."""
+    sequence, missing, first = row.sequence, row.prompt_rows, row.first_prompt_logits
+    try:
+        assert scores.prompt_logits is not None
+        assert sequence.prompt_logprobs is not None
+        tokens = sequence.token_ids[missing.start + 1 : missing.stop + 1].tolist()
+        sequence.prompt_logprobs.add(scores.prompt_logits[first : first + len(missing)], tokens)
+    except BaseException as error:
+        contain(sequence, "recording log probabilities of the prompt", error)
 
 
 def _dead_end(sequence: Sequence, nodes: list[int], sound: Ids[bool] | None) -> tuple[int, int, str] | None:

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import replace
-from itertools import compress, pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from specdec.engine.checks import check_verdict
+import torch
+
+from specdec.engine.checks import check_verdict, problem_of
 from specdec.engine.commit import Committer, first_node_slots
 from specdec.engine.containment import contain, output_of
-from specdec.engine.draft_rows import constrain, with_expected
+from specdec.engine.draft_rows import constrain
+from specdec.engine.following import following, keep_states
+from specdec.engine.late_looks import LateLooks
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
-from specdec.engine.scheduler import Scheduler, SchedulerOutput
+from specdec.engine.scheduler import Scheduler
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.check_draft import select_rows
 from specdec.engine.speculation.speculation import Speculation
+from specdec.engine.step import Step, chain
 from specdec.errors import ConfigError, described, is_interrupt, line_of
-from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.begun import Begun
 from specdec.interfaces.draft_depth import MeasuredStep
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
-from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
-from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
+from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
-from specdec.interfaces.unread import UnreadIds
 from specdec.outputs import RequestOutput
 from specdec.registry.undisturbed import undisturbed
 from specdec.samplers.paths import sound_rows
@@ -39,21 +39,6 @@ if TYPE_CHECKING:
     import pluggy
 
 logger = logging.getLogger("specdec")
-
-
-class Launched(NamedTuple):
-    """A step that is scheduled, drafted and scored."""
-
-    scheduled: SchedulerOutput
-    draft: CheckedDraft
-    unread: UnreadIds | None
-    """The proposer's ids that the host has not read."""
-    batch: VerifyBatch
-    scores: Scores
-    spans: list[float]
-    """Seconds of scheduling, proposing and scoring, then of verifying and committing."""
-    read: Callable[[], Verdict] | None = None
-    """Waits for its verification, if that has begun."""
 
 
 class Engine:
@@ -66,6 +51,8 @@ class Engine:
         committer: applies verdicts.
         speculation: drives the proposer; None without one.
         observers: observer hooks to call, or None if there are none.
+        is_overlapped: whether a step is launched as early as its needs allow, so that a device has it to run while the host does
+            the rest of the step before it. Texts are the same.
     """
 
     def __init__(
@@ -76,6 +63,8 @@ class Engine:
         committer: Committer,
         speculation: Speculation | None,
         observers: pluggy.HookRelay | None,
+        *,
+        is_overlapped: bool = False,
     ) -> None:
         self._scorer = scorer
         self._sampler = sampler
@@ -90,7 +79,19 @@ class Engine:
         self._row_ids: set[str] = set()
         self._ended: list[Sequence] = []
         self.metrics = EngineMetrics() if speculation is None else speculation.metrics
-        self.last_step: StepStats | None = None
+        self._is_overlapped = is_overlapped
+        self._launched: Step | None = None
+        """The next step, if it is launched."""
+        self._last: Step | None = None
+        self._looks = LateLooks.of(speculation) if is_overlapped else None
+        """None where no proposer can be asked late."""
+        self._problem: tuple[Exception, list[Sequence]] | None = None
+        """What kept the next step of these sequences from being launched; told after the outputs of the one before."""
+
+    @property
+    def last_step(self) -> StepStats | None:
+        """What observers were told of the last step; None before the first one."""
+        return None if self._last is None else self._last.stats()
 
     @property
     def has_work(self) -> bool:
@@ -155,79 +156,156 @@ class Engine:
         try:
             self._finish(dropped, FinishReason.ABORT)  # last: it may raise
         finally:
-            self._finish_last()
+            self._finish_last(self._last)
         return outputs
 
     def step(self) -> list[RequestOutput]:
-        """Schedule, propose, score, verify, commit; returns the outputs of requests that ended or stream."""
-        step = self._launch(self._scheduler.schedule)
-        kept, started = self._commit(step), perf_counter() - ONCE.seconds
-        outputs = self._show(step.scheduled, kept)
-        step.spans[-1] += perf_counter() - ONCE.seconds - started
-        self._observe(step, kept)
+        """Schedule, propose, score, verify, commit; returns the outputs of requests that ended or stream.
+
+        With overlapped steps the next one is launched (scheduled, drafted, scored) as soon as nothing that it needs is missing:
+        before the verdict of this one is read, if no draft and no rule on the host waits for its tokens; else once it is
+        committed, before texts and outputs are made of it, unless a request has ended.
+        """
+        self._raise_problem()
+        step, self._launched = self._launched, None
+        if step is None or not step.leave(self._scheduler.running):
+            step = self._launch(self._scheduler.schedule())
+        following = self._launch_before_verdict(step) if self._is_overlapped else None
+        self._commit(step)
+        is_counted = self._is_overlapped and following is None and not any(r.sequence.is_finished for r in step.rows)
+        if is_counted:
+            self._count(step)  # before the next one, as what `adaptive` decides of that depends on this one
+            following = self._launch_behind_commit()
+        outputs = self._show(step)
+        if is_counted and following is not None:
+            following.commit_s += following.lap()  # it ran meanwhile
+        if not is_counted:
+            step.commit_s += step.lap()
+            self._count(step)
+        self._launched = following if self.has_work else None
         return outputs
 
-    def _launch(self, schedule: Callable[[], SchedulerOutput]) -> Launched:
-        """Schedule, propose and score."""
-        times = [perf_counter() - ONCE.seconds]
-        scheduled = schedule()
-        times.append(perf_counter() - ONCE.seconds)
-        draft, unread = self._propose(scheduled)
-        times.append(perf_counter() - ONCE.seconds)
-        speculation = self._speculation
-        num_top_k = 0 if speculation is None or speculation.is_suspended else speculation.delivery.num_top_k
-        batch = _verify_batch(scheduled, draft, num_top_k)
+    def _launch(self, step: Step) -> Step:
+        """Draft for a scheduled step and run the target; verification begins, if that does not wait for a device."""
+        step.schedule_s += step.lap()
+        self._propose(step)
+        step.propose_s += step.lap()
+        step.place()
+        batch = self._verify_batch(step)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
-            along = self._sampler.ahead(draft, batch, self._device) or Along()
-            if draft.parents is not None:
-                along.add("paths", [first_node_slots(scheduled)])
-            draft = replace(draft, along=along)
-        scores = self._scorer.score(scheduled, draft)
-        scores = scores if self._sampler.takes_any_rows else sound_rows(scores)
-        times.append(perf_counter() - ONCE.seconds)
-        return Launched(scheduled, draft, unread, batch, scores, [b - a for a, b in pairwise(times)])
+            step.along = self._sampler.ahead(batch, self._device) or Along()
+            if batch.parents is not None:
+                step.along.add("paths", [first_node_slots(step)])
+            batch = replace(batch, along=step.along)
+        scores = self._scorer.score(step)
+        step.batch, step.scores = batch, scores if self._sampler.takes_any_rows else sound_rows(scores)
+        step.score_s += step.lap()
+        if self._is_overlapped:
+            step.begun = self._begin_to_verify(batch, step.scores)
+            step.verify_s += step.lap()
+        return step
 
-    def _commit(self, step: Launched) -> Verdict:
-        """Verify and commit; returns what was kept."""
-        times, (scheduled, draft, unread, batch, scores, spans, read) = [perf_counter() - ONCE.seconds], step
-        verdict = self._sampler.verify(scores, draft, batch) if read is None else read()
-        verdict = check_verdict(verdict, draft, scores, self._sampler.name)
-        if self._speculation is not None and unread is not None:
-            self._speculation.guard.judge(unread)
-        times.append(perf_counter() - ONCE.seconds)
-        kept = self._committer.commit(scheduled, draft, scores, verdict)
-        times.append(perf_counter() - ONCE.seconds)
-        spans += [b - a for a, b in pairwise(times)]
-        return kept
+    def _begin_to_verify(self, batch: VerifyBatch, scores: Scores) -> Begun | None:
+        """Begin to verify a step; None where that waits for the device."""
+        if self._device.type != "cpu":
+            return self._sampler.begin(scores, batch)
+        verdict = self._sampler.verify(scores, batch)
+        if problem_of(verdict, batch, scores.logits.shape[1]) is not None:
+            return None
+        return Begun(torch.tensor([row[:1] for row in verdict.token_ids]), lambda: verdict)
 
-    def _propose(self, scheduled: SchedulerOutput) -> tuple[CheckedDraft, UnreadIds | None]:
-        """Deliver new tokens to the proposer; return its draft, or the expected tokens, for the sequences that sample.
+    def _launch_before_verdict(self, step: Step) -> Step | None:
+        """Launch the step after one whose tokens are not read; None if they have to be read first."""
+        running, speculation, looks = self._scheduler.running, self._speculation, self._looks
+        after = following(step, running, may_draft=looks is not None)
+        if after is None:
+            return None
+        keep_states(step)
+        try:
+            if (self._ended and speculation is not None) or not self._scheduler.goes_on(after):
+                return None
+            if speculation is not None and not speculation.rests(after):
+                step.lap()
+                is_late = looks is not None and looks.has_nothing(step, running) and looks.pays(step)
+                step.propose_s += step.lap()
+                after.lap()
+                if not is_late:
+                    return None
+                after.is_late = True
+            for row in after.rows:
+                row.cap = 0
+            return self._launch(after)
+        except BaseException:
+            if isinstance(step.begun, Begun):  # nothing of it is lost: the next call reads it, and launches none before
+                step.begun = step.begun.read
+                self._launched = step
+            raise
 
-        And the proposer's ids that the host has not read yet, which expected tokens or a grammar may take from the draft.
-        """
-        self.metrics.num_preemptions += len(scheduled.preempted)
+    def _launch_behind_commit(self) -> Step | None:
+        """Launch the next step; what keeps it from being launched is raised by the next call."""
+        try:
+            return self._launch(self._scheduler.schedule())
+        except Exception as error:
+            self._problem = error, list(self._scheduler.running)
+            return None
+
+    def _raise_problem(self) -> None:
+        problem, self._problem = self._problem, None
+        if problem is not None and not set(problem[1]).isdisjoint(self._scheduler.running):
+            raise problem[0]
+
+    def _commit(self, step: Step) -> None:
+        """Verify and commit."""
+        scores, batch = step.scores, step.batch
+        assert scores is not None
+        assert batch is not None
+        step.lap()
+        verdict = self._sampler.verify(scores, batch) if step.begun is None else step.begun()
+        verdict = check_verdict(verdict, batch, scores, self._sampler.name)
+        if self._speculation is not None and step.proposed is not None:
+            self._speculation.guard.judge(step.proposed)
+        step.verify_s += step.lap()
+        self._committer.commit(step, verdict)
+        if step.owns_states and self._speculation is not None:
+            self._speculation.delivery.overwritten = 0
+        step.scores = step.batch = step.begun = None  # what they hold is large
+        step.commit_s += step.lap()
+
+    def _propose(self, step: Step) -> None:
+        """Deliver new tokens to the proposer, and take its draft, or the expected tokens, for the rows that are sampled."""
+        self.metrics.num_preemptions += len(step.preempted)
         speculation = self._speculation
-        if speculation is None:
-            draft = CheckedDraft.empty(len(scheduled.decoding))
-        else:
-            if speculation.delivery.needs_hidden:
-                for sequence in scheduled.preempted:
-                    if sequence not in scheduled.sequences:  # else it restarts from its new place
+        if speculation is not None and not step.is_late:
+            if speculation.delivery.needs_hidden and step.preempted:
+                running = {row.sequence for row in step.rows}
+                for sequence in step.preempted:
+                    if sequence not in running:  # else it restarts from its new place
                         speculation.delivery.forget(sequence)
-            limits = [0 if i in scheduled.expected else most for i, most in enumerate(scheduled.max_nodes)]
-            proposed = speculation.propose(
-                scheduled.sequences, limits, ended=self._ended, chunks=scheduled.chunks
-            )
-            is_whole = len(proposed.rows) == len(scheduled.decoding)
-            draft = proposed if is_whole else select_rows(proposed, scheduled.decoding)
-        if self._ended:
+            step.take(speculation.propose(step, self._ended))
+        if self._ended and not step.is_late:
             self._finish_ended()
-        unread, decoding = draft.unread, [scheduled.sequences[index] for index in scheduled.decoding]
-        if scheduled.expected:
-            draft = with_expected(draft, scheduled)
-        if any(s.rules is not None and s.rules.grammar is not None for s in decoding):
-            draft = constrain(draft, decoding)
-        return draft, unread
+        if any(row.expected for row in step.sampled):
+            step.expect()
+        if any(row.sequence.rules is not None and row.sequence.rules.grammar is not None for row in step.sampled):
+            constrain(step)
+
+    def _verify_batch(self, step: Step) -> VerifyBatch:
+        """Return what the sampler is given of a step."""
+        rows, speculation = step.sampled, self._speculation
+        has_trees = any(row.parents is not None for row in rows)
+        is_wanted = speculation is not None and not step.is_suspended
+        return VerifyBatch(
+            nodes=[row.nodes for row in rows],
+            num_tokens=[row.num_tokens for row in rows],
+            seeds=[row.sequence.seed for row in rows],
+            sample_indices=[row.sequence.sample_index for row in rows],
+            sampling_params=[row.sequence.params for row in rows],
+            parents=[chain(row) if row.parents is None else row.parents for row in rows] if has_trees else None,
+            drawn=step.drawn,
+            num_logprobs=[-1 if r.sequence.logprobs is None else r.sequence.logprobs.num_few for r in rows],
+            num_top_k=speculation.delivery.num_top_k if is_wanted and speculation is not None else 0,
+            unread=step.unread,
+        )
 
     def _finish_ended(self) -> None:
         """Finish ended sequences in the proposer, whose last tokens it had its chance to get."""
@@ -256,45 +334,45 @@ class Engine:
             free = f"{name}~{number}"
         return free
 
-    def _show(self, scheduled: SchedulerOutput, kept: Verdict) -> list[RequestOutput]:
+    def _show(self, step: Step) -> list[RequestOutput]:
         """Remove ended samples; return the outputs of requests that ended or stream."""
         now = perf_counter()
-        decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         touched: dict[str, Request] = {}
-        for sequence, emitted in zip(decoding, kept.token_ids, strict=True):
-            if not emitted:
-                continue  # its step failed, or is repeated without a draft
-            if sequence.first_token_time is None:
-                sequence.first_token_time = now
-            else:
-                self.metrics.count_time_between_tokens(now - sequence.last_token_time)
-            sequence.last_token_time = now
-        for sequence in compress(scheduled.sequences, scheduled.chunks):
-            request = self._owners[sequence]
-            is_finished = sequence.finish_reason is not None
-            if is_finished or (request.is_streaming and sequence.last_token_time == now):
-                self._read(sequence)
-                touched[request.request_id] = request
+        failed = list[Sequence]()
+        for row in step.rows:
+            sequence = row.sequence
+            if row.emitted:  # else its step failed, or is repeated without a draft
+                if sequence.first_token_time is None:
+                    sequence.first_token_time = now
+                else:
+                    self.metrics.count_time_between_tokens(now - sequence.last_token_time)
+                sequence.last_token_time = now
+            if row.chunk:
+                request = self._owners[sequence]
+                if sequence.is_finished or (request.is_streaming and row.emitted):
+                    self._read(sequence)
+                    touched[request.request_id] = request
         outputs = [output_of(r) for r in touched.values() if r.is_finished or r.is_streaming]
         finished = [s for r in touched.values() for s in r.sequences if s.is_finished and s in self._owners]
-        failed = [sequence for sequence in finished if sequence not in decoding]
         if finished:
+            sampled = {row.sequence for row in step.sampled}
+            failed = [sequence for sequence in finished if sequence not in sampled]
             self._scheduler.remove(finished)
-            self._ended += [sequence for sequence in finished if sequence in decoding]
+            self._ended += [sequence for sequence in finished if sequence in sampled]
             self._forget(failed)
         for output in outputs:
             if output.finished:
                 self._tell_finished(self._requests.pop(output.request_id), output)
         if failed:
             self._finish(failed, FinishReason.ERROR)
-        self._finish_last()
+        self._finish_last(step)
         return outputs
 
-    def _finish_last(self) -> None:
-        """Deliver and finish what ended, if no step follows."""
+    def _finish_last(self, last: Step | None) -> None:
+        """Deliver and finish what ended, if no step follows the last one."""
         if self._ended and not self._scheduler.has_work:
             if self._speculation is not None:
-                self._speculation.deliver_last(self._ended)
+                self._speculation.deliver_last(self._ended, is_suspended=last is None or last.is_suspended)
             self._finish_ended()
 
     def _read(self, sequence: Sequence) -> None:
@@ -341,60 +419,33 @@ class Engine:
                         observer.plugin_name, problem,
                     )  # fmt: skip
 
-    def _observe(self, step: Launched, kept: Verdict) -> None:
-        scheduled, draft, spans = step.scheduled, step.draft, step.spans
-        chunks = [scheduled.chunks[index] for index in scheduled.decoding]
-        drafted = [len(row) * (chunk > 0) for row, chunk in zip(draft.rows, chunks, strict=True)]
-        num_accepted = list(map(len, kept.accepted_nodes))
-        num_prompt_tokens = sum(scheduled.chunks) - sum(map(bool, chunks))
-        all_sample = len(scheduled.decoding) == len(scheduled.sequences)
-        names = draft.proposers or [""] * len(drafted)
-        for name, count, accepted in zip(names, drafted, num_accepted, strict=True):
-            self.metrics.count_draft(name, count, accepted)
-        stats = StepStats(
-            len(scheduled.sequences),
-            num_prompt_tokens,
-            sum(1 for count in drafted if count),
-            sum(drafted),
-            sum(num_accepted),
-            sum(map(len, kept.token_ids)),
-            *(1e3 * span for span in spans),
-        )
-        self.last_step = stats
-        self.metrics.count_step(stats)
-        expected = next((s.expected for s in scheduled.sequences if s.expected is not None), None)
+    def _count(self, step: Step) -> None:
+        """Count a step in the metrics, and tell it to `adaptive` and to observers."""
+        self._last, speculation = step, self._speculation
+        self.metrics.count_step(step)
+        num_prompt_tokens = step.num_prompt_tokens
+        all_sample = len(step.sampled) == len(step.rows)
+        expected = next((r.sequence.expected for r in step.rows if r.sequence.expected is not None), None)
         if expected is not None and all_sample and not num_prompt_tokens:
-            expected.observe_step(len(drafted), sum(drafted), sum(spans))
-        if self._speculation is not None:
+            expected.observe_step(len(step.sampled), sum(r.num_verified for r in step.sampled), sum(step.seconds))
+        if speculation is not None:
             # On a GPU, the verdict waits for the pass.
-            self._speculation.guard.observe_target(spans[2] + spans[3])
+            speculation.guard.observe_target(step.score_s + step.verify_s)
+            is_cheap = self._looks is not None and self._looks.observe(step)  # it tells nothing that nothing was found
             # Rows of expected tokens cost time, and say nothing about the proposer's drafts.
-            if self._speculation.is_measured and not scheduled.expected:
-                self._speculation.observe(
+            if step.is_measured and not is_cheap and not any(row.expected for row in step.rows):
+                speculation.observe(
                     MeasuredStep(
-                        [scheduled.sequences[index] for index in scheduled.decoding],
-                        [scheduled.max_nodes[index] for index in scheduled.decoding],
-                        drafted,
-                        num_accepted,
-                        propose_s=spans[1],
-                        other_s=sum(spans) - spans[1],
+                        [row.sequence for row in step.sampled],
+                        [row.cap for row in step.sampled],
+                        [row.num_verified for row in step.sampled],
+                        [len(row.accepted) for row in step.sampled],
+                        propose_s=step.propose_s,
+                        other_s=sum(step.seconds) - step.propose_s,
                         num_prompt_rows=num_prompt_tokens if all_sample else None,
-                        num_rows=sum(scheduled.chunks) + sum(drafted),
-                    )
+                        num_rows=sum(row.chunk + row.num_verified for row in step.rows),
+                    ),
+                    may_draft=step.may_draft,
                 )
         if self._observers is not None:
-            self._tell(self._observers.specdec_step_finished, stats)
-
-
-def _verify_batch(scheduled: SchedulerOutput, draft: CheckedDraft, num_top_k: int) -> VerifyBatch:
-    sequences = [scheduled.sequences[index] for index in scheduled.decoding]
-    return VerifyBatch(
-        num_nodes=[len(row) for row in draft.rows],
-        num_tokens=[sequence.num_tokens for sequence in sequences],
-        seeds=[sequence.seed for sequence in sequences],
-        sample_indices=[sequence.sample_index for sequence in sequences],
-        sampling_params=[sequence.params for sequence in sequences],
-        is_all_greedy=all(sequence.params.is_greedy for sequence in sequences),
-        num_logprobs=[-1 if s.logprobs is None else s.logprobs.num_few for s in sequences],
-        num_top_k=num_top_k,
-    )
+            self._tell(self._observers.specdec_step_finished, step.stats())

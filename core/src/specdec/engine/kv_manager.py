@@ -94,9 +94,10 @@ class KVManager:
         sequence.first_slot, sequence.num_computed = self.pool.first_slot(sequence), num_known
         return True
 
-    def reserve(self, sequence: Sequence, num_slots: int) -> bool:
-        """Make room for `num_slots` tokens of a sequence, moving it if necessary; False if there is none."""
-        if not self.pool.reserve(sequence, num_slots, sequence.num_computed):
+    def reserve(self, sequence: Sequence, num_slots: int, num_kept: int) -> bool:
+        """Make room for `num_slots` tokens of a sequence, moving it, with its first `num_kept` rows, if necessary; False if there
+        is none."""
+        if not self.pool.reserve(sequence, num_slots, num_kept):
             return False
         sequence.first_slot = self.pool.first_slot(sequence)
         return True

@@ -5,9 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from specdec.interfaces.observer import StepStats
 from specdec.metrics import BOUNDS_S, Counter, Histogram, Metric, PerProposer, Vector
+
+if TYPE_CHECKING:
+    from specdec.engine.step import Step
 
 _PREFIX = "vllm:spec_decode_"
 _OF_DRAFTS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
@@ -64,13 +67,15 @@ class EngineMetrics(DraftCounts):
         self.inter_token_latency = Histogram("vllm:inter_token_latency_seconds")
         """Times between two steps that added tokens to the same sample."""
 
-    def count_step(self, stats: StepStats) -> None:
-        """Add one step."""
+    def count_step(self, step: Step) -> None:
+        """Add one step, and its drafts."""
         self.num_steps += 1
-        self.num_emitted_tokens += stats.num_emitted_tokens
-        spans = stats.schedule_ms, stats.propose_ms, stats.score_ms, stats.verify_ms, stats.commit_ms
-        for part, span in zip(_PARTS, spans, strict=True):
-            self.seconds[part] += span / 1e3
+        for row in step.sampled:
+            self.num_emitted_tokens += len(row.emitted)
+            if row.num_verified:
+                self.count_draft(row.proposer, row.num_verified, len(row.accepted))
+        for part, seconds in zip(_PARTS, step.seconds, strict=True):
+            self.seconds[part] += seconds
 
     def count_draft(self, proposer: str, num_drafted: int, num_accepted: int) -> None:
         """Add one draft, if it has tokens, to the counts of all and of its proposer."""

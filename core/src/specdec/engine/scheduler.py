@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from time import perf_counter
 
 from specdec.config.notices import draft_ends
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
+from specdec.engine.step import Row, Step
 from specdec.engine.waiting import WaitingQueue
 from specdec.errors import ConfigError
-from specdec.interfaces.unread import UnreadIds
 
 _PROMPT_SHARE = 4
 """While a prompt runs, or waits and could be admitted, drafts leave it this part of the token budget: a quarter."""
 _MOST_LISTED = 1024
 """Log probabilities of a prompt that are listed in one step, for each request: spelling them keeps all requests waiting."""
-
-
-@dataclass(slots=True)
-class SchedulerOutput:
-    """The running sequences of one step and how many tokens each runs. Lists are indexed by
-    sequence unless they say otherwise."""
-
-    sequences: list[Sequence]
-    chunks: list[int]
-    """Number of committed tokens to run: 1 in decode, a prompt chunk in prefill, 0 if the token budget is
-    spent."""
-    max_nodes: list[int]
-    """Maximum number of drafted nodes; 0 if no draft is wanted."""
-    decoding: list[int]
-    """Indices of the sequences that sample in this step: those whose chunk reaches their last committed token."""
-    preempted: list[Sequence]
-    """Sequences that lost their cache slots in this step and wait to run again."""
-    expected: dict[int, list[int]] = field(default_factory=dict)
-    """The tokens that are drafted for a sequence without the proposer; see `ExpectedTokens`."""
-    unread: tuple[UnreadIds, list[int]] | None = None
-    """See `ScoreBatch.unread`."""
 
 
 class Scheduler:
@@ -104,67 +82,64 @@ class Scheduler:
             )
         self.waiting.append(sequence)
 
-    def schedule(self) -> SchedulerOutput:
-        """Choose the step's rows, admitting and preempting as the cache allows."""
-        prefilling = {s for s in self.running if s.num_tokens - s.num_computed > 1}
+    def schedule(self) -> Step:
+        """Return the next step, admitting and preempting as the cache allows."""
+        step = Step([])
+        speculation = self._speculation
         without_room, self._without_room = self._without_room, None
         has_waiting = self.waiting.num_samples > 0
+        prefilling = {s for s in self.running if s.num_tokens - s.num_computed > 1}
         may_admit = has_waiting and len(self.running) < self._max_num_seqs and without_room is None
         for_prompts = self._token_budget // _PROMPT_SHARE if prefilling or may_admit else 0
-        displaced = self._displaced(without_room) if has_waiting else []
-        for sequence in displaced:
-            self._preempt(sequence)
-        preempted: list[Sequence] = []
-        speculation = self._speculation
+        for sequence in self._displaced(without_room) if has_waiting else ():
+            self._preempt(sequence, step)
+        rows = {s: Row(s, s.num_computed, s.num_tokens, _most_drafted(s, self._token_budget)) for s in self.running}
+        shared_depth = 0
         if speculation is not None:
-            speculation.begin(self.running, len(self.running))
-            left_out = [s for s in self.running if s.left_out is not None and s.left_out.can_return]
-            returning = speculation.returning(left_out, self.running) if left_out else None
-            if returning is not None and self._kv.has_room_to_rerun(returning):
-                speculation.take_back(returning)
-                if not self._kv.rerun(returning):
-                    self._preempt(returning)
-                    displaced.append(returning)
+            step.rows = list(rows.values())
+            returning = speculation.plan(step)
+            shared_depth = speculation.shared_depth(step)
+            if returning is not None and self._take_back(rows[returning], step):
                 prefilling.add(returning)
-        shared_depth = 0 if speculation is None else speculation.shared_depth
-        budget, num_running = self._token_budget, len(self.running)
-        chunks: dict[Sequence, tuple[int, int]] = {}
-        own: dict[Sequence, list[int]] = {}
+        budget, num_running, num_displaced = self._token_budget, len(self.running), len(step.preempted)
         order = sorted(self.running, key=prefilling.__contains__)
         # Reserve one row for every decoding sequence: drafts of the first ones must not starve the others.
         num_owed = sum(sequence not in prefilling for sequence in order)
         for sequence in order:
+            row = rows[sequence]
             if sequence not in prefilling:
                 num_owed -= 1
-            if preempted and sequence in preempted:
+            if sequence in step.preempted:
                 continue
-            chunk = min(sequence.num_tokens - sequence.num_computed, budget)
-            if sequence.prompt_logprobs is not None:
-                chunk = _listed_chunk(sequence, chunk)
-            is_decoding = sequence.num_computed + chunk == sequence.num_tokens
-            nodes = 0 if speculation is None else speculation.limit(sequence, None if is_decoding else 0)
-            if is_decoding and sequence.expected is not None:
-                own[sequence] = _expected(sequence, nodes, num_running)
-                nodes = len(own[sequence]) or nodes
+            chunk = _listed_chunk(sequence, min(row.num_tokens - row.start, budget))
+            is_last = chunk > 0 and row.start + chunk == row.num_tokens
+            nodes = row.cap if is_last and speculation is not None else 0
+            if is_last and sequence.expected is not None:
+                row.expected = _expected(sequence, nodes, num_running)
+                nodes = len(row.expected) or nodes
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             if chunk > 0:
-                reserved = self._reserve(sequence, chunk, nodes, shared_depth, preempted)
+                reserved = self._reserve(sequence, chunk, nodes, shared_depth, step)
                 if reserved is None:
                     continue
                 nodes = reserved
-            chunks[sequence] = chunk, nodes
+            row.chunk, row.cap, row.is_sampled = chunk, nodes, is_last
+            row.expected = row.expected[:nodes]
             budget -= chunk + nodes
         # The last sequence may have preempted itself: it could not grow in place, and restarts in an empty cache.
-        if self.waiting.num_samples and (not preempted or not self.running):
-            self._admit(budget, chunks)
-        return self._plan(chunks, displaced + preempted, own)
+        if self.waiting.num_samples and (len(step.preempted) == num_displaced or not self.running):
+            self._admit(budget, rows)
+        step.rows = [rows[sequence] for sequence in self.running]
+        step.settle()
+        return step
 
-    def goes_on(self) -> bool:
-        """Reserve rows for the next tokens of the running samples; False if there is no room, or others may run instead."""
+    def goes_on(self, step: Step) -> bool:
+        """Reserve the rows of a step that runs the next token of the running samples; False if there is no room, or others may
+        run instead."""
         is_full = len(self.running) >= self._max_num_seqs
         if self.waiting.num_samples and (not is_full or self._displaced(None)):
             return False
-        return all(self._kv.reserve(sequence, sequence.num_tokens) for sequence in self.running)
+        return all(self._kv.reserve(row.sequence, row.num_tokens, row.start) for row in step.rows)
 
     def remove(self, sequences: list[Sequence]) -> None:
         """Remove finished or aborted sequences and free their cache."""
@@ -175,33 +150,46 @@ class Scheduler:
                 self.waiting.remove(sequence)
             self._kv.release(sequence)
 
+    def _take_back(self, row: Row, step: Step) -> bool:
+        """Let a sample that the proposer left out come back, if there is room; returns whether it computes rows again."""
+        sequence, speculation = row.sequence, self._speculation
+        if speculation is None or not self._kv.has_room_to_rerun(sequence):
+            return False
+        speculation.take_back(sequence)
+        if not self._kv.rerun(sequence):
+            self._preempt(sequence, step)
+            return True
+        row.start = sequence.num_computed
+        if row.start < row.num_tokens - 1:
+            row.cap = 0
+        return True
+
     def _reserve(
-        self, sequence: Sequence, chunk: int, nodes: int, shared_depth: int, preempted: list[Sequence]
+        self, sequence: Sequence, chunk: int, nodes: int, shared_depth: int, step: Step
     ) -> int | None:
         """Reserve cache rows, for at least `shared_depth` nodes if any, preempting other sequences if necessary.
 
         Returns:
             the number of nodes that fit; None if the sequence itself was preempted.
         """
-        while not self._kv.reserve(
-            sequence, sequence.num_computed + chunk + (nodes and max(nodes, shared_depth))
-        ):
+        start = sequence.num_computed
+        while not self._kv.reserve(sequence, start + chunk + (nodes and max(nodes, shared_depth)), start):
             if nodes > 0:
                 nodes = 0
                 continue
             victim = self.running[-1]
             if self.waiting.has_priorities:
                 victim = max(reversed(self.running), key=lambda running: running.priority)
-            self._preempt(victim)
-            preempted.append(victim)
+            self._preempt(victim, step)
             if victim is sequence:
                 return None
         return nodes
 
-    def _preempt(self, victim: Sequence) -> None:
+    def _preempt(self, victim: Sequence, step: Step) -> None:
         self.running.remove(victim)
         self._kv.release(victim)
         self.waiting.put_back(victim)
+        step.preempted.append(victim)
 
     def _displaced(self, without_room: Sequence | None) -> list[Sequence]:
         """Return a sample of a client, or request, with several that makes way for a blocked one of one with none."""
@@ -226,7 +214,7 @@ class Scheduler:
         ]
         return [max(others, key=num_running)] if others else []
 
-    def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> None:
+    def _admit(self, budget: int, rows: dict[Sequence, Row]) -> None:
         """Admit waiting samples; those whose prefix is being computed wait for it, and others go before them."""
         put_off, most = list[Sequence](), self._max_num_seqs
         while self.waiting.num_samples and budget > 0 and len(self.running) + len(put_off) < most:
@@ -245,7 +233,8 @@ class Scheduler:
             if sequence.admission_time is None:
                 sequence.admission_time = perf_counter()
             chunk = _listed_chunk(sequence, min(sequence.num_tokens - sequence.num_computed, budget))
-            chunks[sequence] = chunk, 0
+            is_last = sequence.num_computed + chunk == sequence.num_tokens
+            rows[sequence] = Row(sequence, sequence.num_computed, sequence.num_tokens, 0, chunk, is_last)
             budget -= chunk
         for sequence in reversed(put_off):
             self.waiting.put_back(sequence)
@@ -255,24 +244,10 @@ class Scheduler:
         may_wait = self._speculation is None or not self._speculation.delivery.needs_hidden
         return may_wait and self._kv.is_coming(sequence, self.running)
 
-    def _plan(
-        self,
-        chunks: dict[Sequence, tuple[int, int]],
-        preempted: list[Sequence],
-        own: dict[Sequence, list[int]],
-    ) -> SchedulerOutput:
-        sequences, chunk_list, nodes_list, decoding = [], [], [], []
-        expected: dict[int, list[int]] = {}
-        for index, sequence in enumerate(self.running):
-            chunk, nodes = chunks.get(sequence, (0, 0))
-            sequences.append(sequence)
-            chunk_list.append(chunk)
-            nodes_list.append(nodes)
-            if chunk > 0 and sequence.num_computed + chunk == sequence.num_tokens:
-                decoding.append(index)
-                if nodes and own.get(sequence):
-                    expected[index] = own[sequence][:nodes]
-        return SchedulerOutput(sequences, chunk_list, nodes_list, decoding, preempted, expected)
+
+def _most_drafted(sequence: Sequence, token_budget: int) -> int:
+    """Return the most nodes that may be drafted for a sample in a step: none if its chunk cannot reach its last token."""
+    return 0 if sequence.num_tokens - sequence.num_computed > token_budget else token_budget
 
 
 def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[int]:
@@ -296,6 +271,8 @@ def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[
 
 def _listed_chunk(sequence: Sequence, chunk: int) -> int:
     """Return how many of the next `chunk` tokens run in a step: few, if log probabilities of the prompt are listed."""
+    if sequence.prompt_logprobs is None:
+        return chunk
     count, missing = sequence.params.prompt_logprobs, sequence.missing_prompt_rows(chunk)
     if count is None or not missing:
         return chunk

@@ -11,6 +11,7 @@ interfaces.
 from specdec.field_docs import show_fields
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
+from specdec.interfaces.begun import Begins, Begun, EmittedIds
 from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
@@ -31,13 +32,13 @@ from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.logits_rules import LogitsRules, RowBlock, SamplingRules
 from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
-from specdec.interfaces.once import ONCE, done_once
+from specdec.interfaces.once import count_once, done_once, step_time
 from specdec.interfaces.part import Part
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
-from specdec.interfaces.score_batch import ScoreBatch, ScoredSequence, SlotCache
+from specdec.interfaces.score_batch import ScoreBatch, ScoredRow, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
@@ -45,7 +46,6 @@ from specdec.interfaces.unread import UnreadIds, UnreadRow
 
 __all__ = [
     "NEEDED_CAPABILITIES",
-    "ONCE",
     "PADDING_ID",
     "SPECDEC_API",
     "Along",
@@ -53,6 +53,8 @@ __all__ = [
     "AttentionFactory",
     "AttentionNeeds",
     "Backend",
+    "Begins",
+    "Begun",
     "Capability",
     "Chain",
     "ChainRules",
@@ -72,6 +74,7 @@ __all__ = [
     "DraftedFor",
     "DrawnNodes",
     "Draws",
+    "EmittedIds",
     "Expectations",
     "ExpectedTokens",
     "FinishReason",
@@ -108,6 +111,7 @@ __all__ = [
     "SamplerConfig",
     "SamplingRules",
     "ScoreBatch",
+    "ScoredRow",
     "ScoredSequence",
     "Scorer",
     "Scores",
@@ -124,7 +128,9 @@ __all__ = [
     "Verify",
     "VerifyBatch",
     "Wanted",
+    "count_once",
     "done_once",
+    "step_time",
 ]
 
 show_fields(

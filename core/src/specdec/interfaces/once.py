@@ -1,4 +1,4 @@
-"""Work that is done once, such as compiling and recording: the durations of steps and of proposers leave it out."""
+"""Time that steps and proposers are measured by: it stands still during work that is done once, such as compiling."""
 
 from __future__ import annotations
 
@@ -13,15 +13,24 @@ class _Once(threading.local):
     """Seconds that this thread has spent on it."""
 
 
-ONCE = _Once()
-"""The calling thread's count; backends add to it."""
+_ONCE = _Once()
+
+
+def step_time() -> float:
+    """Return the calling thread's time in seconds, without what `done_once` has counted."""
+    return perf_counter() - _ONCE.seconds
 
 
 @contextmanager
 def done_once() -> Iterator[None]:
     """Count the `with` block as work that is done once."""
-    started = perf_counter() - ONCE.seconds
+    started = step_time()
     try:
         yield
     finally:
-        ONCE.seconds += perf_counter() - ONCE.seconds - started
+        _ONCE.seconds += step_time() - started
+
+
+def count_once(seconds: float) -> None:
+    """Count seconds that have passed as work that is done once."""
+    _ONCE.seconds += seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -15,6 +15,9 @@ from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
 from specdec.keys import Keys
 from specdec.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from specdec.interfaces.begun import Begun
 
 
 class SamplerConfig(Keys):
@@ -102,6 +105,10 @@ class Sampler(ABC):
 
     def ahead(self, draft: CheckedDraft, batch: VerifyBatch, device: torch.device) -> Along | None:
         """Return what `verify` will read on a device of this draft and batch, to be sent with the pass; None for nothing."""
+        return None
+
+    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
+        """Begin to verify on a device without waiting for it; None where that is not possible, and then `verify` is called."""
         return None
 
     @abstractmethod

@@ -13,6 +13,7 @@ import torch
 
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.logits_rules import LogitsRules
+from specdec.interfaces.sent import Along
 from specdec.interfaces.unread import UnreadIds
 from specdec.sampling_params import SamplingParams
 
@@ -29,10 +30,6 @@ class ScoredSequence(Protocol):
         """Number of tokens of the prompt."""
 
     @property
-    def num_computed(self) -> int:
-        """Number of tokens whose keys and values are in the cache: the pass continues from there."""
-
-    @property
     def first_slot(self) -> int:
         """Slot of its first token; position i has slot `first_slot + i`. Drafted nodes follow in order."""
 
@@ -44,28 +41,57 @@ class ScoredSequence(Protocol):
     def rules(self) -> LogitsRules | None:
         """Its rules; None if only temperature, top-k, top-p and min-p apply."""
 
-    def missing_prompt_rows(self, chunk: int) -> range:
-        """Return the positions among its next `chunk` tokens whose logits prompt log probabilities need."""
+
+class ScoredRow(Protocol):
+    """One running sample in one step: it runs `chunk` committed tokens from position `start` on, and then its drafted nodes."""
+
+    @property
+    def sequence(self) -> ScoredSequence:
+        """The sample."""
+
+    @property
+    def start(self) -> int:
+        """Number of its tokens whose keys and values are in the cache: the pass continues from there."""
+
+    @property
+    def chunk(self) -> int:
+        """Number of committed tokens to run: 1 in decode, a chunk of a prompt in prefill, 0 to skip it."""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a token is chosen for it in this step: its chunk reaches its last token, whose logits are then needed."""
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """Drafted ids, whose logits are needed."""
+
+    @property
+    def parents(self) -> Sequence[int] | None:
+        """The parent of every node, which precedes it; -1 is the last committed token. None for a chain."""
+
+    @property
+    def prompt_rows(self) -> range:
+        """Positions within the chunk whose logits prompt log probabilities need; mostly empty."""
 
 
 class ScoreBatch(Protocol):
-    """The tokens that one step runs. All fields but `decoding` have one entry per running sequence."""
+    """The tokens that one step runs."""
 
     @property
-    def sequences(self) -> Sequence[ScoredSequence]:
-        """The running sequences."""
+    def rows(self) -> Sequence[ScoredRow]:
+        """The running samples."""
 
     @property
-    def chunks(self) -> Sequence[int]:
-        """Number of committed tokens to run: 1 in decode, a prompt chunk in prefill, 0 to skip a sequence."""
+    def unread(self) -> UnreadIds | None:
+        """The drafted nodes of the samples that get a token, if they are on a device and the host has not read them."""
 
     @property
-    def decoding(self) -> Sequence[int]:
-        """`[B]`: indices of the sequences that sample in this step: their chunk reaches the last token."""
+    def emitted(self) -> tuple[UnreadIds, Sequence[int]] | None:
+        """The last token of each sample, if the host has not read it, and its row there; None if it has read all."""
 
     @property
-    def unread(self) -> tuple[UnreadIds, Sequence[int]] | None:
-        """The last token of each sequence, if the host has not read it, and its row there; None if it has read all."""
+    def along(self) -> Along | None:
+        """What the sampler reads of the batch, to be sent to the device with the pass; None for nothing."""
 
 
 class SlotCache(Protocol):

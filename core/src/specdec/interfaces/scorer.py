@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.score_batch import ScoreBatch, SlotCache
@@ -23,33 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """p-logits of the last committed token and of every drafted node, for each request that samples in this step.
+    """p-logits of the last committed token and of every drafted node, for each request that gets a token in this step.
 
-    They are final: every sampling parameter and grammar mask is already applied to a row, along the drafted
+    Rows R of `logits` are packed request after request, `1 + number of nodes` of each: its last committed token's, then its
+    nodes'. They are final: every sampling parameter and grammar mask is already applied to a row, along the drafted
     path that leads to it. A sampler applies none itself.
     """
 
     logits: torch.Tensor
     """`[R, V]`; forbidden ids are -inf. For greedy requests only the order within a row is meaningful."""
-    row_starts: Sequence[int]
-    """`[B]`: row of the last committed token of each request; its nodes follow in draft order."""
     raw_logits: torch.Tensor
     """`[R, V]`: the target's logits before sampling parameters, for logprobs."""
-    first_rows: Sequence[int]
-    """First row of every running request in the pass, -1 if it did not run; for indexing `hidden_states`."""
     prompt_logits: torch.Tensor | None = None
-    """`[P, V]`: the target's logits at the rows `sequence.missing_prompt_rows(chunk)` of every sequence of
-    the batch, concatenated; None if there are none."""
+    """`[P, V]`: the target's logits at the `prompt_rows` of all running requests, concatenated; None if there are none."""
     hidden_states: torch.Tensor | None = None
-    """`[T, H]` of the whole pass, if requested by `capture_hidden`."""
+    """`[T, H]` of the whole pass, if requested by `capture_hidden`: of each running request the rows of its chunk, then its
+    nodes'."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """`[T, H]` per aux layer id."""
     is_sound: torch.Tensor | None = None
     """`[R]` bool, for samplers: which rows of `logits` were numbers before the others became uniform; None if all were."""
-
-    def row_of(self, request: int, node: int) -> int:
-        """Return the row of `logits` for a node of a request's draft; node -1 is the last committed token."""
-        return self.row_starts[request] + node + 1
 
 
 class Scorer(ABC):
@@ -117,10 +109,5 @@ class Scorer(ABC):
         return {}
 
     @abstractmethod
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        """Run the target once over all prompt chunks and drafted nodes of a step.
-
-        Args:
-            batch: the sequences and chunks to run.
-            draft: one row per entry of `batch.decoding`; `rows` holds the nodes to score.
-        """
+    def score(self, batch: ScoreBatch) -> Scores:
+        """Run the target once over all prompt chunks and drafted nodes of a step; returns the logits that are needed."""

@@ -11,6 +11,7 @@ import torch
 
 from specdec import registry
 from specdec.backends.verifiers import choose_verifier
+from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.backend import Backend, ReadsAhead, Verify
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
@@ -59,6 +60,11 @@ class TorchSampler(Sampler):
         if verdict.is_sound is None and scores.is_sound is not None:
             verdict = replace(verdict, is_sound=scores.is_sound.tolist())
         return verdict
+
+    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
+        """Begin to verify as the backends do, if they can and the class leaves `verify` to them."""
+        fast: object = self.fast_on(scores.logits.device) if self.takes_any_rows else None
+        return fast.begin(scores, batch) if isinstance(fast, Begins) else None
 
     def fast_on(self, device: torch.device) -> Verify | None:
         """Return the backends' verification on a device; None without, and then torch verifies."""

@@ -5,66 +5,58 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec.interfaces.logits_rules import RowBlock
 from specdec.interfaces.score_batch import ScoreBatch
 
 
-def pack(
-    batch: ScoreBatch, draft: CheckedDraft, device: torch.device
-) -> tuple[PackedBatch, list[RowBlock], list[int]]:
-    """Pack a step: for each running sequence its chunk of committed tokens, then its draft's nodes.
+def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[RowBlock]]:
+    """Pack a step: for each running sample its chunk of committed tokens, then its drafted nodes.
 
     Returns:
-        the pass; the logits rows of each decoding sequence, after which those for prompt log probabilities follow; and the
-        first row of the pass of every sequence, -1 for those that do not run.
+        the pass, and the logits rows of each sample that gets a token, after which those for prompt log probabilities follow.
     """
-    rows, all_parents = draft.rows, draft.parents
-    unread = draft.unread if any(map(len, rows)) else None
-    ruled = [] if unread is None else [batch.sequences[index].rules for index in batch.decoding]
-    if any(rules is not None and rules.reads_drafts for rules in ruled):
+    unread, emitted = batch.unread, batch.emitted
+    if unread is not None and any(
+        row.is_sampled and row.sequence.rules is not None and row.sequence.rules.reads_drafts
+        for row in batch.rows
+    ):
         unread = None
-    width, last = 0 if unread is None else unread.width, batch.unread
-    row_of_decoding = {index: row for row, index in enumerate(batch.decoding)}
+    width = 0 if unread is None else unread.width
     segments: list[Segment] = []
+    blocks: list[RowBlock] = []
     tokens, positions, slots = list[int](), list[int](), list[int]()
     logits_rows, prompt_rows = list[int](), list[int]()
-    row, first_rows, blocks = 0, list[int](), list[RowBlock]()
-    for index, (sequence, chunk) in enumerate(zip(batch.sequences, batch.chunks, strict=True)):
+    first = 0
+    for index, row in enumerate(batch.rows):
+        sequence, start, chunk, nodes, parents = row.sequence, row.start, row.chunk, row.nodes, row.parents
         if chunk == 0:
-            first_rows.append(-1)
             continue
-        decoding = row_of_decoding.get(index)
-        nodes = () if decoding is None else rows[decoding]
-        start, count = sequence.num_computed, chunk + len(nodes)
-        tokens += sequence.token_ids[start : start + chunk].tolist()
-        if last is not None:
-            tokens[-1] = -1 - last[1][index]
-        if unread is None or decoding is None:
+        count = chunk + len(nodes)
+        if emitted is None:
+            tokens += sequence.token_ids[start : start + chunk].tolist()
+        else:  # one token, which is on the device; see `HostRows.token_ids`
+            tokens.append(-1 - emitted[1][index])
+        if unread is None:
             tokens += nodes
-        else:  # see `HostRows.token_ids`
-            tokens += range(-1 - decoding * width, -1 - decoding * width - len(nodes), -1)
-        if sequence.params.prompt_logprobs is not None:
-            missing = sequence.missing_prompt_rows(chunk)
-            prompt_rows += range(row + missing.start - start, row + missing.stop - start)
-        segment = Segment(row, count, sequence.first_slot, start, owner=sequence, num_drafted=len(nodes))
+        else:
+            place = -1 - len(blocks) * width
+            tokens += range(place, place - len(nodes), -1)
+        segment = Segment(first, count, sequence.first_slot, start, owner=sequence, num_drafted=len(nodes))
         slots += range(sequence.first_slot + start, sequence.first_slot + start + count)
-        if all_parents is not None and decoding is not None and nodes and unread is None:
-            positions += segment.plant(all_parents[decoding]).tolist()
+        if parents is not None and nodes and unread is None:
+            positions += segment.plant(parents).tolist()
         else:
             positions += range(start, start + count)
         segments.append(segment)
-        first_rows.append(row)
-        if decoding is not None:
-            parents = None if all_parents is None else all_parents[decoding]
+        prompt_rows += range(first + row.prompt_rows.start - start, first + row.prompt_rows.stop - start)
+        if row.is_sampled:
             text = sequence.token_ids, sequence.num_prompt_tokens
             blocks.append(RowBlock(sequence.params, nodes, parents, sequence.rules, *text))
-            logits_rows += range(row + chunk - 1, row + count)
-        row += count
-    has_all = len(logits_rows) == row and not prompt_rows
+            logits_rows += range(first + chunk - 1, first + count)
+        first += count
+    has_all = len(logits_rows) == first and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     ids, places, where = (np.array(each, np.int64) for each in (tokens, positions, slots))
-    host = HostRows(ids, places, where, wanted)
-    unread = unread if last is None else last[0]
-    return PackedBatch.of_rows(host, segments, device, unread, draft.along), blocks, first_rows
+    host, known = HostRows(ids, places, where, wanted), unread if emitted is None else emitted[0]
+    return PackedBatch.of_rows(host, segments, device, known, batch.along), blocks

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +15,6 @@ from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.score_batch import ScoreBatch
@@ -171,21 +169,19 @@ class TransformersScorer(Scorer):
         """Return final hidden states, and the inputs of these layers, with every pass from now on."""
         self.runner.capture_hidden(aux_layer_ids)
 
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
+    def score(self, batch: ScoreBatch) -> Scores:
         """Run the pass of one step."""
-        packed, blocks, first_rows = pack(batch, draft, self.runner.device)
-        changed = p_logits_of(blocks, self._info.vocab_size, self.runner.device, draft.along)
+        packed, blocks = pack(batch, self.runner.device)
+        changed = p_logits_of(blocks, self._info.vocab_size, self.runner.device, batch.along)
         output = self.runner.forward(packed)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed))
-        *row_starts, num_rows = accumulate((len(block.nodes) + 1 for block in blocks), initial=0)
+        num_rows = sum(1 + len(block.nodes) for block in blocks)
         has_prompts = output.logits.shape[0] > num_rows
         logits = output.logits[:num_rows] if has_prompts else output.logits
         return Scores(
             logits=changed(logits),
-            row_starts=row_starts,
             raw_logits=logits,
-            first_rows=first_rows,
             prompt_logits=output.logits[num_rows:] if has_prompts else None,
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,

@@ -8,7 +8,7 @@ from typing import Any
 
 from triton import knobs
 
-from specdec.interfaces import ONCE
+from specdec.interfaces import count_once
 
 
 class _Begun(threading.local):
@@ -33,5 +33,5 @@ def _begins(**_: Any) -> bool:
 
 def _ends(**_: Any) -> None:
     if _begun.at is not None:
-        ONCE.seconds += perf_counter() - _begun.at
+        count_once(perf_counter() - _begun.at)
         _begun.at = None

@@ -30,11 +30,12 @@ class LeadingEngine(Engine):
     Args:
         ranks: all ranks.
         number: number of the engine.
-        *parts: see `Engine`.
+        *parts: see `Engine`, like the next ones.
+        **options: by name.
     """
 
-    def __init__(self, ranks: RankGroup, number: int, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, ranks: RankGroup, number: int, *parts: Any, **options: Any) -> None:
+        super().__init__(*parts, **options)
         self._ranks, self._number = ranks, number
 
     def add(self, request: Request) -> None:
@@ -78,6 +79,7 @@ class FollowingEngine(Engine):
     kv_cache_usage = 0.0
     num_waiting_requests = 0
     proposer = None
+    last_step = None
 
     def __init__(self, ranks: RankGroup, number: int, models: SplitModels) -> None:
         self._ranks, self._number, self._models = ranks, number, models
@@ -86,7 +88,7 @@ class FollowingEngine(Engine):
         self._is_streaming = False
         self.metrics = EngineMetrics()
         """Rank 0's metrics, as of its last output."""
-        self.last_step: StepStats | None = None
+        self.last_step = None
 
     def add(self, request: Request) -> None:
         """Wait for rank 0 to add the same request.

@@ -36,7 +36,7 @@ def specdec_register_samplers() -> type[Sampler]:
 SCORER = '''\
 """$module: a way of running the target over drafts."""
 
-from specdec import CheckedDraft, ScoreBatch, Scorer, Scores, hookimpl
+from specdec import ScoreBatch, Scorer, Scores, hookimpl
 from specdec.scorers.transformers import TransformersScorer
 
 
@@ -46,8 +46,8 @@ class $cls(TransformersScorer):
     name = "$module"
     api_version = 1
 
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        return super().score(batch, draft)
+    def score(self, batch: ScoreBatch) -> Scores:
+        return super().score(batch)
 
 
 @hookimpl

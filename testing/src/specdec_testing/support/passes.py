@@ -10,9 +10,9 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec import SamplingParams
-from specdec.engine import KVManager, SchedulerOutput
+from specdec.engine import KVManager, Row, Step
 from specdec.engine import Sequence as EngineSequence
-from specdec.interfaces import CheckedDraft, Scorer, Scores
+from specdec.interfaces import Scorer, Scores
 from specdec_testing.support.verdicts import broken, described
 
 _BLOCK_SIZE = 16
@@ -68,28 +68,22 @@ class Passes:
             max_num_tokens=self._max_len,
         )
         assert self.kv.admit(sequence, self._max_len)
-        assert self.kv.reserve(sequence, self._max_len)
+        assert self.kv.reserve(sequence, self._max_len, 0)
         return sequence
 
     def score(self, parts: Sequence[Part]) -> Scores:
         """Run one pass."""
-        decoding = [index for index, part in enumerate(parts) if part.is_decoding]
-        rows = tuple(tuple(parts[index].nodes) for index in decoding)
-        links = None
-        if any(part.parents is not None for part in parts):
-            links = tuple(
-                tuple(range(-1, len(part.nodes) - 1)) if part.parents is None else tuple(part.parents)
-                for part in (parts[index] for index in decoding)
-            )
-        scheduled = SchedulerOutput(
-            sequences=[part.sequence for part in parts],
-            chunks=[part.chunk for part in parts],
-            max_nodes=[len(part.nodes) for part in parts],
-            decoding=decoding,
-            preempted=[],
-        )
+        rows = []
+        for part in parts:
+            start, end = part.sequence.num_computed, part.sequence.num_tokens
+            row = Row(part.sequence, start, end, len(part.nodes), part.chunk, part.is_decoding)
+            row.nodes = part.nodes if part.is_decoding else ()
+            row.parents = part.parents if part.is_decoding else None
+            rows.append(row)
+        step = Step(rows)
+        step.settle()
         try:
-            return self._scorer.score(scheduled, CheckedDraft(rows, links))
+            return self._scorer.score(step)
         except Exception as error:
             broken(f"score raised {described(error)}")
 

@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec import ConfigError, EngineOptions, SamplingParams, registry
 from specdec.config import resolve_name
-from specdec.engine import SchedulerOutput
+from specdec.engine import Row, Step
 from specdec.engine import Sequence as EngineSequence
-from specdec.interfaces import CheckedDraft, Scorer, TargetHandle
+from specdec.interfaces import Scorer, TargetHandle
 from specdec.loading import LoadedTarget, load_target
 from specdec_testing.support.tiny import TINY, tiny_model
 
@@ -64,10 +64,7 @@ class CheckTarget:
                 max_num_tokens=len(tokens),
             )
             sequence.first_slot = 0
-            scheduled = SchedulerOutput(
-                sequences=[sequence], chunks=[len(tokens)], max_nodes=[0], decoding=[0], preempted=[]
-            )
-            scores = self.scorer.score(scheduled, CheckedDraft.empty(1))
+            scores = self.scorer.score(_step_of([Row(sequence, 0, len(tokens), 0, len(tokens), True)]))
             assert scores.hidden_states is not None
             self._states[key] = (scores.hidden_states.clone(), *(s.clone() for s in scores.aux_hidden_states))
         return self._states[key]
@@ -88,11 +85,15 @@ class CheckTarget:
         """Give sequences places in the target's cache, with the rows of all their tokens but the last one."""
         for place, sequence in enumerate(sequences):
             sequence.first_slot = place * self._stride
-        chunks = [sequence.num_tokens - 1 for sequence in sequences]
-        if any(chunks):
-            self.scorer.score(
-                SchedulerOutput(list(sequences), chunks, [0] * len(chunks), [], []), CheckedDraft.empty(0)
-            )
+        rows = [Row(sequence, 0, sequence.num_tokens, 0, sequence.num_tokens - 1) for sequence in sequences]
+        if any(row.chunk for row in rows):
+            self.scorer.score(_step_of(rows))
+
+
+def _step_of(rows: list[Row]) -> Step:
+    step = Step(rows)
+    step.settle()
+    return step
 
 
 @cache

@@ -8,7 +8,7 @@ import torch
 
 from kit_subjects.breaking import Mutants, register_in
 from specdec.engine_options import EngineOptions
-from specdec.interfaces import CheckedDraft, KVCache, ScoreBatch, Scores, TargetHandle
+from specdec.interfaces import KVCache, ScoreBatch, Scores, TargetHandle
 from specdec.scorers.transformers import TransformersScorer
 
 MUTANTS: Mutants = {}
@@ -24,25 +24,25 @@ class WrongFacts(TransformersScorer):
 
 @breaks("test_a_prompt_is_a_plain_pass")
 class FirstRowOfAPrompt(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        before = [int(s.token_ids[0]) for s in batch.sequences]
-        scores = super().score(batch, draft)
+    def score(self, batch: ScoreBatch) -> Scores:
+        before = [int(row.sequence.token_ids[0]) for row in batch.rows]
+        scores = super().score(batch)
         return replace(scores, raw_logits=scores.raw_logits.roll(before[0] % 3 + 1, -1))
 
 
 @breaks("test_pieces_of_a_prompt_make_no_difference")
 class ForgetsEarlierPieces(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        for sequence, chunk in zip(batch.sequences, batch.chunks, strict=True):
-            if sequence.num_computed and chunk > 1:
-                blank(self.cache, sequence.first_slot, sequence.num_computed)
-        return super().score(batch, draft)
+    def score(self, batch: ScoreBatch) -> Scores:
+        for row in batch.rows:
+            if row.start and row.chunk > 1:
+                blank(self.cache, row.sequence.first_slot, row.start)
+        return super().score(batch)
 
 
 @breaks("test_rows_of_a_chain_are_those_of_its_texts")
 class RowsInDisorder(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        scores = super().score(batch, draft)
+    def score(self, batch: ScoreBatch) -> Scores:
+        scores = super().score(batch)
         order = torch.arange(len(scores.raw_logits))
         if len(order) > 2:
             order[[-1, -2]] = order[[-2, -1]]
@@ -51,8 +51,10 @@ class RowsInDisorder(TransformersScorer):
 
 @breaks("test_rows_of_a_tree_are_those_of_its_paths")
 class TreesAreChains(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        return super().score(batch, replace(draft, parents=None))
+    def score(self, batch: ScoreBatch) -> Scores:
+        for row in batch.rows:
+            row.parents = None
+        return super().score(batch)
 
 
 @breaks("test_the_next_step_builds_on_what_was_accepted")
@@ -66,28 +68,29 @@ class GathersNothing(TransformersScorer):
 class OnePlaceForAll(TransformersScorer):
     """Lets every request write where the first one lies."""
 
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        slots = [sequence.first_slot for sequence in batch.sequences]
-        for sequence in batch.sequences:
+    def score(self, batch: ScoreBatch) -> Scores:
+        sequences = [row.sequence for row in batch.rows]
+        slots = [sequence.first_slot for sequence in sequences]
+        for sequence in sequences:
             sequence.first_slot = slots[0]
         try:
-            return super().score(batch, draft)
+            return super().score(batch)
         finally:
-            for sequence, slot in zip(batch.sequences, slots, strict=True):
+            for sequence, slot in zip(sequences, slots, strict=True):
                 sequence.first_slot = slot
 
 
 @breaks("test_sampling_parameters_are_applied")
 class RawLogits(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        scores = super().score(batch, draft)
+    def score(self, batch: ScoreBatch) -> Scores:
+        scores = super().score(batch)
         return replace(scores, logits=scores.raw_logits)
 
 
 @breaks("test_hidden_states_are_those_of_the_layers")
 class StatesOneRowLate(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        scores = super().score(batch, draft)
+    def score(self, batch: ScoreBatch) -> Scores:
+        scores = super().score(batch)
         if scores.hidden_states is None:
             return scores
         return replace(scores, hidden_states=scores.hidden_states.roll(1, 0))
@@ -95,15 +98,15 @@ class StatesOneRowLate(TransformersScorer):
 
 @breaks("test_hidden_states_are_those_of_the_layers")
 class NoStates(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
-        return replace(super().score(batch, draft), hidden_states=None)
+    def score(self, batch: ScoreBatch) -> Scores:
+        return replace(super().score(batch), hidden_states=None)
 
 
 @breaks("test_a_pass_can_be_run_again")
 class NeverAgain(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
+    def score(self, batch: ScoreBatch) -> Scores:
         kept, self.on_pass = self.on_pass, None
-        scores = super().score(batch, draft)
+        scores = super().score(batch)
         self.on_pass = kept
         return scores
 

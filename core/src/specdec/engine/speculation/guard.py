@@ -8,7 +8,6 @@ from collections.abc import Mapping, Set
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from operator import index as as_int
-from time import perf_counter
 
 import torch
 
@@ -21,7 +20,7 @@ from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.once import ONCE
+from specdec.interfaces.once import step_time
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.unread import UnreadIds
 from specdec.registry.undisturbed import undisturbed
@@ -105,7 +104,7 @@ class ProposerGuard:
     def propose(self, batch: ProposeBatch, max_nodes: list[int]) -> CheckedDraft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
         counts = list(batch.counts)
-        started = perf_counter() - ONCE.seconds
+        started = step_time()
         try:
             offered, changed = undisturbed(self.proposer.propose, batch)
             if changed:
@@ -133,7 +132,7 @@ class ProposerGuard:
         # Each token of a form of the target may take as long as a pass of the target.
         is_target = Capability.TARGET_CACHE in self.capabilities
         self._watch_time(
-            perf_counter() - ONCE.seconds - started, counts, max(max_nodes, default=0) if is_target else 0
+            step_time() - started, counts, max(max_nodes, default=0) if is_target else 0
         )
         return draft
 
@@ -155,7 +154,7 @@ class ProposerGuard:
             return 0
         shown = token_ids.copy()
         shown.flags.writeable = False
-        started = perf_counter() - ONCE.seconds
+        started = step_time()
         try:
             offered, changed = undisturbed(self.proposer.resume, request_id, shown)
             if changed:
@@ -170,7 +169,7 @@ class ProposerGuard:
             self._contain(error, "raised in resume")
             self.finish([request_id], FinishReason.ERROR)
             return 0
-        seconds = perf_counter() - ONCE.seconds - started
+        seconds = step_time() - started
         budget = self._budget_s * (1 + len(token_ids) / _PROMPT_PIECE)
         if seconds > budget and self._num_calls > _WARMUP_STEPS:
             self._overrun(seconds, budget, "is slow in resume")

@@ -9,6 +9,7 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.guard import ProposerGuard
+from specdec.engine.step import Row, Step
 from specdec.interfaces.capability import NEEDED_CAPABILITIES
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
@@ -27,8 +28,8 @@ _SHORTEST_STAY = 32
 class Speculation:
     """Drives one proposer: how much it may draft, what it is told, what it drafts, and what came of it.
 
-    `Engine` and `HostedProposer`, whose target runs in another engine, both drive theirs by it. In each step they call
-    `begin` and `limit`, then `propose` for all running sequences, and `observe` what the step cost.
+    `Engine` and `HostedProposer`, whose target runs in another engine, both drive theirs by it. In each step they call `plan`,
+    `propose` and, once it is over, `observe`; what is decided of the step stands in it.
 
     Args:
         guard: calls the proposer and contains its failures.
@@ -55,104 +56,80 @@ class Speculation:
         self.draft_depth = draft_depth
         self.metrics = metrics or EngineMetrics()
         self._by_batch_size = by_batch_size
-        self._limit = 0
-        self._may_draft = False  # whether the configuration allows a draft for any request of the step
-        self.shared_depth = 0
-        """Nodes for which every request with a draft needs room in the target's cache, where drafts of all requests
-        are made together; 0 for drafts that are made elsewhere."""
-        self.is_measured = False
-        """Whether `observe` wants this step: with `adaptive`, unless the proposer failed or is paused."""
-        self._is_paused = self._has_left_out = False
+        self._has_left_out = False
 
-    def begin(self, running: Several[Sequence], batch_size: int) -> None:
-        """Begin a step.
+    def plan(self, step: Step, decoding: Several[Row] | None = None) -> Sequence | None:
+        """Decide how much is drafted in a step: lowers the caps of its rows.
 
         Args:
-            running: the sequences that decode.
-            batch_size: number of sequences that count for the limits by batch size.
+            step: its rows are all that run.
+            decoding: those that count as running for `adaptive`; None for all.
+
+        Returns:
+            a sample that the proposer left out and that can come back, if that pays; call `take_back`, when there is room.
+            One at a time, because the room that the proposer sees may be for one alone.
         """
-        self._may_draft = False
-        self._limit = self.num_speculative_tokens
+        rows = step.rows
+        step.most = self.num_speculative_tokens
         if self._by_batch_size is not None:
-            self._limit = min(self._limit, self._by_batch_size(batch_size))
-        if self.delivery.draft_slots is not None:
-            self.shared_depth = self._limit
-        if self.draft_depth is not None:
-            self.draft_depth.begin(running, self._limit)
+            step.most = min(step.most, self._by_batch_size(len(rows)))
+        step.is_paused = self.guard.pause_left > 0
+        depth, running = self.draft_depth, rows if decoding is None else decoding
+        step.is_measured = depth is not None and not step.is_paused
+        if depth is not None:
+            depth.begin([row.sequence for row in running], step.most)
+        returning = self._returning(step)
+        for row in rows:
+            most = self._most(row, step.most)
+            step.may_draft = step.may_draft or most > 0
+            row.cap = most if depth is None else depth.limit(row.sequence, most)
+        step.is_suspended = not step.most or (depth is not None and depth.is_suspended)
+        return returning
 
-    def limit(self, sequence: Sequence, wanted: int | None = None) -> int:
-        """Return the most nodes that may be drafted for a sequence: they must fit its output limit and the context window."""
-        most = self._limit if sequence.has_proposals else 0
-        if self.delivery.needs_hidden and sequence.num_with_states < sequence.num_tokens:
-            most = 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
-        if self.delivery.draft_slots is not None and sequence.num_computed < sequence.num_tokens - 1:
-            most = 0  # a prompt, or a text that is computed again: its rows are not in the cache yet
-        if most:
-            room = sequence.max_num_tokens - sequence.num_tokens - 1
-            if sequence.params.speculative is not None:
-                most = sequence.params.cap_speculation(most)
-            most = max(0, min(most, room))
-        if wanted is not None:
-            most = min(most, wanted)
-        self._may_draft = self._may_draft or most > 0
-        return most if self.draft_depth is None else self.draft_depth.limit(sequence, most)
+    def shared_depth(self, step: Step) -> int:
+        """Return for how many nodes every row with a draft needs room in the target's cache, where drafts of all rows are made
+        together; 0 for drafts that are made elsewhere."""
+        return 0 if self.delivery.draft_slots is None else step.most
 
-    def propose(
-        self,
-        sequences: list[Sequence],
-        max_nodes: list[int],
-        *,
-        ended: Several[Sequence] = (),
-        chunks: Several[int] | None = None,
-    ) -> CheckedDraft:
-        """Deliver new tokens to the proposer and return its draft; its first rows belong to `sequences`.
+    def propose(self, step: Step, ended: Several[Sequence] = ()) -> CheckedDraft:
+        """Deliver new tokens to the proposer and return its draft; its first rows belong to the rows of the step.
 
         The rows are empty if the proposer failed, is paused after failures, or need not be called.
 
         Args:
-            sequences: every running sequence.
-            max_nodes: the most nodes of each.
-            ended: sequences that ended in the last step, whose last tokens are delivered.
-            chunks: see `Delivery.is_overdue`.
+            step: planned; rows with expected tokens get no draft of the proposer's.
+            ended: samples that ended in the last step, whose last tokens are delivered.
         """
-        self._is_paused = self.guard.pause_left > 0
-        self.is_measured = self.draft_depth is not None and not self._is_paused
-        if self._is_paused:
+        sequences = [row.sequence for row in step.rows]
+        if step.is_paused:
             self.guard.pause_left -= 1
             self.delivery.limit_waiting(sequences)
-        elif not self.is_suspended or self._is_due(sequences, ended, chunks):
-            draft = self._call([*sequences, *ended], [*max_nodes, *[0] * len(ended)])
+        elif not step.is_suspended or self._is_due(sequences, ended, [row.chunk for row in step.rows]):
+            caps = [0 if row.expected else row.cap for row in step.rows]
+            draft = self._call([*sequences, *ended], [*caps, *[0] * len(ended)])
             if draft is not None:
                 return draft
+            step.is_measured = False
         self.delivery.own_states(sequences)
         return CheckedDraft.empty(len(sequences))
 
-    def rests(self, running: Several[Sequence]) -> bool:
-        """Begin a step; return whether nothing is drafted in it, nor the proposer called, whatever the last tokens are."""
-        self.begin(running, len(running))
-        may_draft = any(self.limit(sequence) for sequence in running)
+    def rests(self, step: Step) -> bool:
+        """Plan a step; return whether nothing is drafted in it, nor the proposer called, whatever the last tokens are."""
+        self.plan(step)
+        may_draft = any(row.cap for row in step.rows)
         return not may_draft and (
-            self.guard.pause_left > 0 or (self.is_suspended and not self._is_due(running, ()))
+            step.is_paused or (step.is_suspended and not self._is_due([row.sequence for row in step.rows], ()))
         )
 
-    def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = ()) -> None:
-        """Deliver the last tokens of ended sequences when no step follows; `others` still run."""
-        if not self.guard.pause_left and (not self.is_suspended or self._is_due([], ended)):
+    def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = (), *, is_suspended: bool = False) -> None:
+        """Deliver the last tokens of ended sequences when no step follows; `others` still run.
+
+        Args:
+            is_suspended: see `Step.is_suspended`, of the last step.
+        """
+        if not self.guard.pause_left and (not is_suspended or self._is_due([], ended)):
             everything = [*others, *ended]
             self._call(everything, [0] * len(everything))
-
-    def returning(self, left_out: Several[Sequence], running: Several[Sequence]) -> Sequence | None:
-        """Return one of the sequences `left_out` that can return, if that pays; call after `begin`, and then `take_back`.
-
-        One at a time, because the room that the proposer sees may be for one alone.
-        """
-        is_returning = any(s.num_computed < s.returned_at - 1 for s in running)
-        if not self._limit or self.guard.pause_left or is_returning:
-            return None
-        for sequence in left_out:
-            if sequence.num_computed == sequence.num_tokens - 1 and self._pays(sequence):
-                return sequence
-        return None
 
     def leave_out(self, sequence: Sequence, reason: str) -> None:
         """Draft nothing for a sequence until it returns, at the earliest after a while."""
@@ -200,21 +177,21 @@ class Speculation:
             sequence.num_missing = num_known if self.guard.can_resume else 0
         return max(0, held - 1)
 
-    def observe(self, step: MeasuredStep) -> None:
-        """Record a step; see `is_measured`."""
+    def observe(self, measured: MeasuredStep, *, may_draft: bool) -> None:
+        """Record a step; `may_draft` says whether the configuration allowed a draft in it."""
         assert self.draft_depth is not None
-        self.draft_depth.observe(step)
-        if self._may_draft and step.sequences:
-            depth = max(step.limits)
+        self.draft_depth.observe(measured)
+        if may_draft and measured.sequences:
+            depth = max(measured.limits)
             self.metrics.steps_without_drafts += self.draft_depth.is_suspended and not depth
             self.metrics.steps_with_shorter_drafts += 0 < depth < self.num_speculative_tokens
 
-    def note_undrafted(self, sequence: Sequence, num_emitted: int) -> None:
+    def note_undrafted(self, step: Step, sequence: Sequence, num_emitted: int) -> None:
         """Count tokens of a sequence that were emitted without a draft, if none could be made."""
         reason = None if sequence.left_out is None else sequence.left_out.reason
-        if reason is None and self._is_paused:
+        if reason is None and step.is_paused:
             reason = _PAUSED
-        elif reason is None and self.is_suspended and sequence.has_proposals:
+        elif reason is None and step.is_suspended and sequence.has_proposals:
             reason = _SUSPENDED
         if reason is not None:
             sequence.without_drafts[reason] = sequence.without_drafts.get(reason, 0) + num_emitted
@@ -239,10 +216,30 @@ class Speculation:
         for told, row_ids in groups.items():
             self.guard.finish(row_ids, told)
 
-    @property
-    def is_suspended(self) -> bool:
-        """Whether no request may get a draft, by the batch size or because drafts do not pay."""
-        return not self._limit or (self.draft_depth is not None and self.draft_depth.is_suspended)
+    def _most(self, row: Row, most: int) -> int:
+        """Return the most nodes that the configuration allows for a row: they must fit its output limit and the context window."""
+        sequence = row.sequence
+        if not sequence.has_proposals:
+            return 0
+        if self.delivery.needs_hidden and sequence.num_with_states < sequence.num_tokens:
+            return 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
+        if self.delivery.draft_slots is not None and row.start < row.num_tokens - 1:
+            return 0  # a prompt, or a text that is computed again: its rows are not in the cache yet
+        if sequence.params.speculative is not None:
+            most = sequence.params.cap_speculation(most)
+        return max(0, min(most, row.cap, sequence.max_num_tokens - row.num_tokens - 1))
+
+    def _returning(self, step: Step) -> Sequence | None:
+        """Return a sample that can come back; see `plan`."""
+        left_out = [r for r in step.rows if r.sequence.left_out is not None and r.sequence.left_out.can_return]
+        if not left_out or not step.most or step.is_paused:
+            return None
+        if any(row.start < row.sequence.returned_at - 1 for row in step.rows):
+            return None  # one is returning
+        for row in left_out:
+            if row.start == row.num_tokens - 1 and self._pays(row.sequence, step.most):
+                return row.sequence
+        return None
 
     def _is_due(
         self, sequences: Several[Sequence], ended: Several[Sequence], chunks: Several[int] | None = None
@@ -265,7 +262,6 @@ class Speculation:
             if self.delivery.draft_slots is not None:
                 self.delivery.draft_slots.close()
         if draft is None:
-            self.is_measured = False
             self.guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
             for sequence in sequences:
                 sequence.is_introduced = False
@@ -286,7 +282,7 @@ class Speculation:
                 self.metrics.requests_left_out += why is not None and sequence.left_out is None
                 sequence.left_out = why
 
-    def _pays(self, sequence: Sequence) -> bool:
+    def _pays(self, sequence: Sequence, most: int) -> bool:
         """Return whether drafts of a sequence will be worth its return, and `adaptive` allows any."""
         num_rows = sequence.num_tokens if self.delivery.needs_hidden else 0
         if num_rows > _REST_SHARE * (sequence.max_num_tokens - sequence.num_tokens):
@@ -294,7 +290,7 @@ class Speculation:
         stay = max(num_rows // _REST_SHARE, _SHORTEST_STAY << min(sequence.num_returns, 16))
         if sequence.num_returns and sequence.num_tokens - sequence.returned_at < stay:
             return False
-        return self.draft_depth is None or self.draft_depth.limit(sequence, self._limit) > 0
+        return self.draft_depth is None or self.draft_depth.limit(sequence, most) > 0
 
     def _held(self, sequence: Sequence, num_known: int) -> int:
         held = self.guard.resume(sequence.row_id, sequence.token_ids[:num_known])

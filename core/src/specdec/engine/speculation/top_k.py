@@ -10,12 +10,11 @@ import numpy as np
 import torch
 
 from specdec.interfaces.batch import TargetTopK
-from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
-from specdec.interfaces.scorer import Scores
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
+    from specdec.engine.step import Step
 
 
 @dataclass(frozen=True)
@@ -28,24 +27,22 @@ class TopK:
     logprobs: torch.Tensor
 
 
-def top_k_of(
-    sequences: list[Sequence], draft: CheckedDraft, scores: Scores, count: int, verdict: Verdict
-) -> Callable[[], dict[Sequence, TopK]]:
-    """Return what finds the `count` most probable ids for the sequences that sample, none where logits are not numbers.
+def top_k_of(step: Step, count: int, verdict: Verdict) -> Callable[[], dict[Sequence, TopK]]:
+    """Return what finds the `count` most probable ids for the samples that get a token, none where logits are not numbers.
 
     It is called before the next pass, and only if the proposer is: a suspended one does not cost this.
 
     Args:
-        sequences: those that sample, before this step's tokens are appended; row i of the draft is the i-th one's.
-        draft: what was verified.
-        scores: of the step.
+        step: scored; its tokens are not appended.
         count: K; less if the vocabulary has fewer ids.
         verdict: of the step; it may have them already.
     """
+    scores = step.scores
+    assert scores is not None
     parts: list[tuple[Sequence, list[int], slice]] = []
-    for row, sequence in enumerate(sequences):
-        first, tokens = scores.row_of(row, -1), [int(sequence.token_ids[-1]), *draft.rows[row]]
-        parts.append((sequence, tokens, slice(first, first + len(tokens))))
+    for row in step.sampled:
+        tokens = [int(row.sequence.token_ids[-1]), *row.nodes]
+        parts.append((row.sequence, tokens, slice(row.first_logits, row.first_logits + len(tokens))))
 
     def found() -> dict[Sequence, TopK]:
         if verdict.top_k is None:

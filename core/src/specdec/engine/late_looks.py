@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from typing import Self
 
-from specdec.engine import Launched, Sequence, Speculation
-from specdec.interfaces import NEEDED_CAPABILITIES, Verdict
+from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.speculation import Speculation
+from specdec.engine.step import Row, Step
+from specdec.interfaces.capability import NEEDED_CAPABILITIES
 
 _FEW = 4
 """Number of steps of a kind that are measured before kinds are compared."""
@@ -67,8 +68,6 @@ class LateLooks:
     def __init__(self, speculation: Speculation) -> None:
         self._speculation = speculation
         self._measured: dict[int, _Measured] = {}
-        self._late = deque[object](maxlen=2)
-        """The steps that were launched so last, as they were scheduled: one may be launched before the other is done."""
         self._had_none = False  # whether the proposer was asked in time for the last step, and had nothing
 
     @classmethod
@@ -78,30 +77,22 @@ class LateLooks:
             return None
         return cls(speculation)
 
-    def is_late(self, step: Launched) -> bool:
-        """Return whether a step was launched without asking the proposer."""
-        return any(step.scheduled is late for late in self._late)
-
-    def mark(self, step: Launched) -> None:
-        """Note that a step was launched without asking the proposer."""
-        self._late.append(step.scheduled)
-
-    def has_nothing(self, step: Launched, running: Several[Sequence]) -> bool:
+    def has_nothing(self, step: Step, running: Several[Sequence]) -> bool:
         """Return whether the proposer drafts nothing after what is committed; asks it for a step that is late.
 
         Args:
             step: a launched step without drafts.
-            running: those of its sequences that still run.
+            running: those of its samples that still run.
         """
-        if not self.is_late(step):
-            return any(step.scheduled.max_nodes)
-        speculation = self._speculation
-        limits = [speculation.limit(sequence) for sequence in running]
-        has_nothing = not any(speculation.propose([*running], limits).rows)
+        if not step.is_late:
+            return any(row.cap for row in step.rows)
+        asked = Step([Row(sequence, sequence.num_computed, sequence.num_tokens) for sequence in running])
+        self._speculation.plan(asked)
+        has_nothing = not any(self._speculation.propose(asked).rows)
         self._of(step).found.observe(not has_nothing)
         return has_nothing
 
-    def pays(self, step: Launched) -> bool:
+    def pays(self, step: Step) -> bool:
         """Return whether to launch the step after `step` without asking."""
         measured = self._of(step)
         late, in_time = measured.late_s, measured.in_time_s
@@ -111,7 +102,7 @@ class LateLooks:
             return late.count < _FEW
         accepted = measured.accepted.value
         share = accepted / (1.0 + accepted)  # of the tokens of a step with a draft
-        lost_s = measured.found.value * share * late.value / len(step.scheduled.sequences)
+        lost_s = measured.found.value * share * late.value / len(step.rows)
         is_better = in_time.value - late.value > lost_s
         measured.num_since += 1
         if measured.num_since >= _OTHER_EVERY:
@@ -119,26 +110,24 @@ class LateLooks:
             return not is_better
         return is_better
 
-    def observe(self, step: Launched, kept: Verdict) -> bool:
+    def observe(self, step: Step) -> bool:
         """Record a step; returns whether it was one in which a cheap proposer might have drafted, and did not."""
-        scheduled, num_nodes = step.scheduled, step.batch.num_nodes
-        is_typical = len(num_nodes) == len(scheduled.chunks) and set(scheduled.chunks) == {1}
-        is_late, may_draft = self.is_late(step), any(scheduled.max_nodes)
-        if not is_typical or not (is_late or may_draft):
+        is_typical = all(row.is_sampled and row.chunk == 1 for row in step.rows)
+        if not is_typical or not (step.is_late or any(row.cap for row in step.rows)):
             self._had_none = False
             return False
-        measured, has_nodes = self._of(step), any(num_nodes)
+        measured, has_nodes = self._of(step), step.has_drafts
         if self._had_none:
             measured.found.observe(has_nodes)
-        for count, accepted in zip(num_nodes, kept.accepted_nodes, strict=True):
-            if count:
-                measured.accepted.observe(len(accepted))
+        for row in step.rows:
+            if row.nodes:
+                measured.accepted.observe(len(row.accepted))
         measured.num_steps += 1
         if not has_nodes and measured.num_steps > _WARM_UP:
-            (measured.late_s if is_late else measured.in_time_s).observe(sum(step.spans))
-            measured.asking_s.observe(step.spans[1])
-        self._had_none = not is_late and not has_nodes
+            (measured.late_s if step.is_late else measured.in_time_s).observe(sum(step.seconds))
+            measured.asking_s.observe(step.propose_s)
+        self._had_none = not step.is_late and not has_nodes
         return not has_nodes and measured.is_cheap
 
-    def _of(self, step: Launched) -> _Measured:
-        return self._measured.setdefault(len(step.scheduled.sequences).bit_length(), _Measured())
+    def _of(self, step: Step) -> _Measured:
+        return self._measured.setdefault(len(step.rows).bit_length(), _Measured())

@@ -8,7 +8,9 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from specdec.interfaces import CheckedDraft, Scores, UnreadIds, Verdict, VerifyBatch
+from specdec.interfaces.sampler import Verdict, VerifyBatch
+from specdec.interfaces.scorer import Scores
+from specdec.interfaces.unread import UnreadIds
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Begun:
 class Begins(Protocol):
     """A `Verify` of a backend that need not wait for the device, and takes any rows (`Sampler.takes_any_rows`)."""
 
-    def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
+    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
         """Begin to decide a batch; None for one that it does not take."""
 
 

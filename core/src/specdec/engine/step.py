@@ -1,0 +1,223 @@
+"""One step of the verify loop: a row for each running sample, and what is decided, drafted, scored and accepted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from specdec.engine.speculation.check_draft import select_rows
+from specdec.interfaces.draft import CheckedDraft, DrawnNodes
+from specdec.interfaces.observer import StepStats
+from specdec.interfaces.once import step_time
+from specdec.interfaces.unread import UnreadIds
+
+if TYPE_CHECKING:
+    from specdec.engine.sequence import Sequence
+    from specdec.interfaces.sampler import Verdict, VerifyBatch
+    from specdec.interfaces.scorer import Scores
+    from specdec.interfaces.sent import Along
+
+_NO_LIMIT = 2**31
+_NO_ROWS = range(0)
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One running sample in one step: first what is planned, then its draft, its place in the pass, and what was kept."""
+
+    sequence: Sequence
+    start: int
+    """Number of its tokens whose keys and values are in the cache when the step runs."""
+    num_tokens: int
+    """Number of its tokens when the step runs; one more than are committed if the last one is still on the device."""
+    cap: int = _NO_LIMIT
+    """Most nodes that may be drafted."""
+    chunk: int = 0
+    """Number of tokens that it runs from `start` on: 1 in decode, a chunk of a prompt in prefill; 0 if the token budget is
+    spent, or once it has left the step."""
+    is_sampled: bool = False
+    """Whether a token is chosen for it: its chunk reaches its last token."""
+    expected: Ids[int] = ()
+    """Tokens that are drafted for it without the proposer; see `ExpectedTokens`."""
+
+    nodes: Ids[int] = ()
+    """Drafted ids that are scored."""
+    parents: Ids[int] | None = None
+    """The parent of every node, which precedes it; -1 is the last token. None for a chain."""
+    proposer: str = ""
+    """Who drafted them."""
+
+    first: int = -1
+    """Its first row in the pass, where its chunk begins; its nodes' rows follow."""
+    first_logits: int = -1
+    """The row of its last token in the logits; its nodes' rows follow. -1 if it is not sampled."""
+    node_slot: int = -1
+    """The cache slot of its first node."""
+    prompt_rows: range = _NO_ROWS
+    """Positions within the chunk whose logits prompt log probabilities need."""
+    first_prompt_logits: int = -1
+    """The first of their rows in `Scores.prompt_logits`."""
+
+    accepted: Ids[int] = ()
+    """Nodes that were kept: accepted, and not behind the end of the text."""
+    emitted: Ids[int] = ()
+    """Tokens that were kept."""
+
+    @property
+    def num_verified(self) -> int:
+        """Number of its nodes that a verdict was kept of: none once it has left the step."""
+        return len(self.nodes) if self.chunk else 0
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One step. `Scheduler` makes it, and the engine takes it through propose, score, verify and commit."""
+
+    rows: list[Row]
+    """The running samples."""
+    preempted: list[Sequence] = field(default_factory=list)
+    """Samples that lost their place in the cache in this step and wait to run again."""
+    sampled: list[Row] = field(default_factory=list)
+    """The rows that are sampled; the drafts, logits and verdicts of a step are theirs."""
+
+    most: int = 0
+    """The most nodes that the configuration allows at this batch size."""
+    may_draft: bool = False
+    """Whether the configuration allows a draft for any row."""
+    is_suspended: bool = True
+    """Whether no row may get a draft, by the batch size or because drafts do not pay: the proposer need not be called."""
+    is_paused: bool = False
+    """Whether the proposer is not called because it failed too often."""
+    is_measured: bool = False
+    """Whether `adaptive` wants to know what the step cost."""
+    is_late: bool = False
+    """Whether it was launched without asking the proposer; see `LateLooks`."""
+
+    drawn: DrawnNodes | None = None
+    """What nodes were drawn from, of the sampled rows; None if no row carries q."""
+    unread: UnreadIds | None = None
+    """The nodes of the sampled rows, if they are on a device and the host has not read them."""
+    proposed: UnreadIds | None = None
+    """Those that the proposer gave, of which expected tokens or a grammar may have taken some: they are judged when read."""
+    emitted: tuple[UnreadIds, list[int]] | None = None
+    """The last token of each row, if the host has not read it, and its row there."""
+    along: Along | None = None
+    """What is sent to the device with the pass."""
+
+    batch: VerifyBatch | None = None
+    """What the sampler is given."""
+    scores: Scores | None = None
+    owns_states: bool = False
+    """Whether its hidden states are copies, which the next pass does not write to."""
+    begun: Callable[[], Verdict] | None = None
+    """Waits for the verdict, if verification has begun on a device."""
+
+    schedule_s: float = 0.0
+    propose_s: float = 0.0
+    score_s: float = 0.0
+    verify_s: float = 0.0
+    commit_s: float = 0.0
+    _since: float = field(default_factory=step_time)
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether any row has nodes."""
+        return any(row.nodes for row in self.rows)
+
+    @property
+    def seconds(self) -> tuple[float, float, float, float, float]:
+        """Seconds of scheduling, proposing, scoring, verifying and committing."""
+        return self.schedule_s, self.propose_s, self.score_s, self.verify_s, self.commit_s
+
+    def lap(self) -> float:
+        """Return the seconds since the last lap, or since the step began."""
+        now = step_time()
+        seconds, self._since = now - self._since, now
+        return seconds
+
+    def settle(self) -> None:
+        """Note which rows are sampled, and which prompt log probabilities are missing, once the chunks are known."""
+        self.sampled = [row for row in self.rows if row.is_sampled]
+        for row in self.rows:
+            if row.sequence.prompt_logprobs is not None:
+                row.prompt_rows = row.sequence.missing_prompt_rows(row.chunk)
+
+    def take(self, draft: CheckedDraft) -> None:
+        """Take the draft of the proposer, whose first rows belong to `rows`: what it has for those that are sampled."""
+        draft = select_rows(draft, [place for place, row in enumerate(self.rows) if row.is_sampled])
+        self.drawn = draft.drawn
+        self.unread = self.proposed = draft.unread
+        for place, row in enumerate(self.sampled):
+            row.nodes = draft.rows[place]
+            row.parents = None if draft.parents is None else draft.parents[place]
+            row.proposer = "" if draft.proposers is None else draft.proposers[place]
+
+    def expect(self) -> None:
+        """Draft the expected tokens where there are some; beside rows with q, which are all of one width, no more than these."""
+        drawn = self.drawn if self.drawn is not None and self.drawn.token_ids.shape[1] else None
+        most = None if drawn is None else drawn.token_ids.shape[1]
+        for row in self.sampled:
+            if row.expected and row.sequence.expected is not None:
+                row.nodes, row.parents = tuple(row.expected[:most]), None
+                row.proposer = row.sequence.expected.name
+        if drawn is not None:
+            is_own, given = torch.tensor([not row.expected for row in self.sampled]), drawn.has_probs
+            drawn = replace(drawn, has_probs=is_own if given is None else given & is_own.to(given.device))
+        self.drawn, self.unread = drawn, None
+
+    def place(self) -> None:
+        """Give the rows their places in the pass, in the logits and in the cache."""
+        first = first_logits = first_prompt = 0
+        for row in self.rows:
+            if not row.chunk:
+                continue
+            row.first, row.first_prompt_logits = first, first_prompt
+            row.node_slot = row.sequence.first_slot + row.start + row.chunk
+            first += row.chunk + len(row.nodes)
+            first_prompt += len(row.prompt_rows)
+            if row.is_sampled:
+                row.first_logits = first_logits
+                first_logits += 1 + len(row.nodes)
+
+    def leave(self, running: Ids[Sequence]) -> bool:
+        """Take the samples that no longer run out of the step; what its pass computes of them is not read.
+
+        Returns:
+            whether any is left.
+        """
+        left = set(running)
+        for row in self.rows:
+            if row.sequence not in left:
+                row.chunk = row.cap = 0
+        return any(row.sequence in left for row in self.rows)
+
+    def stats(self) -> StepStats:
+        """Return what observers are told of it."""
+        drafted = [row.num_verified for row in self.sampled]
+        return StepStats(
+            num_requests=len(self.rows),
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_drafts=sum(map(bool, drafted)),
+            num_draft_tokens=sum(drafted),
+            num_accepted_tokens=sum(len(row.accepted) for row in self.sampled),
+            num_emitted_tokens=sum(len(row.emitted) for row in self.sampled),
+            schedule_ms=1e3 * self.schedule_s,
+            propose_ms=1e3 * self.propose_s,
+            score_ms=1e3 * self.score_s,
+            verify_ms=1e3 * self.verify_s,
+            commit_ms=1e3 * self.commit_s,
+        )
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Number of tokens that ran beside the last one of each sampled row."""
+        return sum(row.chunk - (row.is_sampled and row.chunk > 0) for row in self.rows)
+
+
+def chain(row: Row) -> range:
+    """Return the parents of a row's nodes, each of which is the child of the one before."""
+    return range(-1, len(row.nodes) - 1)
