@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from specdec import LLM, ConfigError, Draft, Scores
-from specdec.engine.scheduler import SchedulerOutput
+from specdec.engine.step import Step
 from specdec.interfaces import Verdict
 from specdec.outputs import RequestOutput
 from specdec_server import Settings
@@ -200,8 +200,8 @@ def test_a_text_that_cannot_go_on_is_an_error(served: Served, monkeypatch: pytes
     scorer = served.llm._built.scorer
     real = scorer.score
 
-    def no_numbers(plan: SchedulerOutput, draft: Draft) -> Scores:
-        scores = real(plan, draft)
+    def no_numbers(step: Step) -> Scores:
+        scores = real(step)
         scores.logits.fill_(float("nan"))
         return scores
 
@@ -218,8 +218,8 @@ def test_an_error_within_a_stream_is_an_event(served: Served, monkeypatch: pytes
     engine = served.llm._built.engine
     real, steps = engine._show, []
 
-    def failing(plan: SchedulerOutput, kept: Verdict) -> list[RequestOutput]:
-        outputs = real(plan, kept)
+    def failing(step: Step) -> list[RequestOutput]:
+        outputs = real(step)
         steps.append(len(outputs))
         if len(steps) < 5:
             return outputs

@@ -11,10 +11,9 @@ from pretend import Counts, PretendDevice
 from pretend.requests import METHODS, TEXT
 
 from specdec import LLM, RequestOutput, SamplingParams
+from specdec.engine.late_looks import LateLooks
 from specdec.engine.speculation.guard import ProposerGuard
 from specdec.interfaces import ProposeBatch
-from specdec_kernels.ahead.engine import AheadEngine
-from specdec_kernels.ahead.late_looks import LateLooks
 
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
@@ -58,7 +57,7 @@ def expected(prompts) -> dict[str, list[RequestOutput]]:
 @pytest.fixture(scope="module")
 def plain(device: PretendDevice) -> LLM:
     llm = LLM("zoo", device="cuda:0", **OPTIONS)
-    assert isinstance(llm._built.engine, AheadEngine), "it is the default on devices"
+    assert llm._built.engine._is_overlapped, "it is the default on devices"
     return llm
 
 
@@ -298,17 +297,23 @@ def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
     assert config is not None
     llm = LLM("zoo", device="cuda:0", speculative_config=config | {"adaptive": False}, **OPTIONS)
     engine = llm._built.engine
-    assert isinstance(engine, AheadEngine)
-    show, launched = type(engine)._show, list[bool]()
+    assert engine._is_overlapped
+    kind = type(engine)
+    launch, show, order = kind._launch, kind._show, list[str]()
+
+    def launching(self, *args):
+        order.append("launch")
+        return launch(self, *args)
 
     def showing(self, *args):
-        launched.append(self._next is not None)
+        order.append("show")
         return show(self, *args)
 
-    monkeypatch.setattr(type(engine), "_show", showing)
+    monkeypatch.setattr(kind, "_launch", launching)
+    monkeypatch.setattr(kind, "_show", showing)
     outputs, steps = counted(llm, device, prompts, params("greedy"))
     assert tokens(outputs) == tokens(expected["greedy"])
     assert max(step.synchronisations for step in steps) == 1
-    assert launched[:4] == [True] * 4
-    assert not launched[-1]
+    assert order[:9] == ["launch", "launch", *["show", "launch"] * 3, "show"]
+    assert order[-2:] == ["show", "show"], "nothing follows the last step"
     llm.shutdown()

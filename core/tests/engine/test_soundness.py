@@ -24,19 +24,19 @@ def poison(llm, length: int, value: float, whole: bool) -> None:
     """Spoil the logits that follow the prompt of that length and its first seven tokens."""
     runner = engine_of(llm)._scorer.runner
     engine, plain = engine_of(llm), runner.forward
-    current = {}
+    current = []
     score = engine._scorer.score
 
-    def spoiled_score(plan, draft):
-        current["plan"], current["draft"] = plan, draft
-        return score(plan, draft)
+    def spoiled_score(step):
+        current[:] = step.sampled
+        return score(step)
 
     def spoiled_forward(batch):
         output = plain(batch)
         logits, row = output.logits.clone(), 0
-        for index, nodes in zip(current["plan"].decoding, current["draft"].rows, strict=True):
-            sequence = current["plan"].sequences[index]
-            rows = range(row, row + len(nodes) + 1)
+        for each in current:
+            sequence = each.sequence
+            rows = range(row, row + len(each.nodes) + 1)
             row += len(rows)
             for place in rows:
                 if sequence.num_prompt_tokens == length and sequence.num_output_tokens + place - rows[0] >= 7:

@@ -61,15 +61,14 @@ def test_a_drafted_row_that_verification_leaves_would_change_the_text(subject) -
     engine = engine_of(llm)
     score = engine._scorer.score
 
-    def leaving(batch, draft):
+    def leaving(batch):
         cache, kept = engine._scorer.cache, []
-        for index, nodes in zip(batch.decoding, draft.rows, strict=True):
-            sequence = batch.sequences[index]
-            start = sequence.first_slot + sequence.num_tokens
-            kept.append(slice(start, start + max(0, len(nodes) - 1)))
+        for row in batch.sampled:
+            start = row.sequence.first_slot + row.sequence.num_tokens
+            kept.append(slice(start, start + max(0, len(row.nodes) - 1)))
         tensors = [*cache.keys.values(), *cache.values.values()]
         before = [[tensor[rows].clone() for rows in kept] for tensor in tensors]
-        scores = score(batch, draft)
+        scores = score(batch)
         for tensor, parts in zip(tensors, before, strict=True):
             for rows, part in zip(kept, parts, strict=True):
                 tensor[rows] = part

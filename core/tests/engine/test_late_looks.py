@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,27 +9,29 @@ from speccheck.engines import make_llm, proposer_of, scripted
 from speccheck.models import prompts, tiny
 
 from specdec import SamplingParams
-from specdec_kernels.ahead.late_looks import LateLooks
+from specdec.engine.late_looks import LateLooks
+from specdec.engine.step import Row, Step
 
 
-def step(*, nodes: int = 0, most: int = 5, seconds: float = 0.0, size: int = 1, asking: float = 0.0) -> Any:
+def step(
+    *, nodes: int = 0, most: int = 5, seconds: float = 0.0, size: int = 1, asking: float = 0.0, is_late: bool = False
+) -> Step:
     """Return a step of requests that decode; only the first has a draft."""
-    scheduled = SimpleNamespace(sequences=[None] * size, chunks=[1] * size, max_nodes=[most] * size)
-    batch = SimpleNamespace(num_nodes=[nodes] + [0] * (size - 1))
-    return SimpleNamespace(scheduled=scheduled, batch=batch, spans=[0.0, asking, seconds - asking])
+    nobody: Any = None
+    found = Step([Row(nobody, 9, 10, most, 1, True) for _ in range(size)], is_late=is_late)
+    found.rows[0].nodes = range(nodes)
+    found.propose_s, found.score_s = asking, seconds - asking
+    return found
 
 
-def observed(looks: LateLooks, each: Any, num_accepted: int = 0) -> None:
-    kept: Any = SimpleNamespace(accepted_nodes=[range(num_accepted)] + [()] * (len(each.batch.num_nodes) - 1))
-    looks.observe(each, kept)
+def observed(looks: LateLooks, each: Step, num_accepted: int = 0) -> bool:
+    each.rows[0].accepted = range(num_accepted)
+    return looks.observe(each)
 
 
 def late(looks: LateLooks, seconds: float, size: int = 1) -> None:
-    """Observe a late step, after which another one is launched before it is done."""
-    each = step(most=0, seconds=seconds, size=size)
-    looks.mark(each)
-    looks.mark(step(most=0, size=size))
-    observed(looks, each)
+    """Observe a late step."""
+    observed(looks, step(most=0, seconds=seconds, size=size, is_late=True))
 
 
 def measured(in_time_s: float, late_s: float, *, found: int, num_accepted: int, size: int = 1) -> LateLooks:
@@ -85,25 +86,23 @@ def test_steps_with_prompts_and_resting_ones_are_not_counted() -> None:
     for _ in range(3):
         observed(looks, step())
     prompt = step(seconds=9.0)
-    prompt.scheduled.chunks[0] = 40
-    kept: Any = SimpleNamespace(accepted_nodes=[()])
-    assert not looks.observe(prompt, kept)
-    assert not looks.observe(step(most=0, seconds=9.0), kept)
-    assert looks.observe(step(seconds=2.0), kept)
+    prompt.rows[0].chunk = 40
+    assert not looks.observe(prompt)
+    assert not looks.observe(step(most=0, seconds=9.0))
+    assert looks.observe(step(seconds=2.0))
     assert looks._of(step()).in_time_s.value == 2.0
 
 
 def test_a_proposer_that_takes_its_time_is_left_to_adaptive() -> None:
     """Which may stop asking it, and so has to see that it finds nothing."""
     looks: Any = LateLooks(None)  # type: ignore[arg-type]
-    kept: Any = SimpleNamespace(accepted_nodes=[()])
     for _ in range(5):
-        seen = looks.observe(step(seconds=2.0, asking=0.5), kept)
+        seen = looks.observe(step(seconds=2.0, asking=0.5))
     assert not seen
     assert not looks.pays(step())
     for _ in range(300):
-        looks.observe(step(seconds=2.0, asking=0.1), kept)
-    assert looks.observe(step(seconds=2.0, asking=0.1), kept)
+        looks.observe(step(seconds=2.0, asking=0.1))
+    assert looks.observe(step(seconds=2.0, asking=0.1))
     assert looks.pays(step())
 
 

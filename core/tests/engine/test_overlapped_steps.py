@@ -14,8 +14,7 @@ from speccheck.hybrids import HYBRIDS, hybrid
 from speccheck.models import VOCAB, prompts, tiny
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec_kernels.ahead.engine import AheadEngine
-from specdec_kernels.ahead.following import FollowingStep
+from specdec.engine.step import Step
 
 CONTEXT, BLOCK = 56, 4
 PROMPTS = prompts([9, 2, 31, 17, 23, 4], seed=11)
@@ -80,7 +79,6 @@ def ahead(request: pytest.FixtureRequest, plain: LLM) -> LLM:
     llm = made(config, is_ahead=True)
     if request.param == "late looks":
         engine, rng = engine_of(llm), random.Random(0)
-        assert isinstance(engine, AheadEngine)
         assert engine._looks is not None
         engine._looks.pays = lambda step: rng.random() < 0.7  # type: ignore[method-assign]
     return llm
@@ -88,7 +86,7 @@ def ahead(request: pytest.FixtureRequest, plain: LLM) -> LLM:
 
 def made(config: dict[str, Any] | None, *, is_ahead: bool) -> LLM:
     llm = make_llm(tiny("llama"), config, tokenizer=letter_tokenizer(), async_scheduling=is_ahead, **TIGHT)
-    assert isinstance(engine_of(llm), AheadEngine) == is_ahead
+    assert engine_of(llm)._is_overlapped == is_ahead
     return llm
 
 
@@ -198,21 +196,15 @@ def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(
     texts = [[*p, *o.outputs[0].token_ids] for p, o in zip(PROMPTS, wanted, strict=False)]
     llm = made(METHODS["tree"] | {"texts": texts, "adaptive": True}, is_ahead=True)  # type: ignore[operator]
     engine = engine_of(llm)
-    assert isinstance(engine, AheadEngine)
-    launch_after, following_of, followed = engine._launch_after, FollowingStep.of, list[tuple[bool, bool]]()
+    launch, followed = engine._launch_before_verdict, list[tuple[bool, bool]]()
 
-    def noting_of(last: Any, **keys: Any) -> Any:
-        following = following_of(last, **keys)
-        followed.append((any(last.batch.num_nodes), False))
+    def noting(step: Step) -> Any:
+        has_drafts = step.has_drafts
+        following = launch(step)
+        followed.append((has_drafts, following is not None))
         return following
 
-    def noting(*args: Any) -> Any:
-        following = launch_after(*args)
-        followed[-1] = followed[-1][0], following is not None
-        return following
-
-    monkeypatch.setattr(FollowingStep, "of", noting_of)
-    engine._launch_after = noting  # type: ignore[method-assign]
+    engine._launch_before_verdict = noting  # type: ignore[method-assign]
     alone = params.model_copy(update={"speculative": False})
     for name, prompt, own in (("drafts", PROMPTS[0], params), ("alone", PROMPTS[1], alone)):
         engine.add(llm._intake.prepare(name, {"prompt_token_ids": prompt}, own, is_streaming=False))
@@ -342,15 +334,14 @@ def test_the_plans_meet_what_they_are_for(plain: LLM) -> None:
     """Preemption, in a cache as tight as theirs, and steps that follow unread tokens."""
     llm = made(None, is_ahead=True)
     engine = engine_of(llm)
-    assert isinstance(engine, AheadEngine)
-    launch_after, followed = engine._launch_after, list[bool]()
+    launch, followed = engine._launch_before_verdict, list[bool]()
 
     def counting(*args: Any) -> Any:
-        following = launch_after(*args)
+        following = launch(*args)
         followed.append(following is not None)
         return following
 
-    engine._launch_after = counting  # type: ignore[method-assign]
+    engine._launch_before_verdict = counting  # type: ignore[method-assign]
     params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
     outputs = llm.generate(PROMPTS, params)
     assert [o.outputs[0].token_ids for o in outputs] == [
