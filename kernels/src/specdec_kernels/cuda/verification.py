@@ -14,7 +14,7 @@ import torch
 
 from specdec.interfaces import PADDING_ID, Along, DrawnNodes, Scores, Verdict, VerifyBatch
 from specdec.runner import in_inference_mode
-from specdec_kernels.begun import Begun
+from specdec.interfaces import Begun
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.results import Results, listed_rows
 from specdec_kernels.triton import ChainVerdict, PathVerdict
