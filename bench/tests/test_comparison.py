@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specdec.interfaces import Draft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import Scores, Verdict, VerifyBatch
 from specdec.loading.target import LoadedTarget
 from specdec.samplers.strict import StrictSampler
 from specdec_bench import BASELINE, Comparison, Contender, Session, Workload
@@ -97,12 +97,12 @@ def test_the_order_is_another_one_in_every_round(
     assert [len(turns) for turns in comparison.rounds] == [3, 3, 3]
 
 
-def accept_everything(self: StrictSampler, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+def accept_everything(self: StrictSampler, scores: Scores, batch: VerifyBatch) -> Verdict:
     """Believe every draft: what a verifier must never do."""
     best = scores.logits.argmax(-1).tolist()
-    nodes = [list(range(len(row))) for row in draft.rows]
-    last = [best[scores.row_of(i, len(row) - 1)] for i, row in enumerate(draft.rows)]
-    return Verdict(nodes, [[*row, token] for row, token in zip(draft.rows, last, strict=True)])
+    nodes = [list(range(len(row))) for row in batch.nodes]
+    last = [best[batch.row_of(i, len(row) - 1)] for i, row in enumerate(batch.nodes)]
+    return Verdict(nodes, [[*row, token] for row, token in zip(batch.nodes, last, strict=True)])
 
 
 def test_a_text_that_changes_is_told(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 
 import pytest
 import torch
 
 from specdec.interfaces import (
-    CheckedDraft,
     Draft,
     DraftSampling,
     DrawnNodes,
@@ -52,15 +50,13 @@ def problem(rows: list[list[int]], parents: list[list[int]], temperatures: list[
     ids = Draft.from_lists(rows).token_ids
     probs = torch.full((len(rows), ids.shape[1] + 1, 4), 0.25)
     drawn = DrawnNodes(ids, probs, DraftSampling.IID) if q else None
-    draft = CheckedDraft(tuple(map(tuple, rows)), tuple(map(tuple, parents)), drawn)
-    starts = [0, *accumulate(len(row) + 1 for row in rows)][:-1]
     params = [SamplingParams(temperature=temperature) for temperature in temperatures]
     batch = VerifyBatch(
-        num_nodes=[len(row) for row in rows], num_tokens=[9] * len(rows), seeds=list(range(len(rows))),
-        sample_indices=[0] * len(rows), sampling_params=params, is_all_greedy=all(p.is_greedy for p in params),
+        nodes=rows, num_tokens=[9] * len(rows), seeds=list(range(len(rows))),
+        sample_indices=[0] * len(rows), sampling_params=params, parents=parents, drawn=drawn,
     )  # fmt: skip
     wide = torch.stack(logits)
-    return Scores(wide, starts, wide, starts), draft, batch
+    return Scores(wide, wide), batch
 
 
 @pytest.mark.parametrize("q", [False, True], ids=["no q", "q"])
@@ -69,8 +65,8 @@ def problem(rows: list[list[int]], parents: list[list[int]], temperatures: list[
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_greedy_path_is_the_longest(name: str, tree: str, beside: float, q: bool) -> None:
     row, parents, path = TREES[tree]
-    scores, draft, batch = problem([row, row[:1]], [parents, parents[:1]], [0.0, beside], q)
-    verdict = SAMPLERS[name]().verify(scores, draft, batch)
+    scores, batch = problem([row, row[:1]], [parents, parents[:1]], [0.0, beside], q)
+    verdict = SAMPLERS[name]().verify(scores, batch)
     assert list(verdict.accepted_nodes[0]) == path
     assert list(verdict.token_ids[0]) == [2, 3, 1, 0][: len(path) + 1]
 

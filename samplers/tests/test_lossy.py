@@ -12,7 +12,7 @@ from lawcheck.world import batch_of
 
 from specdec import ConfigError, SamplingParams
 from specdec.config import parse_speculative_config
-from specdec.interfaces import CheckedDraft, Draft, Scores
+from specdec.interfaces import Draft, Scores
 from specdec_samplers.acceptance_rates import rates_of_length, rates_of_mean
 from specdec_samplers.synthetic import SyntheticConfig, SyntheticSampler
 from specdec_samplers.typical import TypicalConfig, TypicalSampler
@@ -24,8 +24,7 @@ P = np.array([0.5, 0.3, 0.12, 0.05, 0.03])
 
 def scores_of(p: np.ndarray, count: int, nodes: int) -> Scores:
     logits = torch.from_numpy(np.log(p)).float().expand(count * (nodes + 1), -1)
-    starts = (np.arange(count) * (nodes + 1)).tolist()
-    return Scores(logits, starts, logits, starts)
+    return Scores(logits, logits)
 
 
 def typical_floor(p: np.ndarray, epsilon: float, delta: float) -> float:
@@ -37,7 +36,7 @@ def test_typical_accepts_what_is_above_the_floor_and_nothing_else(epsilon, delta
     sampler = TypicalSampler(TypicalConfig(posterior_threshold=epsilon, posterior_alpha=delta))
     floor = typical_floor(P, epsilon, delta)
     for token, chance in enumerate(P):
-        verdict = sampler.verify(scores_of(P, 50, 1), CheckedDraft(((token,),) * 50), batch_of([1] * 50))
+        verdict = sampler.verify(scores_of(P, 50, 1), batch_of([(token,)] * 50))
         assert verdict.num_accepted == [int(chance > floor)] * 50
     assert 0 < sum(floor < P) < 5
 
@@ -49,11 +48,11 @@ def test_typical_draws_from_p_after_the_accepted_path() -> None:
 
 def test_typical_takes_the_longest_path_of_a_tree() -> None:
     sampler = TypicalSampler(TypicalConfig())
-    tree = CheckedDraft(((0, 4, 1, 0, 4),), ((-1, -1, -1, 2, 3),))
-    verdict = sampler.verify(scores_of(P, 1, 5), tree, batch_of([5]))
+    tree = batch_of([(0, 4, 1, 0, 4)], [(-1, -1, -1, 2, 3)])
+    verdict = sampler.verify(scores_of(P, 1, 5), tree)
     assert verdict.accepted_nodes == [[2, 3]]
-    even = CheckedDraft(((0, 1),), ((-1, -1),))
-    assert sampler.verify(scores_of(P, 1, 2), even, batch_of([2])).accepted_nodes == [[0]]
+    even = batch_of([(0, 1)], [(-1, -1)])
+    assert sampler.verify(scores_of(P, 1, 2), even).accepted_nodes == [[0]]
 
 
 @pytest.mark.parametrize(
@@ -70,8 +69,9 @@ def test_tokens_stand_at_the_rates_asked_for_whatever_they_are(rates, is_tree, t
     rows, parents = ([[4, 0, 3, 1, 2, 4]], [[-1, 0, 0, 1, -1, 3]]) if is_tree else ([[4, 0, 3, 1]], None)
     path = [0, 1, 3, 5] if is_tree else [0, 1, 2, 3]
     draft = checked_draft(Draft.from_lists(rows * count, parents and parents * count), 100)
+    batch = batch_of(draft.rows, draft.parents, params=params)
     nodes = len(rows[0])
-    verdict = sampler.verify(scores_of(P, count, nodes), draft, batch_of([nodes] * count, params=params))
+    verdict = sampler.verify(scores_of(P, count, nodes), batch)
     observed = [np.mean([n > depth for n in verdict.num_accepted]) for depth in range(4)]
     assert np.abs(np.array(observed) - rates).max() < 0.01
     for accepted, tokens in zip(verdict.accepted_nodes, verdict.token_ids, strict=True):
@@ -86,7 +86,7 @@ def test_tokens_stand_at_the_rates_asked_for_whatever_they_are(rates, is_tree, t
 
 def test_nothing_stands_deeper_than_there_are_rates() -> None:
     sampler = SyntheticSampler(SyntheticConfig(synthetic_acceptance_rates=(1.0, 1.0)))
-    verdict = sampler.verify(scores_of(P, 9, 4), CheckedDraft(((0,) * 4,) * 9), batch_of([4] * 9))
+    verdict = sampler.verify(scores_of(P, 9, 4), batch_of([(0,) * 4] * 9))
     assert verdict.num_accepted == [2] * 9
 
 

@@ -35,6 +35,7 @@ from specdec_samplers.rejection import rejection_scheme
 from specdec_samplers.synthetic import SyntheticConfig, SyntheticSampler
 from specdec_samplers.trial import make_trial
 from specdec_samplers.typical import TypicalConfig, TypicalSampler
+from specdec_testing.support.checked_draft import with_draft
 
 LOSSLESS: list[Sampler] = [ProbabilisticSampler(SamplerConfig()), BlockSampler(SamplerConfig())]
 LOSSY: list[Sampler] = [
@@ -43,7 +44,7 @@ LOSSY: list[Sampler] = [
 ]
 SAMPLERS = [*LOSSLESS, *LOSSY]
 VOCAB = 5
-Problem = tuple[Scores, CheckedDraft, VerifyBatch]
+Problem = tuple[Scores, VerifyBatch]
 
 
 def a_problem(
@@ -73,27 +74,21 @@ def a_problem(
     probs[..., 0] += 0.1
     node_probs = torch.from_numpy(probs / probs.sum(-1, keepdims=True)).float()
     has_probs = torch.from_numpy(rng.random(batch) < 0.7)
-    draft = CheckedDraft(
-        rows=tuple(map(tuple, rows)),
-        parents=tuple(map(tuple, parents)) if is_tree else None,
-        drawn=DrawnNodes(torch.from_numpy(drawn), node_probs, sampling, has_probs) if is_drawn else None,
-    )
-    params = [SamplingParams(temperature=t) for t in temperatures]
-    starts = np.concatenate(([0], np.cumsum(np.array(sizes) + 1)[:-1])).tolist()
     verify = VerifyBatch(
-        num_nodes=sizes,
+        nodes=rows,
         num_tokens=rng.integers(1, 100, batch).tolist(),
         seeds=rng.integers(-(2**62), 2**62, batch).tolist(),
         sample_indices=rng.integers(0, 3, batch).tolist(),
-        sampling_params=params,
-        is_all_greedy=all(p.is_greedy for p in params),
+        sampling_params=[SamplingParams(temperature=t) for t in temperatures],
+        parents=parents if is_tree else None,
+        drawn=DrawnNodes(torch.from_numpy(drawn), node_probs, sampling, has_probs) if is_drawn else None,
     )
-    return Scores(logits, starts, logits, starts), draft, verify
+    return Scores(logits, logits), verify
 
 
-def with_q(draft: CheckedDraft, **tensors: torch.Tensor) -> CheckedDraft:
-    assert draft.drawn is not None
-    return replace(draft, drawn=replace(draft.drawn, **tensors))
+def with_q(batch: VerifyBatch, **tensors: torch.Tensor) -> VerifyBatch:
+    assert batch.drawn is not None
+    return replace(batch, drawn=replace(batch.drawn, **tensors))
 
 
 any_problem = st.builds(
@@ -106,30 +101,30 @@ any_problem = st.builds(
 )
 
 
-def links(draft: CheckedDraft, i: int) -> list[int]:
-    return list(range(-1, len(draft.rows[i]) - 1)) if draft.parents is None else draft.parents[i]
+def links(batch: VerifyBatch, i: int) -> list[int]:
+    return list(range(-1, batch.num_nodes[i] - 1)) if batch.parents is None else batch.parents[i]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.name)
 @given(problem=any_problem)
 @settings(max_examples=60, deadline=None)
 def test_verdicts_are_paths_of_possible_tokens(sampler, problem) -> None:
-    scores, draft, batch = problem
+    scores, batch = problem
     logits = scores.logits.clone()
-    verdict = sampler.verify(scores, draft, batch)
+    verdict = sampler.verify(scores, batch)
     assert torch.equal(scores.logits, logits)  # nothing is written to what others read
     assert len(verdict.accepted_nodes) == len(verdict.token_ids) == len(batch.num_nodes)
-    for i, row in enumerate(draft.rows):
+    for i, row in enumerate(batch.nodes):
         nodes, tokens = list(verdict.accepted_nodes[i]), list(verdict.token_ids[i])
-        parents = links(draft, i)
+        parents = links(batch, i)
         assert [parents[node] for node in nodes] == [-1, *nodes][: len(nodes)]
         assert tokens[:-1] == [row[node] for node in nodes]
         assert all(type(value) is int for value in (*nodes, *tokens))
-        drawn = draft.drawn
+        drawn = batch.drawn
         is_drawn = drawn is not None and bool(drawn.has_probs[i])
         for before, node, token in zip([-1, *nodes], [*nodes, None], tokens, strict=True):
             if sampler.name != "synthetic" or node is None:
-                assert scores.logits[scores.row_of(i, before), token] > -torch.inf
+                assert scores.logits[batch.row_of(i, before), token] > -torch.inf
             if (
                 sampler.is_lossless
                 and is_drawn
@@ -147,14 +142,14 @@ def test_verdicts_are_paths_of_possible_tokens(sampler, problem) -> None:
 @settings(max_examples=60, deadline=None)
 def test_greedy_rows_take_the_longest_path_of_best_tokens(sampler, problem) -> None:
     """Whatever q says, alone or beside sampled rows; ties go to the lowest id."""
-    scores, draft, batch = problem
+    scores, batch = problem
     scores = replace(scores, logits=scores.logits.round())
     best = [[int((row == row.max()).nonzero()[0]) for row in scores.logits]][0]
-    verdict = sampler.verify(scores, draft, batch)
-    for i, row in enumerate(draft.rows):
+    verdict = sampler.verify(scores, batch)
+    for i, row in enumerate(batch.nodes):
         if batch.sampling_params[i].is_greedy:
-            start = scores.row_starts[i]
-            expected = follow(best[start : start + len(row) + 1], row, links(draft, i))
+            start = batch.row_starts[i]
+            expected = follow(best[start : start + len(row) + 1], row, links(batch, i))
             nodes, tokens = verdict.accepted_nodes[i], verdict.token_ids[i]
             if sampler.name == "typical":  # among equal siblings it takes the one that leads further
                 assert len(nodes) >= len(expected[0])
@@ -165,26 +160,19 @@ def test_greedy_rows_take_the_longest_path_of_best_tokens(sampler, problem) -> N
 
 def taken(problem: Problem, order: list[int]) -> Problem:
     """Return some rows of a problem, in any order."""
-    scores, draft, batch = problem
-    pieces = [scores.logits[scores.row_starts[i] :][: batch.num_nodes[i] + 1] for i in order]
-    starts = np.concatenate(([0], np.cumsum([len(piece) for piece in pieces])[:-1])).tolist()
-    lists = ("num_nodes", "num_tokens", "seeds", "sample_indices", "sampling_params")
-    params = [batch.sampling_params[i] for i in order]
-    return (
-        Scores(torch.cat(pieces), starts, torch.cat(pieces), starts),
-        select_rows(draft, order),
-        VerifyBatch(
-            **{name: [getattr(batch, name)[i] for i in order] for name in lists},
-            is_all_greedy=all(p.is_greedy for p in params),
-        ),
-    )
+    scores, batch = problem
+    pieces = [scores.logits[batch.row_starts[i] :][: batch.num_nodes[i] + 1] for i in order]
+    draft = select_rows(CheckedDraft(tuple(batch.nodes), batch.parents, batch.drawn), order)
+    lists = ("num_tokens", "seeds", "sample_indices", "sampling_params")
+    chosen = replace(batch, **{name: [getattr(batch, name)[i] for i in order] for name in lists})
+    return Scores(torch.cat(pieces), torch.cat(pieces)), with_draft(chosen, draft)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.name)
 @given(problem=any_problem, data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_a_seed_gives_the_same_verdict_whatever_the_batch_and_order(sampler, problem, data) -> None:
-    count = len(problem[2].num_nodes)
+    count = len(problem[1].num_nodes)
     order = data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]
     whole = sampler.verify(*problem)
     part = sampler.verify(*taken(problem, order))
@@ -197,8 +185,8 @@ def test_another_seed_sample_or_step_gives_another_verdict(sampler) -> None:
     problem = a_problem(4, [1.0] * 40, sizes=[3] * 40)
     first = sampler.verify(*problem).token_ids
     for field in ("seeds", "sample_indices", "num_tokens"):
-        moved = replace(problem[2], **{field: [value + 1 for value in getattr(problem[2], field)]})
-        assert sampler.verify(*problem[:2], moved).token_ids != first
+        moved = replace(problem[1], **{field: [value + 1 for value in getattr(problem[1], field)]})
+        assert sampler.verify(problem[0], moved).token_ids != first
     assert sampler.verify(*problem).token_ids == first
 
 
@@ -206,22 +194,22 @@ def test_another_seed_sample_or_step_gives_another_verdict(sampler) -> None:
 def test_empty_drafts_and_empty_batches(sampler) -> None:
     for sizes in ([0], [0, 0, 0]):
         for sampling in DraftSampling:
-            scores, draft, batch = a_problem(1, [1.0] * len(sizes), sampling=sampling, sizes=sizes)
-            verdict = sampler.verify(scores, draft, batch)
+            scores, batch = a_problem(1, [1.0] * len(sizes), sampling=sampling, sizes=sizes)
+            verdict = sampler.verify(scores, batch)
             assert verdict.num_accepted == sizes
             assert [len(row) for row in verdict.token_ids] == [1] * len(sizes)
     nothing = torch.empty(0, VOCAB)
-    batch = VerifyBatch([], [], [], [], [], is_all_greedy=True)
-    assert sampler.verify(Scores(nothing, [], nothing, []), CheckedDraft.empty(0), batch).token_ids == []
+    batch = VerifyBatch([], [], [], [], [])
+    assert sampler.verify(Scores(nothing, nothing), batch).token_ids == []
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.name)
 def test_logits_that_are_not_numbers_are_not_sampled_from(sampler) -> None:
-    scores, draft, batch = a_problem(1, [1.0, 1.0], sizes=[2, 1])
+    scores, batch = a_problem(1, [1.0, 1.0], sizes=[2, 1])
     scores.logits[:, 2] = float("nan")
     with pytest.raises(FloatingPointError, match="not numbers"):
-        sampler.verify_with_torch(scores, draft, batch)
-    sound = sampler.verify(scores, draft, batch).is_sound
+        sampler.verify_with_torch(scores, batch)
+    sound = sampler.verify(scores, batch).is_sound
     assert sound is not None
     assert not any(sound)
 
@@ -238,11 +226,11 @@ LAWS = {
 @pytest.mark.parametrize("is_tree", [False, True])
 def test_a_residual_without_mass_falls_back_to_p(name, is_tree) -> None:
     """p = q and a draw that rejects all the same cannot happen; a scheme asked for it answers with p."""
-    scores, draft, batch = a_problem(9, [1.0], sampling=DraftSampling.IID, sizes=[2], is_tree=is_tree)
+    scores, batch = a_problem(9, [1.0], sampling=DraftSampling.IID, sizes=[2], is_tree=is_tree)
     probs = torch.softmax(scores.logits, -1)
     drawn = DrawnNodes(torch.tensor([[0, 0]]), probs[None], DraftSampling.IID)
-    draft = CheckedDraft(((0, 0),), ((-1, 0),) if is_tree else None, drawn)
-    trial = make_trial(scores, draft, batch)
+    batch = replace(batch, nodes=[(0, 0)], parents=[(-1, 0)] if is_tree else None, drawn=drawn)
+    trial = make_trial(scores, batch)
     law = LAWS[name](trial)
     for stop in (-1, 0, 1):
         assert torch.equal(law.emission(torch.tensor([stop])).float(), probs[stop + 1][None])
@@ -254,13 +242,13 @@ def test_a_residual_without_mass_falls_back_to_p(name, is_tree) -> None:
 @given(problem=any_problem)
 @settings(max_examples=120, deadline=None)
 def test_the_compiled_law_is_that_of_torch(name, problem) -> None:
-    scores, draft, batch = problem
+    scores, batch = problem
     assume(max(batch.num_nodes) > 0)
     scores = replace(scores, logits=scores.logits.double())
-    if draft.drawn is not None:
-        wide = draft.drawn.node_probs.double()
-        draft = with_q(draft, node_probs=wide / wide.sum(-1, keepdim=True))
-    trial = make_trial(scores, draft, batch)
+    if batch.drawn is not None:
+        wide = batch.drawn.node_probs.double()
+        batch = with_q(batch, node_probs=wide / wide.sum(-1, keepdim=True))
+    trial = make_trial(scores, batch)
     law, compiled = LAWS[name](trial), LAWS[f"{name}, compiled"](trial)
     assert law.rule is compiled.rule
     assert (law.thresholds - compiled.thresholds).abs().max() < 1e-12
@@ -281,30 +269,30 @@ def test_the_compiled_law_is_that_of_torch(name, problem) -> None:
 
 @pytest.mark.parametrize("sampler", LOSSLESS, ids=lambda s: s.name)
 def test_half_precision_q_is_normalised(sampler) -> None:
-    scores, draft, batch = a_problem(3, [1.0] * 30, sampling=DraftSampling.IID, sizes=[2] * 30)
-    draft = with_q(draft, node_probs=draft.drawn.node_probs.half())
-    wide = draft.drawn.node_probs.float()
-    same = with_q(draft, node_probs=wide / wide.sum(-1, keepdim=True))
-    assert sampler.verify(scores, draft, batch) == sampler.verify(scores, same, batch)
+    scores, batch = a_problem(3, [1.0] * 30, sampling=DraftSampling.IID, sizes=[2] * 30)
+    batch = with_q(batch, node_probs=batch.drawn.node_probs.half())
+    wide = batch.drawn.node_probs.float()
+    same = with_q(batch, node_probs=wide / wide.sum(-1, keepdim=True))
+    assert sampler.verify(scores, batch) == sampler.verify(scores, same)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.name)
 @given(problem=any_problem)
 @settings(max_examples=60, deadline=None)
 def test_compiled_verdicts_are_those_of_torch(sampler, problem) -> None:
-    scores, draft, batch = problem
+    scores, batch = problem
     scores = replace(scores, logits=scores.logits.double())
-    compiled = sampler.verify(scores, draft, batch)
+    compiled = sampler.verify(scores, batch)
     with pytest.MonkeyPatch.context() as patch:
         use_backends(patch)
-        assert sampler.verify(scores, draft, batch) == compiled
+        assert sampler.verify(scores, batch) == compiled
 
 
 def test_q_that_somebody_could_train_is_only_read() -> None:
-    scores, draft, batch = a_problem(3, [1.0] * 8, sampling=DraftSampling.IID, sizes=[2] * 8)
-    trainable = with_q(draft, node_probs=draft.drawn.node_probs.clone().requires_grad_())
+    scores, batch = a_problem(3, [1.0] * 8, sampling=DraftSampling.IID, sizes=[2] * 8)
+    trainable = with_q(batch, node_probs=batch.drawn.node_probs.clone().requires_grad_())
     for sampler in SAMPLERS:
-        assert sampler.verify(scores, trainable, batch) == sampler.verify(scores, draft, batch)
+        assert sampler.verify(scores, trainable) == sampler.verify(scores, batch)
 
 
 @pytest.mark.gpu
@@ -313,19 +301,19 @@ def test_q_that_somebody_could_train_is_only_read() -> None:
 @pytest.mark.parametrize("sampling", DraftSampling)
 def test_a_gpu_decides_what_the_host_decides(sampler, is_tree, sampling) -> None:
     for seed in range(10):
-        scores, draft, batch = a_problem(seed, [1.0, 0.0, 1.0, 1.0], is_tree=is_tree, sampling=sampling)
+        scores, batch = a_problem(seed, [1.0, 0.0, 1.0, 1.0], is_tree=is_tree, sampling=sampling)
         scores = replace(scores, logits=scores.logits.double())
-        there = draft
-        if draft.drawn is not None:
+        there = batch
+        if batch.drawn is not None:
             tensors = ("token_ids", "node_probs", "has_probs")
-            there = with_q(draft, **{name: getattr(draft.drawn, name).cuda() for name in tensors})
-        verdict = sampler.verify(replace(scores, logits=scores.logits.cuda()), there, batch)
+            there = with_q(batch, **{name: getattr(batch.drawn, name).cuda() for name in tensors})
+        verdict = sampler.verify(replace(scores, logits=scores.logits.cuda()), there)
         assert all(verdict.is_sound or ())  # which the host says of rows that are not
-        assert replace(verdict, is_sound=None) == sampler.verify(scores, draft, batch)
+        assert replace(verdict, is_sound=None) == sampler.verify(scores, batch)
 
 
 def test_a_draw_says_where_logits_are_not_numbers() -> None:
-    batch = a_problem(1, [1.0, 1.0], sizes=[2, 1])[2]
+    batch = a_problem(1, [1.0, 1.0], sizes=[2, 1])[1]
     weights = torch.ones(2, VOCAB)
     weights[1, 3] = float("nan")
     stops, tokens = draw_tokens(weights, torch.tensor([-1, 0]), batch)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from specdec import LLM
-from specdec.interfaces import Draft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import Scores, Verdict, VerifyBatch
 from specdec.loading import LoadedTarget, load_target
 from specdec.samplers.strict import StrictSampler
 from specdec_bench.candidates import LeftOut
@@ -201,10 +201,10 @@ def test_official_methods_that_do_not_pay_run_on_request_alone(capfd: pytest.Cap
 def test_a_text_that_changes_is_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def accept_everything(self: StrictSampler, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-        rows = draft.rows
+    def accept_everything(self: StrictSampler, scores: Scores, batch: VerifyBatch) -> Verdict:
+        rows = batch.nodes
         best = scores.logits.argmax(-1).tolist()
-        last = [best[scores.row_of(i, len(row) - 1)] for i, row in enumerate(rows)]
+        last = [best[batch.row_of(i, len(row) - 1)] for i, row in enumerate(rows)]
         nodes = [list(range(len(row))) for row in rows]
         return Verdict(nodes, [[*row, token] for row, token in zip(rows, last, strict=True)])
 

@@ -15,13 +15,13 @@ from specdec import ConfigError, SamplingParams
 from specdec.engine.speculation.top_k import top_k_of
 from specdec.interfaces import (
     Capability,
-    CheckedDraft,
     Draft,
     ProposeBatch,
     ProposerConfig,
     Scores,
     TargetInfo,
     Verdict,
+    VerifyBatch,
 )
 
 
@@ -132,14 +132,14 @@ def test_a_request_with_a_row_that_is_not_numbers_is_left_out(is_read: bool) -> 
     logits = torch.randn(5, 7)
     logits[4, 2] = torch.nan
     first, second = Text([3]), Text([5])
-    scores, draft = Scores(logits, [0, 2], logits, [0, 2]), CheckedDraft(((1,), (2, 4)))
+    scores, batch = Scores(logits, logits), VerifyBatch([(1,), (2, 4)], [], [], [], [])
     values, ids = logits.log_softmax(-1).topk(3)
     verdict = Verdict([[0], []], [[1, 6], [0]], top_k=(ids, values) if is_read else None)
-    assert [*top_k_of([first, second], draft, scores, 3, verdict)()] == [first]
+    assert [*top_k_of([first, second], batch, scores, 3, verdict)()] == [first]
     logits[4, 2] = 0.0
     values, ids = logits.log_softmax(-1).topk(3)
     verdict = Verdict([[0], []], [[1, 6], [0]], top_k=(ids, values) if is_read else None)
-    found = [*top_k_of([first, second], draft, scores, 3, verdict)().values()]
+    found = [*top_k_of([first, second], batch, scores, 3, verdict)().values()]
     assert [part.token_ids for part in found] == [[3, 1], [5, 2, 4]]
     assert torch.equal(found[1].ids, ids[2:].int())
     assert torch.allclose(found[1].logprobs, values[2:], atol=1e-6)

@@ -15,7 +15,7 @@ from speccheck.drawing import Drawing
 from speccheck.engines import make_llm, scripted
 
 from specdec import PluginError
-from specdec.interfaces import Capability, CheckedDraft, Sampler, Scores, Verdict, VerifyBatch
+from specdec.interfaces import Capability, Sampler, Scores, Verdict, VerifyBatch
 from specdec.samplers.strict import StrictSampler
 
 SCRIPT = """
@@ -70,9 +70,9 @@ class Watching(StrictSampler):
     name: ClassVar[str] = "watching"
     seen: ClassVar[list[tuple[bool, bool]]] = []
 
-    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
-        self.seen.append((draft.parents is not None, draft.drawn is not None))
-        return super().verify(scores, draft, batch)
+    def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
+        self.seen.append((batch.parents is not None, batch.drawn is not None))
+        return super().verify(scores, batch)
 
 
 class WatchingAll(Watching):
@@ -93,10 +93,10 @@ class DrawsChains(Drawing):
 class Raising(StrictSampler):
     name: ClassVar[str] = "raising"
 
-    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
-        if max(draft.num_nodes):
+    def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
+        if max(batch.num_nodes):
             raise ZeroDivisionError("no nodes, please")
-        return super().verify(scores, draft, batch)
+        return super().verify(scores, batch)
 
 
 def with_sampler(config: dict[str, object], sampler: type[Sampler]) -> dict[str, object]:

@@ -195,7 +195,7 @@ class Liar(int):
 def test_ids_of_a_verdict_are_what_they_are_and_not_what_they_say(subject) -> None:
     llm = make_llm(subject.model, scripted(k=3, texts=subject.texts))
     sampler = engine_of(llm)._sampler
-    sampler.verify = lambda scores, draft, batch: Verdict(
+    sampler.verify = lambda scores, batch: Verdict(
         [[]] * len(batch.seeds), [[Liar(10**9)]] * len(batch.seeds)
     )
     with pytest.raises(PluginError, match="sampler 'strict': verify returned token id 1000000000, outside"):
@@ -208,13 +208,13 @@ def test_ids_of_a_verdict_are_what_they_are_and_not_what_they_say(subject) -> No
 )
 def test_listed_log_probabilities_that_cannot_be_read_are_the_samplers_fault(subject, listed) -> None:
     llm = make_llm(subject.model)
-    engine_of(llm)._sampler.verify = lambda scores, draft, batch: Verdict([[]], [[3]], None, listed)
+    engine_of(llm)._sampler.verify = lambda scores, batch: Verdict([[]], [[3]], None, listed)
     with pytest.raises(PluginError, match="sampler 'strict': verify returned listed log probabilities that"):
         llm.generate(subject.prompts[:1], greedy(2, logprobs=1), use_tqdm=False)
 
 
 def test_a_sampler_that_ends_the_process_at_load_does_not(subject, monkeypatch) -> None:
-    def verify(self, scores, draft, batch) -> Verdict:
+    def verify(self, scores, batch) -> Verdict:
         raise SystemExit(3)
 
     monkeypatch.setattr("specdec.samplers.strict.StrictSampler.verify", verify)

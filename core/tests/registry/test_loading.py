@@ -202,7 +202,7 @@ from specdec import Sampler, hookimpl
 
 class Coin(Sampler):
     name = "coin"
-    def verify(self, scores, draft, batch): ...
+    def verify(self, scores, batch): ...
 
 @hookimpl
 def specdec_register_samplers():

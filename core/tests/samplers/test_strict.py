@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speccheck.recorder import use_backends
 
-from specdec.interfaces import CheckedDraft, SamplerConfig, Scores, VerifyBatch
+from specdec.interfaces import SamplerConfig, Scores, VerifyBatch
 from specdec.noise import exponentials
 from specdec.samplers.paths import follow, node_depths
 from specdec.samplers.strict import StrictSampler
@@ -31,25 +31,22 @@ def draw(logits: torch.Tensor, params: SamplingParams, seed: int, sample: int, p
     return int((noise / torch.softmax(logits, -1).double()).argmin())
 
 
-def case(seed: int, is_tree: bool, temperatures: list[float]) -> tuple[Scores, CheckedDraft, VerifyBatch]:
+def case(seed: int, is_tree: bool, temperatures: list[float]) -> tuple[Scores, VerifyBatch]:
     rng = np.random.default_rng(seed)
     batch = len(temperatures)
     rows = [rng.integers(0, VOCAB, rng.integers(0, 6)).tolist() for _ in range(batch)]
     parents = [[int(rng.integers(-1, j)) if j else -1 for j in range(len(row))] for row in rows]
-    starts = np.concatenate(([0], np.cumsum([len(row) + 1 for row in rows])[:-1])).tolist()
     total = sum(len(row) + 1 for row in rows)
     logits = torch.from_numpy(rng.integers(-2, 3, (total, VOCAB)).astype(np.float32))  # ties happen
-    draft = CheckedDraft(tuple(map(tuple, rows)), tuple(map(tuple, parents)) if is_tree else None)
-    params = [SamplingParams(temperature=t) for t in temperatures]
     verify = VerifyBatch(
-        num_nodes=[len(row) for row in rows],
+        nodes=rows,
         num_tokens=rng.integers(1, 100, batch).tolist(),
         seeds=rng.integers(-(2**62), 2**62, batch).tolist(),
         sample_indices=rng.integers(0, 3, batch).tolist(),
-        sampling_params=params,
-        is_all_greedy=all(p.is_greedy for p in params),
+        sampling_params=[SamplingParams(temperature=t) for t in temperatures],
+        parents=parents if is_tree else None,
     )
-    return Scores(logits=logits, row_starts=starts, raw_logits=logits, first_rows=starts), draft, verify
+    return Scores(logits=logits, raw_logits=logits), verify
 
 
 @given(
@@ -59,16 +56,16 @@ def case(seed: int, is_tree: bool, temperatures: list[float]) -> tuple[Scores, C
 )
 @settings(max_examples=200, deadline=None)
 def test_the_verdict_is_the_path_that_plain_sampling_takes(seed, is_tree, temperatures) -> None:
-    scores, draft, batch = case(seed, is_tree, temperatures)
-    verdict = SAMPLER.verify(scores, draft, batch)
-    for i, row in enumerate(draft.rows):
-        links = list(range(-1, len(row) - 1)) if draft.parents is None else draft.parents[i]
+    scores, batch = case(seed, is_tree, temperatures)
+    verdict = SAMPLER.verify(scores, batch)
+    for i, row in enumerate(batch.nodes):
+        links = list(range(-1, len(row) - 1)) if batch.parents is None else batch.parents[i]
         paths: list[tuple[list[int], list[int]]] = [([], [])]  # equal siblings are accepted together
         ended = []
         while paths:
             nodes, tokens = paths.pop()
             node, position = (nodes or [-1])[-1], batch.num_tokens[i] + len(tokens)
-            logits = scores.logits[scores.row_of(i, node)]
+            logits = scores.logits[batch.row_of(i, node)]
             token = draw(logits, batch.sampling_params[i], batch.seeds[i], batch.sample_indices[i], position)
             fits = [j for j in range(len(row)) if links[j] == node and row[j] == token]
             paths += [([*nodes, j], [*tokens, token]) for j in fits]
@@ -82,12 +79,12 @@ def test_the_verdict_is_the_path_that_plain_sampling_takes(seed, is_tree, temper
 @given(st.integers(0, 2**32), st.booleans(), st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=4))
 @settings(max_examples=100, deadline=None)
 def test_torch_draws_what_compiled_code_draws(seed, is_tree, temperatures) -> None:
-    scores, draft, batch = case(seed, is_tree, [*temperatures, 1.0])
-    parents = None if draft.parents is None else draft.parents
-    drawn = SAMPLER._draw_all(scores, draft.rows, parents, batch)
-    host = SAMPLER.verify(scores, draft, batch)
-    for i, row in enumerate(draft.rows):
-        start = scores.row_starts[i]
+    scores, batch = case(seed, is_tree, [*temperatures, 1.0])
+    parents = batch.parents
+    drawn = SAMPLER._draw_all(scores, batch)
+    host = SAMPLER.verify(scores, batch)
+    for i, row in enumerate(batch.nodes):
+        start = batch.row_starts[i]
         nodes, tokens = follow(
             drawn[start : start + len(row) + 1], row, None if parents is None else parents[i]
         )
@@ -101,11 +98,11 @@ def test_depths_of_a_tree() -> None:
 
 
 def test_logits_that_are_not_numbers_are_not_sampled_from() -> None:
-    scores, draft, batch = case(1, False, [1.0])
+    scores, batch = case(1, False, [1.0])
     scores.logits[:, 2] = float("nan")
     with pytest.raises(FloatingPointError, match="not numbers"):
-        SAMPLER.verify_with_torch(scores, draft, batch)
-    verdict = SAMPLER.verify(scores, draft, batch)
+        SAMPLER.verify_with_torch(scores, batch)
+    verdict = SAMPLER.verify(scores, batch)
     assert verdict.is_sound is not None
     assert not verdict.is_sound[0]
     assert (list(verdict.accepted_nodes[0]), len(verdict.token_ids[0])) == ([], 1)
@@ -114,9 +111,8 @@ def test_logits_that_are_not_numbers_are_not_sampled_from() -> None:
 def test_a_path_ends_where_logits_are_not_numbers() -> None:
     logits = torch.eye(4)  # the target chooses 0, 1, 2, 3
     logits[2] = float("nan")
-    scores, draft = Scores(logits, [0], logits, [0]), CheckedDraft(((0, 1, 2),))
-    batch = VerifyBatch([3], [5], [0], [0], [SamplingParams(temperature=0.0)], is_all_greedy=True)
-    verdict = SAMPLER.verify(scores, draft, batch)
+    batch = VerifyBatch([(0, 1, 2)], [5], [0], [0], [SamplingParams(temperature=0.0)])
+    verdict = SAMPLER.verify(Scores(logits, logits), batch)
     assert list(verdict.accepted_nodes[0]) == [0, 1]
     assert verdict.is_sound == [True, True, False, True]
 
@@ -131,8 +127,7 @@ def test_a_step_in_which_nobody_samples(monkeypatch, is_compiled) -> None:
     if not is_compiled:
         use_backends(monkeypatch)
     nothing = torch.empty(0, VOCAB)
-    batch = VerifyBatch([], [], [], [], [], is_all_greedy=True)
-    verdict = SAMPLER.verify(Scores(nothing, [], nothing, []), CheckedDraft.empty(0), batch)
+    verdict = SAMPLER.verify(Scores(nothing, nothing), VerifyBatch([], [], [], [], []))
     assert (list(verdict.accepted_nodes), list(verdict.token_ids)) == ([], [])
 
 
@@ -140,8 +135,8 @@ def test_a_step_in_which_nobody_samples(monkeypatch, is_compiled) -> None:
 @pytest.mark.parametrize("is_tree", [False, True])
 def test_on_a_gpu_the_kernels_draw_what_the_host_draws(is_tree) -> None:
     for seed in range(40):
-        scores, draft, batch = case(seed, is_tree, [1.0, 0.0, 1.0, 1.0])
-        expected = SAMPLER.verify(scores, draft, batch)
+        scores, batch = case(seed, is_tree, [1.0, 0.0, 1.0, 1.0])
+        expected = SAMPLER.verify(scores, batch)
         logits = scores.logits.cuda()
-        got = SAMPLER.verify(replace(scores, logits=logits, raw_logits=logits), draft, batch)
+        got = SAMPLER.verify(replace(scores, logits=logits, raw_logits=logits), batch)
         assert list(map(list, got.token_ids)) == list(map(list, expected.token_ids))

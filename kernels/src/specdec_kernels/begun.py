@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from specdec.interfaces import CheckedDraft, Scores, UnreadIds, Verdict, VerifyBatch
+from specdec.interfaces import Scores, UnreadIds, Verdict, VerifyBatch
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Begun:
 class Begins(Protocol):
     """A `Verify` of a backend that need not wait for the device, and takes any rows (`Sampler.takes_any_rows`)."""
 
-    def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
+    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
         """Begin to decide a batch; None for one that it does not take."""
 
 

@@ -15,7 +15,6 @@ from specdec import SamplingParams, registry
 from specdec.interfaces import (
     Along,
     Backend,
-    CheckedDraft,
     Declined,
     Draft,
     DraftSampling,
@@ -47,11 +46,10 @@ VERIFY = {
 }
 
 
-def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, CheckedDraft, VerifyBatch]:
+def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, VerifyBatch]:
     """Ragged drafts of four requests, one of them greedy, with ties, forbidden ids, and rows without q."""
     rng = np.random.default_rng(seed)
     sizes = [int(n) for n in rng.integers(0, 6, 4)]
-    starts = np.concatenate(([0], np.cumsum([size + 1 for size in sizes])[:-1])).tolist()
     logits = torch.from_numpy(rng.integers(-2, 3, (sum(sizes) + 4, VOCAB)).astype(np.float32))
     logits[torch.from_numpy(rng.random(logits.shape) < 0.2)] = -torch.inf
     logits[:, 0] = 0.5
@@ -62,17 +60,17 @@ def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, Checke
         q = torch.from_numpy(rng.dirichlet(np.full(VOCAB, 0.5), (4, max(sizes) + 1)).astype(np.float32))
         flags = torch.tensor([True, True, False, True])
         drawn = DrawnNodes(Draft.from_lists(rows).token_ids, q, DraftSampling.IID, flags)
-    draft = CheckedDraft(tuple(map(tuple, rows)), tuple(map(tuple, parents)) if is_tree else None, drawn)
     temperatures = [1.0, 0.0, 1.0, 1.0]
     batch = VerifyBatch(
-        sizes,
+        [*map(tuple, rows)],
         [9, 4, 30, 1],
         [7, 8, 9, seed],
         [0, 1, 0, 2],
         [SamplingParams(temperature=t) for t in temperatures],
-        False,
+        [*map(tuple, parents)] if is_tree else None,
+        drawn,
     )
-    return Scores(logits, starts, logits, starts), draft, batch
+    return Scores(logits, logits), batch
 
 
 @pytest.mark.interpreter
@@ -83,20 +81,18 @@ def test_kernels_decide_what_torch_decides(operation, is_drawn, kind) -> None:
     num_accepted = 0
     for seed in range(12):
         is_tree = operation == "strict_verify" and seed % 2 == 1
-        scores, draft, batch = problem(
-            seed, is_tree=is_tree, is_drawn=is_drawn and operation != "strict_verify"
-        )
+        scores, batch = problem(seed, is_tree=is_tree, is_drawn=is_drawn and operation != "strict_verify")
         if kind is torch.float64:
             scores = replace(scores, logits=scores.logits.double())
-        if draft.drawn is not None:
-            probs = draft.drawn.node_probs
+        if batch.drawn is not None:
+            probs = batch.drawn.node_probs
             probs = probs.mT.contiguous().mT if kind == "transposed" else probs.to(kind)
-            draft = replace(draft, drawn=replace(draft.drawn, node_probs=probs))
-        expected = SAMPLERS[operation].verify_with_torch(scores, draft, batch)
-        got = VERIFY[operation](scores, draft, batch)
+            batch = replace(batch, drawn=replace(batch.drawn, node_probs=probs))
+        expected = SAMPLERS[operation].verify_with_torch(scores, batch)
+        got = VERIFY[operation](scores, batch)
         assert got is not None
-        along = Along(VERIFY[operation].arrays(draft, batch))
-        assert got == VERIFY[operation](scores, replace(draft, along=along), batch)
+        along = Along(VERIFY[operation].arrays(batch))
+        assert got == VERIFY[operation](scores, replace(batch, along=along))
         assert [list(row) for row in got.accepted_nodes] == [list(row) for row in expected.accepted_nodes]
         assert [list(row) for row in got.token_ids] == [list(row) for row in expected.token_ids]
         num_accepted += sum(got.num_accepted)
@@ -108,23 +104,24 @@ def test_kernels_decide_what_torch_decides(operation, is_drawn, kind) -> None:
 def test_drafted_ids_are_read_with_the_verdict(operation) -> None:
     for seed in range(8):
         is_tree = operation == "strict_verify" and seed % 2 == 1
-        scores, draft, batch = problem(seed, is_tree=is_tree, is_drawn=False)
+        scores, batch = problem(seed, is_tree=is_tree, is_drawn=False)
         width = max(batch.num_nodes) + 1
         nodes = torch.full((1 + is_tree, 4, width), VOCAB + 3)
-        for part, rows in zip(nodes, (draft.rows, draft.parents or ()), strict=False):
+        for part, rows in zip(nodes, (batch.nodes, batch.parents or ()), strict=False):
             for place, row in zip(part, rows, strict=True):
                 place[: len(row)] = torch.tensor(row)
         nodes[0, seed % 4, 0] = -5
         unread = UnreadIds(nodes, batch.num_nodes, VOCAB)
         if seed > 3:
             unread.copy_to(torch.full((400,), -9))
-        got = VERIFY[operation](scores, CheckedDraft(unread.rows, unread.parents, unread=unread), batch)
+        given = replace(batch, nodes=unread.rows, parents=unread.parents, unread=unread)
+        got = VERIFY[operation](scores, given)
         assert unread.num_outside == (batch.num_nodes[seed % 4] > 0)
-        rows = [(-5, *row[1:]) if i == seed % 4 and row else row for i, row in enumerate(draft.rows)]
-        assert got == VERIFY[operation](scores, CheckedDraft(tuple(rows), draft.parents), batch)
+        rows = [(-5, *row[1:]) if i == seed % 4 and row else row for i, row in enumerate(batch.nodes)]
+        assert got == VERIFY[operation](scores, replace(batch, nodes=rows))
         assert [tuple(row) for row in unread.rows] == [tuple(max(0, token) for token in row) for row in rows]
         if is_tree:
-            assert [tuple(row) for row in unread.parents] == list(draft.parents)
+            assert [tuple(row) for row in unread.parents] == batch.parents
             for path, found in zip(got.accepted_nodes, got.paths.tolist(), strict=True):
                 assert found == [*path, *[-1] * (len(found) - len(path))]
 
@@ -135,22 +132,21 @@ def test_drafted_ids_are_read_with_the_verdict(operation) -> None:
 def test_drawn_ids_are_compared_with_their_q(operation, is_reduced) -> None:
     """Where a row of q is 0, the chain ends; rows without q are compared with none."""
     for seed in range(8):
-        scores, draft, batch = problem(seed, is_tree=False, is_drawn=True)
-        probs, vocab_map, count = draft.drawn.node_probs, None, batch.num_nodes[3]
+        scores, batch = problem(seed, is_tree=False, is_drawn=True)
+        probs, vocab_map, count = batch.drawn.node_probs, None, batch.num_nodes[3]
         if is_reduced:
             vocab_map, probs = torch.tensor([5, 1, 0, 3, 6]), probs[:, :, :5].softmax(-1)
-        drawn = replace(draft.drawn, node_probs=probs, vocab_map=vocab_map)
+        drawn = replace(batch.drawn, node_probs=probs, vocab_map=vocab_map)
         last = max(0, count - 1)
-        shorter = CheckedDraft((*draft.rows[:3], draft.rows[3][:last]), None, drawn)
-        counts = [*batch.num_nodes[:3], last]
-        expected = SAMPLERS[operation].verify_with_torch(scores, shorter, replace(batch, num_nodes=counts))
+        shorter = replace(batch, nodes=[*batch.nodes[:3], batch.nodes[3][:last]], drawn=drawn)
+        expected = SAMPLERS[operation].verify_with_torch(scores, shorter)
         cut = replace(drawn, token_ids=drawn.token_ids.clone(), node_probs=probs.clone())
         cut.token_ids[3, last:], cut.node_probs[3, last] = -1, 0.0
         unread = UnreadIds(cut.token_ids[None], batch.num_nodes, VOCAB)
-        given = CheckedDraft(unread.rows, None, cut, unread=unread)
-        along = Along(VERIFY[operation].arrays(given, batch))
-        assert VERIFY[operation](scores, replace(given, along=along), batch) == expected
-        assert SAMPLERS[operation].verify_with_torch(scores, given, batch) == expected
+        given = replace(batch, nodes=unread.rows, drawn=cut, unread=unread)
+        along = Along(VERIFY[operation].arrays(given))
+        assert VERIFY[operation](scores, replace(given, along=along)) == expected
+        assert SAMPLERS[operation].verify_with_torch(scores, given) == expected
         assert unread.num_outside == (count > 0)
 
 
@@ -162,13 +158,13 @@ def test_rows_that_are_not_numbers_are_found_and_greedy_batches_taken(
 ) -> None:
     use_backends(monkeypatch, OnTheCpu(operation))
     sampler = type(SAMPLERS[operation])(SamplerConfig())
-    scores, draft, batch = problem(3, is_tree=is_tree, is_drawn=False)
-    logits, row = scores.logits.clone(), scores.row_starts[2]
+    scores, batch = problem(3, is_tree=is_tree, is_drawn=False)
+    logits, row = scores.logits.clone(), batch.row_starts[2]
     logits[row, 2] = torch.nan
-    found = sampler.verify(replace(scores, logits=logits), draft, batch).is_sound
+    found = sampler.verify(replace(scores, logits=logits), batch).is_sound
     assert found == [place != row for place in range(len(logits))]
-    greedy = replace(batch, sampling_params=[SamplingParams(temperature=0.0)] * 4, is_all_greedy=True)
-    assert VERIFY[operation](scores, draft, greedy) == sampler.verify_with_torch(scores, draft, greedy)
+    greedy = replace(batch, sampling_params=[SamplingParams(temperature=0.0)] * 4)
+    assert VERIFY[operation](scores, greedy) == sampler.verify_with_torch(scores, greedy)
 
 
 @pytest.mark.interpreter
@@ -176,17 +172,17 @@ def test_rows_that_are_not_numbers_are_found_and_greedy_batches_taken(
 def test_log_probabilities_are_read_with_the_verdict(operation) -> None:
     for seed in range(6):
         is_tree = operation == "strict_verify" and seed % 2 == 1
-        scores, draft, batch = problem(seed, is_tree=is_tree, is_drawn=False)
+        scores, batch = problem(seed, is_tree=is_tree, is_drawn=False)
         scores = replace(
             scores, raw_logits=torch.randn(scores.logits.shape, generator=torch.Generator().manual_seed(seed))
         )
         batch = replace(batch, num_logprobs=[2, -1, 0, 20])
-        got = VERIFY[operation](scores, draft, batch)
+        got = VERIFY[operation](scores, batch)
         assert got is not None
         assert got.listed is not None
         assert set(got.listed) == {0, 2, 3}
         for row, lists in got.listed.items():
-            rows = [scores.row_of(row, node) for node in (-1, *got.accepted_nodes[row])]
+            rows = [batch.row_of(row, node) for node in (-1, *got.accepted_nodes[row])]
             expected = listings(scores.raw_logits, rows, got.token_ids[row], VOCAB)
             for (p, rank, ids, values), (own_p, own_rank, own_ids, own_values) in zip(
                 lists[: len(expected)], expected, strict=True
@@ -200,16 +196,16 @@ def test_log_probabilities_are_read_with_the_verdict(operation) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("operation", SAMPLERS)
 def test_the_most_probable_ids_are_read_with_the_verdict(operation, dtype) -> None:
-    scores, draft, batch = problem(1, is_tree=False, is_drawn=False)
+    scores, batch = problem(1, is_tree=False, is_drawn=False)
     raw = torch.randn(scores.logits.shape, generator=torch.Generator().manual_seed(3)).to(dtype)
     scores = replace(scores, raw_logits=raw)
     for count in (1, 3, VOCAB + 2):
-        got = VERIFY[operation](scores, draft, replace(batch, num_top_k=count))
+        got = VERIFY[operation](scores, replace(batch, num_top_k=count))
         values, ids = raw.float().log_softmax(-1).topk(min(count, VOCAB))
         assert torch.equal(got.top_k[0], ids)
         assert torch.allclose(got.top_k[1], values, atol=1e-6)
-        assert got == VERIFY[operation](scores, draft, batch)
-    assert VERIFY[operation](scores, draft, batch).top_k is None
+        assert got == VERIFY[operation](scores, batch)
+    assert VERIFY[operation](scores, batch).top_k is None
 
 
 class OnTheCpu(Backend):

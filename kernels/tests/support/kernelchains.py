@@ -8,7 +8,7 @@ import torch
 from kernelcheck import POISON
 
 from specdec import SamplingParams, registry
-from specdec.interfaces import ChainRules, CheckedDraft, DrawnNodes, Draws, SamplerConfig, Scores, VerifyBatch
+from specdec.interfaces import ChainRules, DrawnNodes, Draws, SamplerConfig, Scores, VerifyBatch
 from specdec_kernels.triton import ChainVerdict, NoiseKeys
 
 
@@ -73,9 +73,8 @@ def of_core(
 ) -> list[list[list[int]]]:
     """The verdict of one of the samplers: accepted nodes and emitted tokens of every request."""
     logits, draft, starts, counts = batch
-    divisors = torch.ones(len(logits), 1)
-    for start, count, temperature in zip(starts.tolist(), counts.tolist(), temperatures, strict=True):
-        divisors[start : start + count + 1] = temperature or 1.0
+    spans = zip(starts.tolist(), counts.tolist(), temperatures, strict=True)
+    packed = [logits[start : start + count + 1] / (temperature or 1.0) for start, count, temperature in spans]
     rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
     links = None
     if parents is not None:
@@ -83,8 +82,9 @@ def of_core(
     params = [SamplingParams(temperature=temperature) for temperature in temperatures]
     seeds, positions, samples = (key.tolist() for key in keys)
     verdict = registry.sampler(method)(SamplerConfig()).verify(
-        Scores(logits / divisors, starts.tolist(), logits, []),
-        CheckedDraft(tuple(rows), links, DrawnNodes(draft, **fields) if fields else None),
-        VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
+        Scores(torch.cat(packed), logits),
+        VerifyBatch(
+            rows, positions, seeds, samples, params, links, DrawnNodes(draft, **fields) if fields else None
+        ),
     )
     return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]

@@ -20,9 +20,7 @@ def target_probs(scores: Scores, batch: VerifyBatch) -> torch.Tensor:
     probs = torch.softmax(logits if logits.dtype is torch.float64 else logits.float(), -1).contiguous()
     greedy = [
         np.arange(start, start + count + 1)
-        for start, count, params in zip(
-            scores.row_starts, batch.num_nodes, batch.sampling_params, strict=True
-        )
+        for start, count, params in zip(batch.row_starts, batch.num_nodes, batch.sampling_params, strict=True)
         if params.is_greedy
     ]
     if greedy:

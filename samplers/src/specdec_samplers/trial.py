@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PADDING_ID, CheckedDraft, DraftSampling, Scores, VerifyBatch
+from specdec.interfaces import PADDING_ID, DraftSampling, Scores, VerifyBatch
 from specdec_samplers.draft_probs import DraftProbs
 from specdec_samplers.links import NO_NODE, Links
 from specdec_samplers.target_probs import target_probs
@@ -103,13 +103,12 @@ class Trial:
         return torch.from_numpy(array).to(self.probs.device)
 
 
-def make_trial(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, uses_q: bool = True) -> Trial:
+def make_trial(scores: Scores, batch: VerifyBatch, *, uses_q: bool = True) -> Trial:
     """Make the trial of a batch of drafts.
 
     Args:
         scores: p-logits, of any floating type.
-        draft: a checked draft.
-        batch: facts about the rows of the draft.
+        batch: the drafts, and facts about their requests.
         uses_q: False ignores q: every node is a point mass at the id it was scored with.
 
     Raises:
@@ -118,41 +117,40 @@ def make_trial(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, uses_
     probs = target_probs(scores, batch)
     counts = np.array(batch.num_nodes, np.int64)
     width = int(counts.max())
-    draft_probs = _draft_probs(draft, batch, probs) if width and uses_q else None
+    draft_probs = _draft_probs(batch, probs) if width and uses_q else None
     return Trial(
         probs=probs,
-        token_ids=_token_ids(draft, width, probs.device, draft_probs),
-        starts=np.array(scores.row_starts, np.int64),
+        token_ids=_token_ids(batch, width, probs.device, draft_probs),
+        starts=np.array(batch.row_starts, np.int64),
         counts=counts,
-        parents=_parents(draft, counts, width),
-        is_chain=draft.parents is None or width == 0,
+        parents=_parents(batch, counts, width),
+        is_chain=batch.parents is None or width == 0,
         draft_probs=draft_probs,
     )
 
 
-def _parents(draft: CheckedDraft, counts: Int64s, width: int) -> Int64s:
+def _parents(batch: VerifyBatch, counts: Int64s, width: int) -> Int64s:
     """Return the parents `[B, width]`; entries after a row's nodes are ignored."""
     places = np.arange(width)
     is_node = places < counts[:, None]
-    if draft.parents is None:
+    if batch.parents is None:
         return np.where(is_node, places - 1, NO_NODE)
     table = np.full(is_node.shape, NO_NODE, np.int64)
-    for index, row in enumerate(draft.parents):
+    for index, row in enumerate(batch.parents):
         table[index, : counts[index]] = row
     return table
 
 
 def _token_ids(
-    draft: CheckedDraft, width: int, device: torch.device, draft_probs: DraftProbs | None
+    batch: VerifyBatch, width: int, device: torch.device, draft_probs: DraftProbs | None
 ) -> torch.Tensor:
     """Return the ids `[B, width]`: as drawn in rows whose q is used, as scored in all others."""
-    drawn = None if draft_probs is None or draft.drawn is None else draft.drawn.token_ids[:, :width]
+    drawn = None if draft_probs is None or batch.drawn is None else batch.drawn.token_ids[:, :width]
     is_drawn = None if draft_probs is None else draft_probs.is_drawn
     if drawn is not None and is_drawn is None:
         return drawn.to(device)
-    rows = draft.rows
-    ids = np.full((len(rows), width), PADDING_ID, np.int64)
-    for index, row in enumerate(rows):
+    ids = np.full((len(batch.nodes), width), PADDING_ID, np.int64)
+    for index, row in enumerate(batch.nodes):
         ids[index, : len(row)] = row
     scored = torch.from_numpy(ids).to(device)
     if drawn is None or is_drawn is None:
@@ -160,9 +158,9 @@ def _token_ids(
     return torch.where(is_drawn[:, None], drawn.to(device), scored)
 
 
-def _draft_probs(draft: CheckedDraft, batch: VerifyBatch, probs: torch.Tensor) -> DraftProbs | None:
+def _draft_probs(batch: VerifyBatch, probs: torch.Tensor) -> DraftProbs | None:
     """Return q of the rows that are sampled; for greedy rows it makes no difference to the output."""
-    drawn = draft.drawn
+    drawn = batch.drawn
     if drawn is None:
         return None
     is_sampled = [not params.is_greedy for params in batch.sampling_params]

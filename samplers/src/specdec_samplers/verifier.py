@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from specdec.interfaces import Capability, CheckedDraft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import Capability, Scores, Verdict, VerifyBatch
 from specdec.samplers import TorchSampler, greedy_verdict, raise_not_numbers
 from specdec_samplers.decide import decide
 from specdec_samplers.emission import accept_uniforms, draw_tokens
@@ -20,22 +20,22 @@ class Verifier(TorchSampler):
     Another proposer gives another text from the same distribution.
     """
 
-    def verify_with_torch(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
+    def verify_with_torch(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """See `TorchSampler.verify_with_torch`."""
         if not batch.num_nodes or (batch.is_all_greedy and self.is_greedy_exact):
-            return greedy_verdict(scores, draft)
+            return greedy_verdict(scores, batch)
         uses_q = Capability.DRAFT_PROBS in self.capabilities
-        trial = make_trial(scores, draft, batch, uses_q=uses_q)
+        trial = make_trial(scores, batch, uses_q=uses_q)
         scheme = self.scheme(trial)
         uniforms = accept_uniforms(batch, trial.width, trial.probs.device)
         stop = decide(scheme, uniforms, trial)
         stops, tokens = draw_tokens(scheme.emission(stop), stop, batch)
         if min(tokens) < 0:
             raise_not_numbers()
-        verdict = verdict_of(draft, stops, tokens)
-        if draft.parents is None or not self.is_greedy_exact:
+        verdict = verdict_of(batch, stops, tokens)
+        if batch.parents is None or not self.is_greedy_exact:
             return verdict
-        return with_greedy_rows(verdict, scores, draft, batch)
+        return with_greedy_rows(verdict, scores, batch)
 
     @abstractmethod
     def scheme(self, trial: Trial) -> Scheme:

@@ -64,7 +64,7 @@ from specdec import Capability, Sampler, SamplerConfig, hookimpl
 
 class Base(Sampler):
     is_lossless = True
-    def verify(self, scores, draft, batch): ...
+    def verify(self, scores, batch): ...
 
 class UsesQ(Base):
     name = "uses_q"

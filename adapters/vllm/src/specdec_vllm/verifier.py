@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from specdec.engine import select_rows
-from specdec.interfaces import CheckedDraft, Sampler, Scores, VerifyBatch
+from specdec.interfaces import CheckedDraft, DrawnNodes, Sampler, Scores, VerifyBatch
 from specdec_vllm.batch_logits import BatchLogits
 from specdec_vllm.params import MIN_TEMPERATURE
 from specdec_vllm.requests import Request, Requests
@@ -139,51 +139,45 @@ class Verifier(nn.Module):
     ) -> None:
         batch = self._runner.input_batch
         drafts = [rows_of_batch.drafts[row] for row in rows]
-        counts = [len(draft) for draft in drafts]
         logits = rows_of_batch.logits_of(rows)
-        places = [sum(counts[:i]) + i for i in range(len(rows))]
         verdict = self._sampler.verify(
-            Scores(logits=logits, row_starts=places, raw_logits=logits, first_rows=places),
-            self._drafts_of([(batch.req_ids[row], requests[row]) for row in rows], drafts, logits.device),
+            Scores(logits=logits, raw_logits=logits),
             VerifyBatch(
-                num_nodes=counts,
+                nodes=drafts,
                 num_tokens=[int(batch.num_tokens_no_spec[row]) for row in rows],
                 seeds=[requests[row].seed for row in rows],
                 sample_indices=[0] * len(rows),
                 sampling_params=[requests[row].params for row in rows],
-                is_all_greedy=False,
+                drawn=self._drawn([(batch.req_ids[row], requests[row]) for row in rows], drafts),
             ),
         )
         for row, token_ids in zip(rows, verdict.token_ids, strict=True):
             emitted[row] = list(token_ids)
 
-    def _drafts_of(
-        self, owners: list[tuple[str, Request]], drafts: list[list[int]], device: torch.device
-    ) -> CheckedDraft:
-        """Return the draft to verify; a row has q if the proposer returned q for exactly these tokens.
+    def _drawn(self, owners: list[tuple[str, Request]], drafts: list[list[int]]) -> DrawnNodes | None:
+        """Return the q of the drafts to verify; a row has q if the proposer returned q for exactly these tokens.
 
         vLLM truncates a draft before the first token that a grammar forbids. Whether a node is present then depends on its own
         token, so the rest of such a draft does not follow its q.
         """
-        plain = CheckedDraft(tuple(map(tuple, drafts)))
         if self._draft is None:
-            return plain
+            return None
         draft, places = self._draft
         if draft.drawn is None:
-            return plain
+            return None
         rows, width = draft.rows, draft.drawn.token_ids.shape[1]
         is_known = [
             name in places and not request.has_grammar and list(rows[places[name]][: len(ids)]) == ids
             for (name, request), ids in zip(owners, drafts, strict=True)
         ]
         if not any(is_known) or max(map(len, drafts)) > width:
-            return plain
+            return None
         chosen = select_rows(draft, [places.get(name, 0) for name, _ in owners])
         assert chosen.drawn is not None
         has_probs = torch.tensor(is_known)
         if chosen.drawn.has_probs is not None:
             has_probs &= chosen.drawn.has_probs.cpu()
-        return replace(plain, drawn=replace(chosen.drawn, has_probs=has_probs))
+        return replace(chosen.drawn, has_probs=has_probs)
 
     def _output(
         self, metadata: Any, logits: torch.Tensor, batch: BatchLogits, emitted: torch.Tensor, sampling: Any

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate, product
+from dataclasses import replace
+from itertools import product
 
 import torch
 
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import CheckedDraft, DraftSampling, DrawnNodes
+from specdec.interfaces.draft import DraftSampling, DrawnNodes
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.target import TargetInfo
@@ -39,52 +40,41 @@ def warm_up(
     """
     dtypes = {torch.float32} if info.device.type == "cpu" else {torch.float32, info.dtype}
     widths = set() if drafts is None else {_FEW, max(_FEW, num_nodes)}
-    for draft in _drafts(info, (drafts or frozenset()) & (sampler.capabilities | _OF_HEADS), widths):
+    for batch in _batches(info, (drafts or frozenset()) & (sampler.capabilities | _OF_HEADS), widths):
         try:
             for dtype, heat in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
-                sampler.verify(*_problem(draft, info, dtype, heat))
+                heated = replace(batch, sampling_params=[SamplingParams(temperature=heat)])
+                sampler.verify(_uniform(heated, info, dtype), heated)
         except BaseException as error:
             if is_interrupt(error):
                 raise
             raise PluginError(
-                f"sampler {sampler.name!r} cannot verify a draft of {max(draft.num_nodes)} nodes: {described(error)}"
+                f"sampler {sampler.name!r} cannot verify a draft of {max(batch.num_nodes)} nodes: {described(error)}"
             ) from error
     row_operations(info.device).prepare(info.vocab_size, num_nodes)
 
 
-def _drafts(info: TargetInfo, used: frozenset[Capability], widths: set[int]) -> Iterator[CheckedDraft]:
+def _batches(info: TargetInfo, used: frozenset[Capability], widths: set[int]) -> Iterator[VerifyBatch]:
     """Yield one draft of each kind and width, for a batch of one."""
-    yield CheckedDraft.empty(1)
+    empty = VerifyBatch([()], [1], [0], [0], [SamplingParams()], num_logprobs=[1])
+    yield empty
     for width, is_tree in product(widths, (False, True)):
         if is_tree and Capability.TREE not in used:
             continue
-        parents, row = ((-1,) * width,) if is_tree else None, (0,) * width
-        yield CheckedDraft((row,), parents)
+        masses = replace(empty, nodes=[(0,) * width], parents=[(-1,) * width] if is_tree else None)
+        yield masses
         if Capability.DRAFT_PROBS in used:
             ids = torch.zeros(1, width, dtype=torch.int64, device=info.device)
             probs = torch.full((1, width + 1, info.vocab_size), 1 / info.vocab_size, device=info.device)
-            drawn = DrawnNodes(ids, probs, DraftSampling.IID)
-            yield CheckedDraft((row,), parents, drawn)
+            yield replace(masses, drawn=DrawnNodes(ids, probs, DraftSampling.IID))
             if used & _OF_HEADS:
                 own = torch.arange(info.vocab_size // _VECTOR * _VECTOR or 1, device=info.device)
                 named = DrawnNodes(ids, probs[..., : len(own)].contiguous(), DraftSampling.IID, vocab_map=own)
-                yield CheckedDraft((row,), parents, named)
+                yield replace(masses, drawn=named)
 
 
-def _problem(
-    draft: CheckedDraft, info: TargetInfo, dtype: torch.dtype, heat: float
-) -> tuple[Scores, CheckedDraft, VerifyBatch]:
-    """Return the arguments of `verify` for a draft, with uniform target probabilities."""
-    counts = draft.num_nodes
-    starts = [0, *accumulate(count + 1 for count in counts)]
-    raw = torch.zeros(starts[-1], info.vocab_size, dtype=info.dtype, device=info.device)
-    batch = VerifyBatch(
-        num_nodes=counts,
-        num_tokens=[1] * len(counts),
-        seeds=[0] * len(counts),
-        sample_indices=[0] * len(counts),
-        sampling_params=[SamplingParams(temperature=heat)] * len(counts),
-        is_all_greedy=not heat,
-        num_logprobs=[1] * len(counts),
-    )
-    return Scores(raw.to(dtype), starts[:-1], raw, starts[:-1]), draft, batch
+def _uniform(batch: VerifyBatch, info: TargetInfo, dtype: torch.dtype) -> Scores:
+    """Return the scores of a batch with uniform target probabilities."""
+    num_rows = sum(count + 1 for count in batch.num_nodes)
+    raw = torch.zeros(num_rows, info.vocab_size, dtype=info.dtype, device=info.device)
+    return Scores(raw.to(dtype), raw)

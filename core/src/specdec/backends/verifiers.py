@@ -9,7 +9,7 @@ import torch
 
 from specdec.backends.offers import first_offer
 from specdec.interfaces.backend import Declined, Verify
-from specdec.interfaces.draft import CheckedDraft, DraftSampling, DrawnNodes
+from specdec.interfaces.draft import DraftSampling, DrawnNodes
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.sampling_params import SamplingParams
@@ -46,31 +46,28 @@ def _paths_agree(verdict: Verdict) -> bool:
     )
 
 
-def problems(device: torch.device) -> Iterator[tuple[Scores, CheckedDraft, VerifyBatch]]:
+def problems(device: torch.device) -> Iterator[tuple[Scores, VerifyBatch]]:
     """Yield small problems: chains, trees, and chains with q, one row a point mass; the first request is greedy."""
     generator = torch.Generator().manual_seed(0)
     logits = 3.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator)
     ids = logits[:, :_NODES].argmax(-1)  # some of them are accepted
     rows = torch.cat([logits[row, : count + 1] for row, count in enumerate(_COUNTS)]).to(device)
-    starts = [sum(count + 1 for count in _COUNTS[:row]) for row in range(_REQUESTS)]
-    scores = Scores(rows, starts, rows, starts)
+    scores = Scores(rows, rows)
     batch = VerifyBatch(
-        num_nodes=_COUNTS,
+        nodes=[ids[row, :count].tolist() for row, count in enumerate(_COUNTS)],
         num_tokens=list(range(40, 40 + _REQUESTS)),
         seeds=list(range(11, 11 + _REQUESTS)),
         sample_indices=list(range(_REQUESTS)),
         sampling_params=[SamplingParams(temperature=float(row > 0)) for row in range(_REQUESTS)],
-        is_all_greedy=False,
     )
-    drafted = tuple(tuple(ids[row, :count].tolist()) for row, count in enumerate(_COUNTS))
-    parents = tuple(tuple(row[:count]) for row, count in zip(_PARENTS, _COUNTS, strict=True))
-    yield scores, CheckedDraft(drafted), batch
-    yield scores, CheckedDraft(drafted, parents), batch
+    yield scores, batch
+    parents = [row[:count] for row, count in zip(_PARENTS, _COUNTS, strict=True)]
+    yield scores, replace(batch, parents=parents)
     probs = torch.softmax(2.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator), -1).to(
         device
     )
     has_probs = torch.tensor([True, True, False, True], device=device)
     drawn = DrawnNodes(ids.to(device), probs, DraftSampling.IID, has_probs)
-    yield scores, CheckedDraft(drafted, drawn=drawn), batch
+    yield scores, replace(batch, drawn=drawn)
     names = torch.randperm(_VOCAB, generator=generator).to(device)
-    yield scores, CheckedDraft(drafted, drawn=replace(drawn, vocab_map=names)), batch
+    yield scores, replace(batch, drawn=replace(drawn, vocab_map=names))

@@ -8,17 +8,16 @@ from operator import index as as_int
 import torch
 
 from specdec.errors import PluginError, described
-from specdec.interfaces.draft import CheckedDraft
-from specdec.interfaces.sampler import Listed, Verdict
+from specdec.interfaces.sampler import Listed, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
 
-def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler: str) -> Verdict:
+def check_verdict(verdict: object, batch: VerifyBatch, scores: Scores, sampler: str) -> Verdict:
     """Return an own copy of a verdict in exact `int`s, which answer comparisons as they should, with `is_sound`.
 
     Args:
         verdict: the result of `Sampler.verify`.
-        draft: what was verified.
+        batch: what was verified.
         scores: its scores.
         sampler: name of the sampler, for the error.
 
@@ -48,17 +47,17 @@ def check_verdict(verdict: object, draft: CheckedDraft, scores: Scores, sampler:
             )
         listed = None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
         has_tensors = verdict.top_k is not None or verdict.paths is not None
-        if has_tensors and (wrong := _wrong_tensor(verdict, draft, scores)):
+        if has_tensors and (wrong := _wrong_tensor(verdict, batch, scores)):
             raise PluginError(f"sampler {sampler!r}: verify returned {wrong}")
         own = Verdict(nodes, tokens, sound, listed, verdict.top_k, verdict.paths)
-    problem = problem_of(own, draft, scores.logits.shape[1])
+    problem = problem_of(own, batch, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")
     assert isinstance(own, Verdict)
     return own
 
 
-def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str | None:
+def _wrong_tensor(verdict: Verdict, batch: VerifyBatch, scores: Scores) -> str | None:
     """Return which tensor of a verdict has another type or shape than it must have, as `problem_of` does."""
     num_rows = len(scores.raw_logits)
     if verdict.top_k is not None:
@@ -74,8 +73,8 @@ def _wrong_tensor(verdict: Verdict, draft: CheckedDraft, scores: Scores) -> str 
     if paths is not None:
         if not isinstance(paths, torch.Tensor) or paths.is_floating_point():
             return "paths that are no tensor of whole numbers"
-        if paths.ndim != 2 or len(paths) != len(draft.rows):
-            return f"paths of shape {tuple(paths.shape)}: give [{len(draft.rows)}, N]"
+        if paths.ndim != 2 or len(paths) != len(batch.nodes):
+            return f"paths of shape {tuple(paths.shape)}: give [{len(batch.nodes)}, N]"
     return None
 
 
@@ -102,14 +101,14 @@ def _exact(listed: Listed, tokens: Sequence[Sequence[int]], sampler: str) -> Lis
     )
 
 
-def problem_of(verdict: object, draft: CheckedDraft, vocab_size: int) -> str | None:
+def problem_of(verdict: object, batch: VerifyBatch, vocab_size: int) -> str | None:
     """Return what is wrong with a verdict, as the end of a sentence that begins with "verify returned"; None if nothing is."""
     if not isinstance(verdict, Verdict):
         return f"{type(verdict).__name__}, not a Verdict"
-    nodes, token_ids, size = verdict.accepted_nodes, verdict.token_ids, len(draft.rows)
+    nodes, token_ids, size = verdict.accepted_nodes, verdict.token_ids, len(batch.nodes)
     if len(nodes) != size or len(token_ids) != size:
         return f"{len(nodes)} rows of accepted_nodes and {len(token_ids)} of token_ids for a batch of {size} rows"
-    for row, (path, emitted, drafted) in enumerate(zip(nodes, token_ids, draft.rows, strict=True)):
+    for row, (path, emitted, drafted) in enumerate(zip(nodes, token_ids, batch.nodes, strict=True)):
         if len(emitted) != len(path) + 1:
             given = f"{len(emitted)} token ids with {len(path)} accepted nodes in row {row}"
             return f"{given}: give the accepted tokens and one more"
@@ -120,8 +119,8 @@ def problem_of(verdict: object, draft: CheckedDraft, vocab_size: int) -> str | N
             return f"token id {wrong}, outside the vocabulary of {vocab_size}"
         for place, node in enumerate(path):
             before, parent = path[place - 1] if place else -1, node - 1
-            if draft.parents is not None:
-                parent = draft.parents[row][node]
+            if batch.parents is not None:
+                parent = batch.parents[row][node]
             if parent != before:
                 return f"accepted nodes {list(path)} in row {row}: the parent of node {node} is {parent}, not {before}"
             if emitted[place] != drafted[node]:

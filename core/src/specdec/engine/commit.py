@@ -21,7 +21,7 @@ from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.speculation.top_k import top_k_of
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.expected_tokens import ExpectedTokens
-from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import sent_together
@@ -50,7 +50,12 @@ class Committer:
         self._speculation = speculation
 
     def commit(
-        self, scheduled: SchedulerOutput, draft: CheckedDraft, scores: Scores, verdict: Verdict
+        self,
+        scheduled: SchedulerOutput,
+        draft: CheckedDraft,
+        batch: VerifyBatch,
+        scores: Scores,
+        verdict: Verdict,
     ) -> Verdict:
         """Commit one step; sequences that end are marked finished.
 
@@ -63,27 +68,29 @@ class Committer:
         delivery = None if self._speculation is None else self._speculation.delivery
         states = () if scores.hidden_states is None else (scores.hidden_states, *scores.aux_hidden_states)
         if delivery is not None and delivery.num_top_k:
-            delivery.top_k = top_k_of(decoding, draft, scores, delivery.num_top_k, verdict)
+            delivery.top_k = top_k_of(decoding, batch, scores, delivery.num_top_k, verdict)
         listed = verdict.listed
         if listed is None and any(sequence.logprobs is not None for sequence in decoding):
-            listed = _listed(decoding, scores, verdict)
+            listed = _listed(decoding, batch, scores, verdict)
         if any(nodes and nodes[-1] != len(nodes) - 1 for nodes in verdict.accepted_nodes):
-            self._follow(scheduled, draft, verdict)
+            self._follow(scheduled, verdict)
         row_of_decoding, num_prompt_rows = {index: row for row, index in enumerate(scheduled.decoding)}, 0
+        next_row = 0  # of the pass
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
             if chunk == 0:
                 continue
             if sequence.prompt_logprobs is not None:
                 num_prompt_rows += _record_prompt(sequence, chunk, scores, num_prompt_rows)
             row = row_of_decoding.get(index)
+            first, next_row = next_row, next_row + chunk + (0 if row is None else batch.num_nodes[row])
             nodes, emitted = list[int](), list[int]()
             if row is not None:
-                if sound is not None and _spoils(draft, row, scores, verdict, sound):
+                if sound is not None and _spoils(batch, row, verdict, sound):
                     self._repeat_without_draft(sequence)
                     continue
-                nodes, emitted = _judge(sequence, row, draft, scores, verdict, listed)
+                nodes, emitted = _judge(sequence, row, batch, scores, verdict, listed)
                 kept_nodes[row], kept_tokens[row] = nodes, emitted
-                num_drafted = len(draft.rows[row])
+                num_drafted = batch.num_nodes[row]
                 if num_drafted:  # else the proposer may still have to learn of an earlier draft
                     sequence.drafts.count(num_drafted, len(nodes))
                     if index not in scheduled.expected:
@@ -94,7 +101,6 @@ class Committer:
                 assert states, "a proposer that reads states is loaded with a scorer that gives them"
                 # A stop may cut the draft after other rows, or no token could be chosen.
                 num_choosers = chunk if row is None or emitted else chunk - 1
-                first = scores.first_rows[index]
                 rows = [first + chunk + node for node in nodes[: max(0, len(emitted) - 1)]]
                 delivery.keep_hidden(sequence, states, [*range(first, first + num_choosers), *rows])
             sequence.num_computed += chunk + len(nodes)
@@ -103,11 +109,11 @@ class Committer:
             self._kv.publish(sequence)
         return Verdict(kept_nodes, kept_tokens)
 
-    def _follow(self, scheduled: SchedulerOutput, draft: CheckedDraft, verdict: Verdict) -> None:
+    def _follow(self, scheduled: SchedulerOutput, verdict: Verdict) -> None:
         """Move the cache rows of accepted paths of trees to where those of chains are; a device may know the paths already."""
         device, most = self._cache.device, max(verdict.num_accepted)
-        if verdict.paths is not None and draft.along is not None:
-            (slots,), paths = draft.along.on(device, "paths"), verdict.paths
+        if verdict.paths is not None and scheduled.along is not None:
+            (slots,), paths = scheduled.along.on(device, "paths"), verdict.paths
         else:
             rows = zip(scheduled.decoding, verdict.accepted_nodes, strict=True)
             known = [path if scheduled.chunks[index] else () for index, path in rows]
@@ -166,18 +172,18 @@ def _tell(sequence: Sequence, expected: ExpectedTokens, tell: Callable[[Expected
         sequence.expected = None
 
 
-def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: Ids[bool]) -> bool:
+def _spoils(batch: VerifyBatch, row: int, verdict: Verdict, sound: Ids[bool]) -> bool:
     """Return whether a row with a draft cannot be judged, because logits on its path are not numbers.
 
     The draft may be the cause: a hidden key has weight 0 in attention, and 0 times NaN or infinity is NaN.
     """
-    if not draft.rows[row]:
+    if not batch.num_nodes[row]:
         return False
-    return not all(sound[scores.row_of(row, node)] for node in (-1, *verdict.accepted_nodes[row]))
+    return not all(sound[batch.row_of(row, node)] for node in (-1, *verdict.accepted_nodes[row]))
 
 
 def _judge(
-    sequence: Sequence, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
+    sequence: Sequence, row: int, batch: VerifyBatch, scores: Scores, verdict: Verdict,
     listed: Mapping[int, Ids[Listing]] | None,
 ) -> tuple[list[int], list[int]]:  # fmt: skip
     """Return the kept nodes and tokens of a verdict, cut at the end of the text and where no token could be chosen.
@@ -188,8 +194,8 @@ def _judge(
     nodes, token_ids = list(verdict.accepted_nodes[row]), list(verdict.token_ids[row])
     sound, dead = verdict.is_sound, None
     if sound is not None or sequence.rules is not None:
-        first = scores.row_starts[row]
-        dead = _dead_end(sequence, nodes, sound and sound[first : first + len(draft.rows[row]) + 1])
+        first = batch.row_starts[row]
+        dead = _dead_end(sequence, nodes, sound and sound[first : first + batch.num_nodes[row] + 1])
     if dead is not None:
         token_ids = token_ids[: dead[0]]
     if sequence.finish_reason is not None:
@@ -207,7 +213,7 @@ def _judge(
             if listed is not None and row in listed:
                 sequence.logprobs.take(emitted, listed[row][: len(emitted)])
             else:
-                rows = [scores.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
+                rows = [batch.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
                 raw = scores.raw_logits
                 sequence.logprobs.add(raw[torch.tensor(rows, device=raw.device)], emitted)
     except BaseException as error:
@@ -216,13 +222,15 @@ def _judge(
     return nodes, emitted
 
 
-def _listed(decoding: list[Sequence], scores: Scores, verdict: Verdict) -> dict[int, list[Listing]]:
+def _listed(
+    decoding: list[Sequence], batch: VerifyBatch, scores: Scores, verdict: Verdict
+) -> dict[int, list[Listing]]:
     """Return, by row of the draft, the log probabilities of a verdict's tokens, for requests that want few of each."""
     records = [sequence.logprobs for sequence in decoding]
     wanted = {row: r.num_few for row, r in enumerate(records) if r is not None and r.num_few >= 0}
     if not wanted:
         return {}
-    rows = [scores.row_of(row, node) for row in wanted for node in (-1, *verdict.accepted_nodes[row])]
+    rows = [batch.row_of(row, node) for row in wanted for node in (-1, *verdict.accepted_nodes[row])]
     tokens = [token_id for row in wanted for token_id in verdict.token_ids[row]]
     found = iter(listings(scores.raw_logits, rows, tokens, max(wanted.values())))
     return {row: [next(found) for _ in verdict.token_ids[row]] for row in wanted}

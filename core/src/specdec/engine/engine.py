@@ -178,10 +178,10 @@ class Engine:
         num_top_k = 0 if speculation is None or speculation.is_suspended else speculation.delivery.num_top_k
         batch = _verify_batch(scheduled, draft, num_top_k)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
-            along = self._sampler.ahead(draft, batch, self._device) or Along()
+            along = self._sampler.ahead(batch, self._device) or Along()
             if draft.parents is not None:
                 along.add("paths", [first_node_slots(scheduled)])
-            draft = replace(draft, along=along)
+            scheduled.along, batch = along, replace(batch, along=along)
         scores = self._scorer.score(scheduled, draft)
         scores = scores if self._sampler.takes_any_rows else sound_rows(scores)
         times.append(perf_counter() - ONCE.seconds)
@@ -190,12 +190,12 @@ class Engine:
     def _commit(self, step: Launched) -> Verdict:
         """Verify and commit; returns what was kept."""
         times, (scheduled, draft, unread, batch, scores, spans, read) = [perf_counter() - ONCE.seconds], step
-        verdict = self._sampler.verify(scores, draft, batch) if read is None else read()
-        verdict = check_verdict(verdict, draft, scores, self._sampler.name)
+        verdict = self._sampler.verify(scores, batch) if read is None else read()
+        verdict = check_verdict(verdict, batch, scores, self._sampler.name)
         if self._speculation is not None and unread is not None:
             self._speculation.guard.judge(unread)
         times.append(perf_counter() - ONCE.seconds)
-        kept = self._committer.commit(scheduled, draft, scores, verdict)
+        kept = self._committer.commit(scheduled, draft, batch, scores, verdict)
         times.append(perf_counter() - ONCE.seconds)
         spans += [b - a for a, b in pairwise(times)]
         return kept
@@ -389,12 +389,14 @@ class Engine:
 def _verify_batch(scheduled: SchedulerOutput, draft: CheckedDraft, num_top_k: int) -> VerifyBatch:
     sequences = [scheduled.sequences[index] for index in scheduled.decoding]
     return VerifyBatch(
-        num_nodes=[len(row) for row in draft.rows],
+        nodes=draft.rows,
         num_tokens=[sequence.num_tokens for sequence in sequences],
         seeds=[sequence.seed for sequence in sequences],
         sample_indices=[sequence.sample_index for sequence in sequences],
         sampling_params=[sequence.params for sequence in sequences],
-        is_all_greedy=all(sequence.params.is_greedy for sequence in sequences),
+        parents=draft.parents,
+        drawn=draft.drawn,
         num_logprobs=[-1 if s.logprobs is None else s.logprobs.num_few for s in sequences],
         num_top_k=num_top_k,
+        unread=draft.unread,
     )

@@ -12,6 +12,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.waiting import WaitingQueue
 from specdec.errors import ConfigError
+from specdec.interfaces.sent import Along
 from specdec.interfaces.unread import UnreadIds
 
 _PROMPT_SHARE = 4
@@ -39,6 +40,8 @@ class SchedulerOutput:
     """The tokens that are drafted for a sequence without the proposer; see `ExpectedTokens`."""
     unread: tuple[UnreadIds, list[int]] | None = None
     """See `ScoreBatch.unread`."""
+    along: Along | None = None
+    """What the scorer sends to the device with its pass: what the sampler reads of the batch, and what commits read."""
 
 
 class Scheduler:

@@ -17,25 +17,24 @@ import torch
 from torch import nn
 
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
-from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.form import Form
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
-Verify = Callable[[Scores, CheckedDraft, VerifyBatch], Verdict | None]
+Verify = Callable[[Scores, VerifyBatch], Verdict | None]
 """Decides a batch as `Sampler.verify` does; None for a batch that it does not take, which torch then decides."""
 
 
 @runtime_checkable
 class ReadsAhead(Protocol):
-    """A `Verify` that finds in `CheckedDraft.along` what it reads on the device beside the logits."""
+    """A `Verify` that finds in `VerifyBatch.along` what it reads on the device beside the logits."""
 
     takes_any_rows: bool
     """See `Sampler.takes_any_rows`."""
 
-    def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> Sequence[npt.NDArray[Any]]:
+    def arrays(self, batch: VerifyBatch) -> Sequence[npt.NDArray[Any]]:
         """Return what it reads of a batch, in the order in which it takes it; for trees core adds arrays of its own behind."""
 
 

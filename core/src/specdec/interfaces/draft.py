@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from specdec.interfaces.sent import Along
 from specdec.interfaces.unread import UnreadIds
 
 PADDING_ID = -1
@@ -127,7 +126,7 @@ class DrawnNodes:
 
 @dataclass(frozen=True)
 class CheckedDraft:
-    """What core accepted of a draft: the input of scorer and sampler. Nothing in it belongs to a proposer."""
+    """What core accepted of a draft, before it is scored and verified. Nothing in it belongs to a proposer."""
 
     rows: tuple[Sequence[int], ...]
     """`[B]` the token ids that are scored: a drawn id outside the vocabulary, which can only be rejected, is replaced by a
@@ -142,8 +141,6 @@ class CheckedDraft:
     """`[B]` see `Draft.confidence`; for proposers that call others."""
     unread: UnreadIds | None = None
     """The nodes of all rows, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
-    along: Along | None = None
-    """What the sampler reads of the batch, which the scorer sends to the device with its pass; see `Sampler.ahead`."""
 
     @property
     def num_nodes(self) -> list[int]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
 
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.draft import DrawnNodes
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
+from specdec.interfaces.unread import UnreadIds
 from specdec.keys import Keys
 from specdec.sampling_params import SamplingParams
 
@@ -27,25 +30,56 @@ Listed = Mapping[int, Sequence[tuple[float, int, list[int], list[float]]]]
 
 @dataclass(frozen=True)
 class VerifyBatch:
-    """The requests whose drafts are verified; row i of every field belongs to row i of the draft."""
+    """The drafts that are verified, and the requests that they belong to; row i of every field is one request."""
 
-    num_nodes: Sequence[int]
-    """`[B]`: number of nodes of each row's draft."""
+    nodes: Sequence[Sequence[int]]
+    """`[B][num_nodes]`: the token ids that were scored, of each request's draft. A drawn id outside the vocabulary is replaced
+    by a valid one. With `unread` the host waits for the device when it first reads one of them, not for a length."""
     num_tokens: Sequence[int]
     """`[B]`: number of committed tokens when the step began; also the absolute position of the first token to
     emit."""
     seeds: Sequence[int]
     """`[B]`: seed of each request's noise."""
     sample_indices: Sequence[int]
-    """`[B]`: which of the request's `n` samples the row is."""
+    """`[B]`: which of its prompt's `n` samples each request is."""
     sampling_params: Sequence[SamplingParams]
-    """Of each request."""
-    is_all_greedy: bool
-    """Whether every row has temperature 0."""
+    """`[B]`: the sampling parameters of each request, which are already applied to `Scores.logits`."""
+    parents: Sequence[Sequence[int]] | None = None
+    """`[B][num_nodes]`: the parent of every node, which precedes it; -1 is the last committed token. None if all drafts are
+    chains."""
+    drawn: DrawnNodes | None = None
+    """The distributions q that nodes were drawn from, and their ids as drawn. None if no request has any: all nodes are point
+    masses, as are those of requests without q otherwise."""
     num_logprobs: Sequence[int] = ()
-    """`[B]`: most probable tokens whose log probabilities each row lists beside its own; -1 for none. Or empty."""
+    """`[B]`: most probable tokens whose log probabilities each request lists beside its own; -1 for none. Or empty."""
     num_top_k: int = 0
-    """Most probable ids of every row that the proposer needs; see `Verdict.top_k`."""
+    """Most probable ids of every row of `Scores.raw_logits` that the proposer needs, for `Verdict.top_k`; 0 for none."""
+    unread: UnreadIds | None = None
+    """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
+    along: Along | None = None
+    """What `Sampler.ahead` returned, which was sent to the device with the pass; None if nothing was."""
+
+    @cached_property
+    def num_nodes(self) -> list[int]:
+        """`[B]`: number of nodes of each request's draft."""
+        return [len(row) for row in self.nodes]
+
+    @cached_property
+    def row_starts(self) -> list[int]:
+        """`[B]`: row of `Scores.logits` of each request's last committed token; its nodes' rows follow in draft order.
+
+        Requests are packed in order, each in `1 + num_nodes` rows.
+        """
+        return [*accumulate((count + 1 for count in self.num_nodes), initial=0)][:-1]
+
+    @cached_property
+    def is_all_greedy(self) -> bool:
+        """Whether every request has temperature 0."""
+        return all(params.is_greedy for params in self.sampling_params)
+
+    def row_of(self, request: int, node: int) -> int:
+        """Return the row of `Scores.logits` of a node of a request's draft; node -1 is the last committed token."""
+        return self.row_starts[request] + node + 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +87,7 @@ class Verdict:
     """The result of verification, as ragged host rows: one entry per request."""
 
     accepted_nodes: Sequence[Sequence[int]]
-    """`[B][num_accepted]`: the accepted path, as indices into the draft's row."""
+    """`[B][num_accepted]`: the accepted path, as indices into the row of `VerifyBatch.nodes`."""
     token_ids: Sequence[Sequence[int]]
     """`[B][num_accepted + 1]`: emitted tokens: the accepted path and the correction or bonus token."""
     is_sound: Sequence[bool] | None = None
@@ -100,10 +134,16 @@ class Sampler(ABC):
     def __init__(self, config: SamplerConfig) -> None:
         self.config = config
 
-    def ahead(self, draft: CheckedDraft, batch: VerifyBatch, device: torch.device) -> Along | None:
-        """Return what `verify` will read on a device of this draft and batch, to be sent with the pass; None for nothing."""
+    def ahead(self, batch: VerifyBatch, device: torch.device) -> Along | None:
+        """Return what `verify` will read on a device of this batch, to be sent with the pass as `VerifyBatch.along`; None for
+        nothing."""
         return None
 
     @abstractmethod
-    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
-        """Decide which drafted nodes are accepted and sample one more token for every request."""
+    def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
+        """Decide which drafted nodes are accepted and sample one more token for every request.
+
+        Args:
+            scores: p-logits `[R, V]` of the last committed token and of every node, R = sum of `1 + num_nodes`.
+            batch: the drafts and their requests; it says which row is whose.
+        """

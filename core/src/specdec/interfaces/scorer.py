@@ -30,26 +30,22 @@ class Scores:
     """
 
     logits: torch.Tensor
-    """`[R, V]`; forbidden ids are -inf. For greedy requests only the order within a row is meaningful."""
-    row_starts: Sequence[int]
-    """`[B]`: row of the last committed token of each request; its nodes follow in draft order."""
+    """`[R, V]`; forbidden ids are -inf. For greedy requests only the order within a row is meaningful.
+
+    Rows are packed request after request, `1 + num_nodes` each: that of the last committed token, then those of its
+    draft's nodes in their order."""
     raw_logits: torch.Tensor
     """`[R, V]`: the target's logits before sampling parameters, for logprobs."""
-    first_rows: Sequence[int]
-    """First row of every running request in the pass, -1 if it did not run; for indexing `hidden_states`."""
     prompt_logits: torch.Tensor | None = None
     """`[P, V]`: the target's logits at the rows `sequence.missing_prompt_rows(chunk)` of every sequence of
     the batch, concatenated; None if there are none."""
     hidden_states: torch.Tensor | None = None
-    """`[T, H]` of the whole pass, if requested by `capture_hidden`."""
+    """`[T, H]` of the whole pass, if requested by `capture_hidden`. Rows are packed in the order of the running requests,
+    chunk + nodes each: those of the committed tokens that it ran, then those of its draft's nodes, if it samples."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """`[T, H]` per aux layer id."""
     is_sound: torch.Tensor | None = None
     """`[R]` bool, for samplers: which rows of `logits` were numbers before the others became uniform; None if all were."""
-
-    def row_of(self, request: int, node: int) -> int:
-        """Return the row of `logits` for a node of a request's draft; node -1 is the last committed token."""
-        return self.row_starts[request] + node + 1
 
 
 class Scorer(ABC):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specdec.interfaces.draft import CheckedDraft
-from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import row_operations
 
@@ -62,23 +61,22 @@ def node_depths(num_nodes: int, parents: Sequence[int] | None) -> list[int]:
     return depths
 
 
-def greedy_verdict(scores: Scores, draft: CheckedDraft) -> Verdict:
+def greedy_verdict(scores: Scores, batch: VerifyBatch) -> Verdict:
     """Return the longest paths of argmax tokens; ties go to the lowest id."""
-    return follow_all(row_operations(scores.logits.device).best_ids(scores.logits), scores, draft)
+    return follow_all(row_operations(scores.logits.device).best_ids(scores.logits), batch)
 
 
-def follow_all(drawn: Sequence[int], scores: Scores, draft: CheckedDraft) -> Verdict:
+def follow_all(drawn: Sequence[int], batch: VerifyBatch) -> Verdict:
     """Return the verdict of paths along drawn tokens, one token for every row of the logits.
 
     Args:
         drawn: `[R]`.
-        scores: maps requests to rows.
-        draft: a checked draft.
+        batch: the drafts, and which row is whose.
     """
-    parents = draft.parents or [None] * len(draft.rows)
+    parents: Sequence[Sequence[int] | None] = batch.parents or [None] * len(batch.nodes)
     found = [
         follow(list(drawn[start : start + len(row) + 1]), row, links)
-        for start, row, links in zip(scores.row_starts, draft.rows, parents, strict=True)
+        for start, row, links in zip(batch.row_starts, batch.nodes, parents, strict=True)
     ]
     return Verdict([nodes for nodes, _ in found], [emitted for _, emitted in found])
 

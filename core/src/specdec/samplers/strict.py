@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 
-from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
@@ -29,27 +27,21 @@ class StrictSampler(TorchSampler):
     is_lossless: ClassVar[bool] = True
     is_coupled: ClassVar[bool] = True
 
-    def verify_with_torch(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
+    def verify_with_torch(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """Draw at every node, then follow the drawn tokens."""
         if batch.is_all_greedy:
-            return greedy_verdict(scores, draft)
-        drawn = self._draw_all(scores, draft.rows, draft.parents, batch)
+            return greedy_verdict(scores, batch)
+        drawn = self._draw_all(scores, batch)
         if min(drawn) < 0:
             raise_not_numbers()
-        return follow_all(drawn, scores, draft)
+        return follow_all(drawn, batch)
 
-    def _draw_all(
-        self,
-        scores: Scores,
-        rows: tuple[Sequence[int], ...],
-        parents: Sequence[Sequence[int]] | None,
-        batch: VerifyBatch,
-    ) -> list[int]:
+    def _draw_all(self, scores: Scores, batch: VerifyBatch) -> list[int]:
         """Return one token per row of the logits; -1 for rows that are not numbers."""
         device = scores.logits.device
         keys: list[tuple[int, int, int]] = []
-        for i, row in enumerate(rows):
-            depths = node_depths(len(row), None if parents is None else parents[i])
+        for i, count in enumerate(batch.num_nodes):
+            depths = node_depths(count, None if batch.parents is None else batch.parents[i])
             keys += [
                 (batch.seeds[i], batch.num_tokens[i] + depth, batch.sample_indices[i])
                 for depth in [0, *depths]
@@ -59,12 +51,11 @@ class StrictSampler(TorchSampler):
         noise = exponentials(seeds, positions, samples, words, scores.logits.shape[-1])
         probs = torch.softmax(scores.logits.double(), -1)
         drawn = (noise / probs).argmin(-1)
-        chosen = torch.where(_greedy_rows(scores, rows, batch), scores.logits.argmax(-1), drawn)
+        chosen = torch.where(_greedy_rows(scores, batch), scores.logits.argmax(-1), drawn)
         return torch.where(probs[:, 0].isfinite(), chosen, -1).tolist()
 
 
-def _greedy_rows(scores: Scores, rows: tuple[Sequence[int], ...], batch: VerifyBatch) -> torch.Tensor:
-    flags = [
-        p.is_greedy for p, row in zip(batch.sampling_params, rows, strict=True) for _ in range(len(row) + 1)
-    ]
+def _greedy_rows(scores: Scores, batch: VerifyBatch) -> torch.Tensor:
+    counts = zip(batch.sampling_params, batch.num_nodes, strict=True)
+    flags = [params.is_greedy for params, count in counts for _ in range(count + 1)]
     return torch.tensor(flags, device=scores.logits.device)

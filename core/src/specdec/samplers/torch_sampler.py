@@ -13,7 +13,6 @@ from specdec import registry
 from specdec.backends.verifiers import choose_verifier
 from specdec.interfaces.backend import Backend, ReadsAhead, Verify
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
@@ -40,22 +39,22 @@ class TorchSampler(Sampler):
         self._fast: dict[torch.device, Verify | None] = {}
         """The backends' verification on a device, once that was asked for."""
 
-    def ahead(self, draft: CheckedDraft, batch: VerifyBatch, device: torch.device) -> Along | None:
+    def ahead(self, batch: VerifyBatch, device: torch.device) -> Along | None:
         """See `Sampler.ahead`."""
         fast: object = self.fast_on(device)
-        arrays = fast.arrays(draft, batch) if isinstance(fast, ReadsAhead) else ()
+        arrays = fast.arrays(batch) if isinstance(fast, ReadsAhead) else ()
         return Along(arrays) if arrays else None
 
-    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
+    def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
         device = scores.logits.device
         fast = self._fast[device] if device in self._fast else self.fast_on(device)
         if scores.is_sound is None and not getattr(fast, "takes_any_rows", False):
             scores = sound_rows(scores)
-        verdict = None if fast is None else fast(scores, draft, batch)
+        verdict = None if fast is None else fast(scores, batch)
         if verdict is None:
             scores = sound_rows(scores) if scores.is_sound is None else scores
-            verdict = self.verify_with_torch(scores, draft, batch)
+            verdict = self.verify_with_torch(scores, batch)
         if verdict.is_sound is None and scores.is_sound is not None:
             verdict = replace(verdict, is_sound=scores.is_sound.tolist())
         return verdict
@@ -67,7 +66,7 @@ class TorchSampler(Sampler):
         return self._fast[device]
 
     @abstractmethod
-    def verify_with_torch(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
+    def verify_with_torch(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """Do the same with torch alone; backends are compared with it."""
 
 

@@ -9,16 +9,14 @@ from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec.interfaces.logits_rules import RowBlock
 from specdec.interfaces.score_batch import ScoreBatch
+from specdec.interfaces.sent import Along
 
 
-def pack(
-    batch: ScoreBatch, draft: CheckedDraft, device: torch.device
-) -> tuple[PackedBatch, list[RowBlock], list[int]]:
+def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> tuple[PackedBatch, list[RowBlock]]:
     """Pack a step: for each running sequence its chunk of committed tokens, then its draft's nodes.
 
     Returns:
-        the pass; the logits rows of each decoding sequence, after which those for prompt log probabilities follow; and the
-        first row of the pass of every sequence, -1 for those that do not run.
+        the pass, and the logits rows of each decoding sequence, after which those for prompt log probabilities follow.
     """
     rows, all_parents = draft.rows, draft.parents
     unread = draft.unread if any(map(len, rows)) else None
@@ -30,10 +28,9 @@ def pack(
     segments: list[Segment] = []
     tokens, positions, slots = list[int](), list[int](), list[int]()
     logits_rows, prompt_rows = list[int](), list[int]()
-    row, first_rows, blocks = 0, list[int](), list[RowBlock]()
+    row, blocks = 0, list[RowBlock]()
     for index, (sequence, chunk) in enumerate(zip(batch.sequences, batch.chunks, strict=True)):
         if chunk == 0:
-            first_rows.append(-1)
             continue
         decoding = row_of_decoding.get(index)
         nodes = () if decoding is None else rows[decoding]
@@ -55,7 +52,6 @@ def pack(
         else:
             positions += range(start, start + count)
         segments.append(segment)
-        first_rows.append(row)
         if decoding is not None:
             parents = None if all_parents is None else all_parents[decoding]
             text = sequence.token_ids, sequence.num_prompt_tokens
@@ -67,4 +63,10 @@ def pack(
     ids, places, where = (np.array(each, np.int64) for each in (tokens, positions, slots))
     host = HostRows(ids, places, where, wanted)
     unread = unread if last is None else last[0]
-    return PackedBatch.of_rows(host, segments, device, unread, draft.along), blocks, first_rows
+    return PackedBatch.of_rows(host, segments, device, unread, along_of(batch)), blocks
+
+
+def along_of(batch: ScoreBatch) -> Along | None:
+    """Return what goes to the device with the pass of a step; only the engine's own batches have it."""
+    along: Along | None = getattr(batch, "along", None)
+    return along

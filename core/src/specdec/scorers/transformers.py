@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,7 +31,7 @@ from specdec.runner import ModuleRunner, SdpaAttention, SlotPool
 from specdec.runner.runner import added
 from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots, step_bytes
-from specdec.scorers.packing import pack
+from specdec.scorers.packing import along_of, pack
 
 logger = logging.getLogger("specdec")
 
@@ -173,19 +172,17 @@ class TransformersScorer(Scorer):
 
     def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         """Run the pass of one step."""
-        packed, blocks, first_rows = pack(batch, draft, self.runner.device)
-        changed = p_logits_of(blocks, self._info.vocab_size, self.runner.device, draft.along)
+        packed, blocks = pack(batch, draft, self.runner.device)
+        changed = p_logits_of(blocks, self._info.vocab_size, self.runner.device, along_of(batch))
         output = self.runner.forward(packed)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed))
-        *row_starts, num_rows = accumulate((len(block.nodes) + 1 for block in blocks), initial=0)
+        num_rows = sum(len(block.nodes) + 1 for block in blocks)
         has_prompts = output.logits.shape[0] > num_rows
         logits = output.logits[:num_rows] if has_prompts else output.logits
         return Scores(
             logits=changed(logits),
-            row_starts=row_starts,
             raw_logits=logits,
-            first_rows=first_rows,
             prompt_logits=output.logits[num_rows:] if has_prompts else None,
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,

@@ -105,10 +105,10 @@ class AheadEngine(Engine):
 
     def _begun(self, step: Launched) -> Begun | None:
         """Begin to verify a step; None where that waits for the device."""
-        problem, sampler = (step.scores, step.draft, step.batch), self._sampler
+        problem, sampler = (step.scores, step.batch), self._sampler
         if self._device.type == "cpu":
             verdict = sampler.verify(*problem)
-            if problem_of(verdict, step.draft, step.scores.logits.shape[1]) is not None:
+            if problem_of(verdict, step.batch, step.scores.logits.shape[1]) is not None:
                 return None
             return Begun(torch.tensor([row[:1] for row in verdict.token_ids]), lambda: verdict)
         if not isinstance(sampler, TorchSampler) or not sampler.takes_any_rows:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import CheckedDraft, Scores, VerifyBatch
+from specdec.interfaces import Scores, VerifyBatch
 from specdec.logits import read_listings
 from specdec_kernels.cuda.arriving import Arriving
 from specdec_kernels.cuda.attention import kernels_on
@@ -30,17 +30,14 @@ class Results:
 
     Args:
         scores: the rows.
-        draft: its nodes are read here if the host has not read them.
+        batch: the requests; nodes that the host has not read are read here, and all its verdicts have room for as many tokens.
         widths: columns of each of a kernel's results per request; 0 for a number per request.
-        batch: the requests; all its verdicts have room for as many tokens.
         num_tokens: most tokens of a verdict.
     """
 
-    def __init__(
-        self, scores: Scores, draft: CheckedDraft, widths: Sequence[int], batch: VerifyBatch, num_tokens: int
-    ) -> None:
+    def __init__(self, scores: Scores, batch: VerifyBatch, widths: Sequence[int], num_tokens: int) -> None:
         size, self._num_nodes = len(batch.num_nodes), batch.num_nodes
-        unread = draft.unread if any(batch.num_nodes) else None
+        unread = batch.unread if any(batch.num_nodes) else None
         self._unread = unread if unread is not None and unread.num_outside is None else None
         device = scores.logits.device
         self._scores, self._num_tokens = scores, num_tokens
@@ -63,7 +60,7 @@ class Results:
         sizes += [-(-num_top // 2), -(-len(scores.raw_logits) // 2) if num_top else 0]
         self._places = _places(sizes)
         num_numbers = self._places[-1].stop
-        memory = _free_room(draft, device) if self._unread is None else self._unread.memory
+        memory = _free_room(batch, device) if self._unread is None else self._unread.memory
         self._memory: PassMemory | None = None
         self._row_starts = -1
         if memory is not None and len(memory) >= num_numbers:
@@ -149,9 +146,9 @@ def listed_rows(batch: VerifyBatch) -> Int64s:
     return np.array([row for row, count in enumerate(batch.num_logprobs) if count >= 0], np.int64)
 
 
-def _free_room(draft: CheckedDraft, device: torch.device) -> torch.Tensor | None:
+def _free_room(batch: VerifyBatch, device: torch.device) -> torch.Tensor | None:
     """Return the part of the pass's memory where the next pass finds results; None without, or where drafted nodes are."""
-    sent = [] if draft.along is None or any(draft.num_nodes) else draft.along.on(device)
+    sent = [] if batch.along is None or any(batch.num_nodes) else batch.along.on(device)
     memory = memory_of(sent[0]) if sent else None
     return None if memory is None else memory.room
 

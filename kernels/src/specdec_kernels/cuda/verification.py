@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PADDING_ID, Along, CheckedDraft, DrawnNodes, Scores, Verdict, VerifyBatch
+from specdec.interfaces import PADDING_ID, Along, DrawnNodes, Scores, Verdict, VerifyBatch
 from specdec.runner import in_inference_mode
 from specdec_kernels.begun import Begun
 from specdec_kernels.cuda.attention import kernels_on
@@ -48,33 +47,33 @@ class _OnDevice(ABC):
 
     takes_any_rows = True
 
-    def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
+    def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
-        begun = self.begin(scores, draft, batch)
+        begun = self.begin(scores, batch)
         return None if begun is None else begun()
 
     @abstractmethod
-    def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
+    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
         """Begin to decide a batch; see `Begins`."""
 
 
 class WalkOnDevice(_OnDevice):
     """Verifies chains or trees along the target's drawn tokens. None for a batch without requests."""
 
-    def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
+    def arrays(self, batch: VerifyBatch) -> list[Array]:
         """See `ReadsAhead.arrays`."""
-        return _arrays(draft, batch, _row_starts(batch))
+        return _arrays(batch)
 
     @in_inference_mode
-    def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
+    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
         """Begin to decide a batch; see `Begins`."""
         size = len(batch.num_nodes)
         if not size:
             return None
-        width = _width(draft, batch)
+        width = _width(batch)
         widths = (0, 0, width + 1, width) if width else (0, 0, 1)
-        results = Results(scores, draft, widths, batch, width + 1)
-        given = _given(scores, draft, batch)
+        results = Results(scores, batch, widths, width + 1)
+        given = _given(scores, batch)
         num_accepted, first_unsound, tokens, *paths = results.parts
         nodes = paths[0] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
         out = PathVerdict(num_accepted, tokens, nodes, first_unsound)
@@ -85,8 +84,8 @@ class WalkOnDevice(_OnDevice):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
         results.send()
         results.begin_next(given.row_starts)
-        paths_out = None if draft.parents is None else nodes
-        return Begun(tokens, partial(_read, results, scores, paths_out))
+        paths_out = None if batch.parents is None else nodes
+        return Begun(tokens, partial(_read, results, scores, batch, paths_out))
 
 
 class JudgeOnDevice(_OnDevice):
@@ -102,28 +101,28 @@ class JudgeOnDevice(_OnDevice):
         self._last_map = torch.empty(0), torch.empty(0)
         """The map of the last draft with a vocabulary of its own, and the opposite one; see `_draft_ids`."""
 
-    def arrays(self, draft: CheckedDraft, batch: VerifyBatch) -> list[Array]:
+    def arrays(self, batch: VerifyBatch) -> list[Array]:
         """See `ReadsAhead.arrays`."""
-        is_taken = batch.is_all_greedy or _is_for_kernels(draft, batch)
-        return _arrays(draft, batch, _row_starts(batch)) if is_taken else []
+        is_taken = batch.is_all_greedy or _is_for_kernels(batch)
+        return _arrays(batch) if is_taken else []
 
     @in_inference_mode
-    def begin(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Begun | None:
+    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
         """Begin to decide a batch; see `Begins`."""
         if batch.is_all_greedy:  # the longest path of best ids, as `strict` finds it
-            return self._greedy.begin(scores, draft, batch)
-        if not _is_for_kernels(draft, batch):
+            return self._greedy.begin(scores, batch)
+        if not _is_for_kernels(batch):
             return None
-        drawn, width = draft.drawn, _width(draft, batch)
-        results = Results(scores, draft, (0, 0, width + 1), batch, width + 1)
-        given = _given(scores, draft, batch)
+        drawn, width = batch.drawn, _width(batch)
+        results = Results(scores, batch, (0, 0, width + 1), width + 1)
+        given = _given(scores, batch)
         judge = getattr(import_module(f"specdec_kernels.triton.{self._operation}"), self._operation)
         ids, q = given.token_ids, dict[str, torch.Tensor | None]()
         if drawn is not None and drawn.node_probs.shape[2] > 0:
             is_drawn = given.is_drawn
             if drawn.has_probs is not None and drawn.has_probs.device.type != "cpu":
                 is_drawn = is_drawn & drawn.has_probs.to(is_drawn.device)
-            if draft.unread is None:
+            if batch.unread is None:
                 ids = torch.where(is_drawn[:, None], drawn.token_ids.to(ids.device), ids)
             names = None if drawn.vocab_map is None else self._draft_ids(drawn.vocab_map, scores.logits)
             q = {"draft_probs": _probs(drawn, scores.logits), "has_probs": is_drawn, "draft_ids": names}
@@ -135,7 +134,7 @@ class JudgeOnDevice(_OnDevice):
             results.list_logprobs(given.listed, given.row_starts, None, tokens)
         results.send()
         results.begin_next(given.row_starts)
-        return Begun(tokens, partial(_read, results, scores))
+        return Begun(tokens, partial(_read, results, scores, batch))
 
     def _draft_ids(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Return `[V]` the draft's id of each of the target's, -1 for none; made once for the map of a proposer."""
@@ -147,18 +146,19 @@ class JudgeOnDevice(_OnDevice):
         return ids
 
 
-def _read(results: Results, scores: Scores, paths: torch.Tensor | None = None) -> Verdict:
+def _read(results: Results, scores: Scores, batch: VerifyBatch, paths: torch.Tensor | None = None) -> Verdict:
     """Return the verdict of results; `paths` see `Verdict.paths`."""
     (counts, unsound, emitted, *found), is_sound, logprobs, top_k = results.read()
     nodes = found[0] if found else [range(count) for count in counts]
     accepted = [[*row[:count]] for row, count in zip(nodes, counts, strict=True)]
     tokens = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
-    is_sound = _soundness(scores, accepted, unsound, is_sound)
+    is_sound = _soundness(scores, batch, accepted, unsound, is_sound)
     return Verdict(accepted, tokens, is_sound, logprobs, top_k, paths)
 
 
 def _soundness(
     scores: Scores,
+    batch: VerifyBatch,
     accepted: Sequence[Sequence[int]],
     first_unsound: Sequence[int],
     is_sound: list[bool] | None,
@@ -167,6 +167,7 @@ def _soundness(
 
     Args:
         scores: the rows.
+        batch: which row is whose.
         accepted: nodes of each request.
         first_unsound: see `PathVerdict.first_unsound`.
         is_sound: see `Scores.is_sound`.
@@ -176,13 +177,13 @@ def _soundness(
     found = [True] * len(scores.logits) if is_sound is None else is_sound
     for row, (path, place) in enumerate(zip(accepted, first_unsound, strict=True)):
         if place >= 0:
-            found[scores.row_of(row, (-1, *path)[place])] = False
+            found[batch.row_of(row, (-1, *path)[place])] = False
     return found
 
 
-def _is_for_kernels(draft: CheckedDraft, batch: VerifyBatch) -> bool:
+def _is_for_kernels(batch: VerifyBatch) -> bool:
     """Return whether the kernels that compare p and q take a batch."""
-    return bool(batch.num_nodes) and not (batch.is_all_greedy or draft.parents is not None)
+    return bool(batch.num_nodes) and not (batch.is_all_greedy or batch.parents is not None)
 
 
 def _probs(drawn: DrawnNodes, logits: torch.Tensor) -> torch.Tensor:
@@ -192,28 +193,23 @@ def _probs(drawn: DrawnNodes, logits: torch.Tensor) -> torch.Tensor:
     return probs if probs.stride(-1) == 1 else probs.contiguous()
 
 
-def _width(draft: CheckedDraft, batch: VerifyBatch) -> int:
+def _width(batch: VerifyBatch) -> int:
     """Return the number of columns of the drafted ids; of those on the device all, so that results stay where they are."""
-    if draft.unread is not None and any(batch.num_nodes):
-        return draft.unread.width
-    return max(batch.num_nodes) if draft.drawn is None else draft.drawn.token_ids.shape[1]
+    if batch.unread is not None and any(batch.num_nodes):
+        return batch.unread.width
+    return max(batch.num_nodes) if batch.drawn is None else batch.drawn.token_ids.shape[1]
 
 
-def _row_starts(batch: VerifyBatch) -> list[int]:
-    """Return the first row of each request, if their rows follow each other."""
-    return [0, *accumulate(count + 1 for count in batch.num_nodes)][:-1]
-
-
-def _arrays(draft: CheckedDraft, batch: VerifyBatch, row_starts: Sequence[int]) -> list[Array]:
-    """Return what `_given` takes, on the host: no nodes of a draft that is not read, and parents only of trees."""
+def _arrays(batch: VerifyBatch) -> list[Array]:
+    """Return what `_given` takes, on the host: no nodes that are not read, and parents only of trees."""
     if not batch.num_nodes:
         return []
-    numbers = [row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
+    numbers = [batch.row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
     is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
-    width, flags = _width(draft, batch), None if draft.drawn is None else draft.drawn.has_probs
-    rows = [] if draft.unread is not None and width else [draft.rows]
-    if draft.parents is not None and draft.unread is None and width:
-        rows.append(draft.parents)
+    width, flags = _width(batch), None if batch.drawn is None else batch.drawn.has_probs
+    rows = [] if batch.unread is not None and width else [batch.nodes]
+    if batch.parents is not None and batch.unread is None and width:
+        rows.append(batch.parents)
     return [
         *np.array(numbers, np.int64),
         is_sampled.astype(np.float32),
@@ -223,19 +219,19 @@ def _arrays(draft: CheckedDraft, batch: VerifyBatch, row_starts: Sequence[int]) 
     ]
 
 
-def _given(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> _Given:
+def _given(scores: Scores, batch: VerifyBatch) -> _Given:
     """Return what the kernels read of a batch: sent with the pass, or sent now."""
-    device, along = scores.logits.device, draft.along
-    known = [] if along is None or [*scores.row_starts] != _row_starts(batch) else along.on(device)
+    device = scores.logits.device
+    known = [] if batch.along is None else batch.along.on(device)
     starts, counts, seeds, positions, samples, heat, listed, is_drawn, *rows = known or Along(
-        _arrays(draft, batch, scores.row_starts)
+        _arrays(batch)
     ).on(device)
-    width = _width(draft, batch)
-    if draft.unread is not None and width:
-        rows = [*draft.unread.nodes.to(device)]
+    width = _width(batch)
+    if batch.unread is not None and width:
+        rows = [*batch.unread.nodes.to(device)]
     ids, *parents = rows
     keys = NoiseKeys(seeds, positions, samples)
-    above = None if draft.parents is None or not width else parents[0]
+    above = None if batch.parents is None or not width else parents[0]
     return _Given(starts, counts, heat, keys, listed, is_drawn, ids, above)
 
 

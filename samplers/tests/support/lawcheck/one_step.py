@@ -7,7 +7,7 @@ import torch
 
 from lawcheck.steps import drafting
 from lawcheck.world import batch_of
-from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes, Sampler, Scores
+from specdec.interfaces import DraftSampling, DrawnNodes, Sampler, Scores
 
 
 def first_tokens(
@@ -33,7 +33,7 @@ def first_tokens(
     """
     size, width = len(p), len(parents)
     with np.errstate(divide="ignore"):
-        logits = torch.from_numpy(np.log(p)).float().expand(width + 1, -1).contiguous()
+        row = torch.from_numpy(np.log(p)).float()
     is_chain = parents == list(range(-1, width - 1))
     seen = np.zeros(size, np.int64)
     for start in range(0, count, chunk):
@@ -49,13 +49,12 @@ def first_tokens(
         if q is not None:
             probs = torch.from_numpy(q).float().expand(number, width + 1, -1)
             drawn = DrawnNodes(torch.from_numpy(drafted), probs, DraftSampling.IID)
-        draft = CheckedDraft(
-            rows=tuple(tuple(t if t < size else 0 for t in row) for row in drafted.tolist()),
-            parents=None if is_chain else (tuple(parents),) * number,
-            drawn=drawn,
-        )
-        scores = Scores(logits, [0] * number, logits, [0] * number)
-        verdict = sampler.verify(scores, draft, batch_of([width] * number, seeds=seeds.tolist()))
+        batch = batch_of(
+            np.where(drafted < size, drafted, 0).tolist(), None if is_chain else [parents] * number, drawn,
+            seeds=seeds.tolist(),
+        )  # fmt: skip
+        logits = row.expand(number * (width + 1), -1).contiguous()
+        verdict = sampler.verify(Scores(logits, logits), batch)
         first = np.array([row[0] for row in verdict.token_ids])
         assert first.max() < size
         assert all(0 <= token < size for row in verdict.token_ids for token in row)

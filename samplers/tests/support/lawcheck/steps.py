@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lawcheck.world import batch_of
-from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes, Sampler, Scores
+from specdec.interfaces import DraftSampling, DrawnNodes, Sampler, Scores
 from specdec.noise import Stream, node_word
 from specdec_kernels.cpu.rows.noise import race_rows
 
@@ -91,13 +91,11 @@ class Chatter:
     def _verify(self, sampler, last, tokens, laws, requests, num_tokens):
         count, width = tokens.shape
         p = self.p[np.concatenate((last[:, None], tokens), 1)].reshape(-1, self.vocab_size)
-        starts = (np.arange(count) * (width + 1)).tolist()
         logits = torch.from_numpy(np.log(p))
         is_chain = self.parents == list(range(-1, width - 1))
-        draft = CheckedDraft(
-            rows=tuple(map(tuple, tokens.tolist())),
-            parents=None if is_chain else (tuple(self.parents),) * count,
-            drawn=DrawnNodes(torch.from_numpy(tokens), torch.from_numpy(laws), DraftSampling.IID),
-        )
-        batch = batch_of([width] * count, seeds=requests.tolist(), num_tokens=num_tokens.tolist())
-        return sampler.verify(Scores(logits, starts, logits, starts), draft, batch)
+        drawn = DrawnNodes(torch.from_numpy(tokens), torch.from_numpy(laws), DraftSampling.IID)
+        batch = batch_of(
+            tokens.tolist(), None if is_chain else [self.parents] * count, drawn,
+            seeds=requests.tolist(), num_tokens=num_tokens.tolist(),
+        )  # fmt: skip
+        return sampler.verify(Scores(logits, logits), batch)

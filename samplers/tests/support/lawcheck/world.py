@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from specdec import SamplingParams
-from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes, Scores, VerifyBatch
+from specdec.interfaces import DraftSampling, DrawnNodes, Scores, VerifyBatch
 from specdec_samplers.trial import Trial, make_trial
 
 SAMPLED = SamplingParams(temperature=1.0)
@@ -155,7 +156,7 @@ def problem(
     has_probs: list[bool] | None = None,
     vocab_size: int | None = None,
     vocab_map: list[int] | None = None,
-) -> tuple[Scores, CheckedDraft, VerifyBatch]:
+) -> tuple[Scores, VerifyBatch]:
     """Return what a sampler is given for a batch of drafts; seeds are 0, 1, ...
 
     Args:
@@ -168,15 +169,16 @@ def problem(
         vocab_size: ids the target has: the first ones; None means all.
         vocab_map: target id of each of the draft's; the draft's ids are then all that q can speak of.
     """
-    count, width = drafts.tokens.shape
+    width = drafts.tokens.shape[1]
     known = vocab_size or world.vocab_size
     nodes = [-1, *range(width)]
     p = np.stack([laws_after(world.p, drafts.tokens, ancestors(drafts.parents, node)) for node in nodes], 1)
     lengths = drafts.lengths.tolist()
     scored = np.where(drafts.tokens < known, drafts.tokens, 0).tolist()
-    rows = [tuple(row[:n]) for row, n in zip(scored, lengths, strict=True)]
+    rows = [row[:n] for row, n in zip(scored, lengths, strict=True)]
+    is_row = np.arange(width + 1) <= drafts.lengths[:, None]
     with np.errstate(divide="ignore"):
-        logits = torch.from_numpy(np.log(p.reshape(-1, world.vocab_size)[:, :known])).to(dtype)
+        logits = torch.from_numpy(np.log(p[is_row][:, :known])).to(dtype)
     probs = None if sampling is DraftSampling.DETERMINISTIC else _node_probs(world, drafts).to(dtype)
     if probs is not None and vocab_map is not None:
         probs = probs[..., torch.tensor(vocab_map)]
@@ -189,10 +191,8 @@ def problem(
             has_probs=None if has_probs is None else torch.tensor(has_probs),
             vocab_map=None if vocab_map is None else torch.tensor(vocab_map),
         )
-    parents = None if is_chain else tuple(tuple(drafts.parents[: len(row)]) for row in rows)
-    draft = CheckedDraft(tuple(rows), parents, drawn)
-    starts = (np.arange(count) * (width + 1)).tolist()
-    return Scores(logits, starts, logits, starts), draft, batch_of(lengths)
+    parents = None if is_chain else [drafts.parents[: len(row)] for row in rows]
+    return Scores(logits, logits), batch_of(rows, parents, drawn)
 
 
 def _node_probs(world: World, drafts: Drafts) -> torch.Tensor:
@@ -208,19 +208,22 @@ def _node_probs(world: World, drafts: Drafts) -> torch.Tensor:
 
 
 def batch_of(
-    num_nodes: list[int],
+    nodes: Sequence[Sequence[int]],
+    parents: Sequence[Sequence[int]] | None = None,
+    drawn: DrawnNodes | None = None,
     *,
     seeds: list[int] | None = None,
     num_tokens: list[int] | None = None,
     params: SamplingParams = SAMPLED,
 ) -> VerifyBatch:
     """Return a batch with one set of sampling parameters."""
-    count = len(num_nodes)
+    count = len(nodes)
     return VerifyBatch(
-        num_nodes=num_nodes,
+        nodes=nodes,
         num_tokens=num_tokens or [4] * count,
         seeds=seeds or list(range(count)),
         sample_indices=[0] * count,
         sampling_params=[params] * count,
-        is_all_greedy=params.is_greedy,
+        parents=parents,
+        drawn=drawn,
     )

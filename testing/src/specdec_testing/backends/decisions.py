@@ -9,7 +9,6 @@ import torch
 from specdec import SamplingParams, registry
 from specdec.interfaces import (
     Capability,
-    CheckedDraft,
     Draft,
     DraftSampling,
     Sampler,
@@ -20,7 +19,7 @@ from specdec.interfaces import (
 )
 from specdec.samplers import TorchSampler
 from specdec_testing.backends.suite import SAMPLERS, BackendSuite
-from specdec_testing.support.checked_draft import checked_draft
+from specdec_testing.support.checked_draft import checked_draft, with_draft
 from specdec_testing.support.verdicts import broken, described, not_applicable
 from specdec_testing.support.world import World
 from specdec_testing.support.world_drafts import KINDS
@@ -31,7 +30,7 @@ _TREES = ((-1, -1, 0, 1), (), (-1, 0, 0), (-1, 0, 1, 1), (-1,), (-1, -1, -1, 2))
 _SIZES = (97, 1003, 5003)
 _PARAMS = (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0))
 
-Problem = tuple[str, Scores, CheckedDraft, VerifyBatch]
+Problem = tuple[str, Scores, VerifyBatch]
 
 
 class DecisionTests(BackendSuite):
@@ -62,14 +61,14 @@ class DecisionTests(BackendSuite):
     def _is_decided(self, verify: Verify, sampler: Sampler, problem: Problem) -> bool:
         """Compare a verdict; returns False for a batch that the backend does not take."""
         assert isinstance(sampler, TorchSampler)
-        what, scores, draft, batch = problem
+        what, scores, batch = problem
         try:
-            got = verify(scores, draft, batch)
+            got = verify(scores, batch)
         except Exception as error:
             broken(f"{sampler.name}, {what}: it raised {described(error)}")
         if got is None:
             return False
-        ours, theirs = _rows(got), _rows(sampler.verify_with_torch(scores, draft, batch))
+        ours, theirs = _rows(got), _rows(sampler.verify_with_torch(scores, batch))
         for row, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             if one != other:
                 broken(
@@ -83,11 +82,10 @@ class DecisionTests(BackendSuite):
             wanted = [params[index % len(params)] for index in range(_BATCH)]
             seeds = [1_000_003 * seed + 7_919 * index for index in range(_BATCH)]
             trial = World(seed=seed).trial(kind.make, torch.arange(_BATCH) % 21, seeds, wanted)
-            draft, logits = trial.drafted.checked, trial.scores.logits.to(self._device)
-            if draft.drawn is not None and (not uses_q or self._device.type != "cpu"):
+            logits = trial.scores.logits.to(self._device)
+            if trial.batch.drawn is not None and (not uses_q or self._device.type != "cpu"):
                 continue
-            scores = Scores(logits, trial.scores.row_starts, logits, trial.scores.row_starts)
-            yield kind.name, scores, draft, trial.batch
+            yield kind.name, Scores(logits, logits), trial.batch
         for seed, (size, is_tree, has_q) in enumerate(
             (size, is_tree, has_q)
             for size in _SIZES
@@ -121,16 +119,15 @@ class DecisionTests(BackendSuite):
             )
         params = [_PARAMS[row % 2] for row in range(requests)]
         batch = VerifyBatch(
-            num_nodes=list(_COUNTS),
+            nodes=[],
             num_tokens=[40 + 3 * row for row in range(requests)],
             seeds=[11 * row - 5 for row in range(requests)],
             sample_indices=[row % 3 for row in range(requests)],
             sampling_params=params,
-            is_all_greedy=False,
         )
         what = f"{'trees' if is_tree else 'chains'} {'with' if has_q else 'without'} q over {size} ids"
         rows = logits.to(self._device)
-        return what, Scores(rows, starts, rows, starts), checked_draft(draft, size), batch
+        return what, Scores(rows, rows), with_draft(batch, checked_draft(draft, size))
 
 
 def _rows(verdict: Verdict) -> list[tuple[list[int], list[int]]]:

@@ -48,10 +48,10 @@ class SamplerSuite(Conformance):
     def _verify(self, trial: Trial) -> Verdict:
         sampler = self._class(self._class.Config(**self.config))
         try:
-            verdict = sampler.verify(trial.scores, trial.drafted.checked, trial.batch)
+            verdict = sampler.verify(trial.scores, trial.batch)
         except Exception as error:
             broken(f"verify raised {described(error)}")
-        problem = problem_of(verdict, trial.drafted.checked, trial.scores.logits.shape[1])
+        problem = problem_of(verdict, trial.batch, trial.scores.logits.shape[1])
         if problem is not None:
             broken(f"verify returned {problem}")
         return verdict

@@ -34,7 +34,7 @@ class VerdictTests(SamplerSuite):
     def test_accepted_nodes_are_a_path_and_one_token_follows(self) -> None:
         """Accepted nodes form a path from the last committed token; the emitted tokens are theirs and one more.
 
-        To fix: return for each request the indices of the accepted path in its draft's row, and `num_accepted + 1` tokens.
+        To fix: return for each request the accepted path as indices into `batch.nodes[i]`, and `num_accepted + 1` tokens.
         """
         for kind in self._kinds():
             for params in (SAMPLED, GREEDY):
@@ -86,11 +86,11 @@ class VerdictTests(SamplerSuite):
                     zip(verdict.accepted_nodes, verdict.token_ids, strict=True)
                 ):
                     for node, token in zip((-1, *nodes), tokens, strict=True):
-                        if trial.scores.logits[trial.scores.row_of(index, node), token] == -torch.inf:
+                        if trial.scores.logits[trial.batch.row_of(index, node), token] == -torch.inf:
                             broken(f"{kind.name}: id {token} was emitted, its p-logit is -inf")
 
     def test_the_same_seed_gives_the_same_verdict(self) -> None:
-        """A verdict is a function of logits, draft and seeds.
+        """A verdict is a function of logits, drafts and seeds.
 
         To fix: draw with `specdec.noise`, keyed by seed, sample index, tokens committed at the start of the step, and node.
         """
@@ -118,11 +118,11 @@ class VerdictTests(SamplerSuite):
     def test_inputs_are_not_written_to(self) -> None:
         """Logits and drafts are read-only: the engine computes log probabilities from them afterwards.
 
-        To fix: use no in-place operation on `scores.logits`, `scores.raw_logits` or the draft's tensors.
+        To fix: use no in-place operation on `scores.logits`, `scores.raw_logits` or the tensors of `batch.drawn`.
         """
         for kind in self._kinds():
             trial = self._trial(kind, [SAMPLED, GREEDY] * 8)
-            drawn = trial.drafted.checked.drawn
+            drawn = trial.batch.drawn
             tensors = {"Scores.logits": trial.scores.logits}
             tensors |= {
                 f"DrawnNodes.{n}": t
@@ -144,10 +144,10 @@ def _plain(verdict: Verdict) -> list[tuple[list[int], list[int]]]:
 
 
 def _check_paths(trial: Trial, verdict: Verdict, kind: str) -> None:
-    draft = trial.drafted.checked
-    for index, row in enumerate(draft.rows):
+    batch = trial.batch
+    for index, row in enumerate(batch.nodes):
         nodes, tokens = list(verdict.accepted_nodes[index]), list(verdict.token_ids[index])
-        parents = range(-1, len(row)) if draft.parents is None else draft.parents[index]
+        parents = range(-1, len(row)) if batch.parents is None else batch.parents[index]
         if len(tokens) != len(nodes) + 1:
             broken(f"{kind}: {len(nodes)} nodes were accepted and {len(tokens)} tokens emitted")
         for at, node in enumerate(nodes):
@@ -164,12 +164,12 @@ def _check_paths(trial: Trial, verdict: Verdict, kind: str) -> None:
 
 def _check_argmax(trial: Trial, verdict: Verdict, index: int, kind: str) -> None:
     """Check one row at temperature 0; the path may continue through any of equal siblings if it is a longest path."""
-    draft = trial.drafted.checked
-    row = draft.rows[index]
-    parents = range(-1, len(row)) if draft.parents is None else draft.parents[index]
+    batch = trial.batch
+    row = batch.nodes[index]
+    parents = range(-1, len(row)) if batch.parents is None else batch.parents[index]
     path = (-1, *verdict.accepted_nodes[index])
     for node, token in zip(path, verdict.token_ids[index], strict=True):
-        logits = trial.scores.logits[trial.scores.row_of(index, node)]
+        logits = trial.scores.logits[trial.batch.row_of(index, node)]
         best = int(logits.argmax())
         if token != best:
             broken(
@@ -178,9 +178,7 @@ def _check_argmax(trial: Trial, verdict: Verdict, index: int, kind: str) -> None
     depths = {-1: 0}
     for node, token in enumerate(row):
         parent = parents[node]
-        if parent in depths and token == int(
-            trial.scores.logits[trial.scores.row_of(index, parent)].argmax()
-        ):
+        if parent in depths and token == int(trial.scores.logits[trial.batch.row_of(index, parent)].argmax()):
             depths[node] = depths[parent] + 1
     if max(depths.values()) >= len(path):
         broken(f"{kind}: at temperature 0 the path stops though the next best id was drafted")

@@ -5,7 +5,7 @@ SAMPLER = '''\
 
 import torch
 
-from specdec import CheckedDraft, Sampler, Scores, Verdict, VerifyBatch, hookimpl
+from specdec import Sampler, Scores, Verdict, VerifyBatch, hookimpl
 from specdec.noise import exponentials
 
 
@@ -16,15 +16,15 @@ class $cls(Sampler):
     api_version = 1
     is_lossless = True
 
-    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
+    def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         keys = zip(batch.seeds, batch.num_tokens, batch.sample_indices, batch.num_nodes, strict=True)
         rows = [(seed, at + n, sample, 0) for seed, at, sample, nodes in keys for n in range(nodes + 1)]
         a, b, c, d = torch.tensor(rows, dtype=torch.int64, device=scores.logits.device).reshape(-1, 4).T
         race = exponentials(a, b, c, d, scores.logits.shape[-1]) / scores.logits.softmax(-1)
         drawn, best, tokens = race.argmin(-1).tolist(), scores.logits.argmax(-1).tolist(), []
-        for i, row in enumerate(draft.rows):
-            here = (best if batch.sampling_params[i].is_greedy else drawn)[scores.row_of(i, -1) :]
-            tokens.append(here[: 1 + next(n for n, token in enumerate(here) if row[n : n + 1] != (token,))])
+        for i, row in enumerate(batch.nodes):
+            here = (best if batch.sampling_params[i].is_greedy else drawn)[batch.row_starts[i] :]
+            tokens.append(here[: 1 + next(n for n, token in enumerate(here) if [*row[n : n + 1]] != [token])])
         return Verdict([range(len(row) - 1) for row in tokens], tokens)
 
 

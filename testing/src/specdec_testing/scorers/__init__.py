@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import torch
 
 from specdec import SamplingParams
@@ -50,7 +53,7 @@ class ScorerConformance(ScorerSuite):
         for text in self._texts(1, 2, 41):
             passes = self._passes()
             part = Part(passes.place(text), len(text))
-            self._check_rows(passes.score([part]), 0, part, f"a prompt of {len(text)} tokens")
+            self._check_rows(passes.score([part]).raw_logits, part, f"a prompt of {len(text)} tokens")
             passes.kv.release(part.sequence)
 
     def test_pieces_of_a_prompt_make_no_difference(self) -> None:
@@ -67,7 +70,7 @@ class ScorerConformance(ScorerSuite):
                 passes.score([piece])
                 passes.advance(piece)
             part = Part(sequence, pieces[-1])
-            self._check_rows(passes.score([part]), 0, part, f"pieces of {pieces} tokens")
+            self._check_rows(passes.score([part]).raw_logits, part, f"pieces of {pieces} tokens")
             passes.kv.release(sequence)
 
     def test_rows_of_a_chain_are_those_of_its_texts(self) -> None:
@@ -104,8 +107,7 @@ class ScorerConformance(ScorerSuite):
             passes.commit(first, accepted, token=drafted[0])
             second = Part(sequence, 1, tuple(drafted[:2]))
             self._check_rows(
-                passes.score([second]),
-                0,
+                passes.score([second]).raw_logits,
                 second,
                 f"after nodes {list(accepted)} of {len(parents)} were accepted",
             )
@@ -124,11 +126,14 @@ class ScorerConformance(ScorerSuite):
             Part(a, 25, tuple(drafted), _TREE), Part(b, 3), Part(c, 20), Part(d, 17, tuple(drafted[:3])),
         ]  # fmt: skip
         scores = passes.score(parts)
-        for request, part in enumerate((parts[0], parts[1], parts[3])):
-            self._check_rows(scores, request, part, "in a batch of 4")
+        sampling = [parts[0], parts[1], parts[3]]
+        for part, rows in zip(sampling, _rows_of(sampling, scores), strict=True):
+            self._check_rows(rows, part, "in a batch of 4")
         passes.advance(parts[2])
         rest = Part(c, 24)
-        self._check_rows(passes.score([rest]), 0, rest, "a prompt whose first piece ran beside 3 others")
+        self._check_rows(
+            passes.score([rest]).raw_logits, rest, "a prompt whose first piece ran beside 3 others"
+        )
         for sequence in (a, b, c, d):
             passes.kv.release(sequence)
 
@@ -149,8 +154,8 @@ class ScorerConformance(ScorerSuite):
         expected = torch.softmax(p_logits(scores.raw_logits, blocks), -1)
         if difference(torch.softmax(scores.logits, -1), expected) > 1e-4:
             broken("Scores.logits are not raw_logits with temperature and truncation applied")
-        for request, part in enumerate(parts):
-            self._check_rows(scores, request, part, "raw_logits of a request with temperature and truncation")
+        for part, rows in zip(parts, _rows_of(parts, scores), strict=True):
+            self._check_rows(rows, part, "raw_logits of a request with temperature and truncation")
             passes.kv.release(part.sequence)
 
     def test_hidden_states_are_those_of_the_layers(self) -> None:
@@ -165,7 +170,8 @@ class ScorerConformance(ScorerSuite):
         parts = [Part(passes.place(texts[0]), 11, (3, 5)), Part(passes.place(texts[1]), 6)]
         scores = passes.score(parts)
         found = _states(scores, len(layers))
-        for part, first in zip(parts, scores.first_rows, strict=True):
+        firsts = accumulate((part.num_rows for part in parts[:-1]), initial=0)
+        for part, first in zip(parts, firsts, strict=True):
             expected = reference_states(reference_model(self.model), part.path(len(part.nodes) - 1))
             wanted = (expected[-1], *(expected[layer] for layer in layers))
             names = ("the final state", *(f"the input of layer {layer}" for layer in layers))
@@ -203,8 +209,19 @@ class ScorerConformance(ScorerSuite):
                 passes.score([before])
                 passes.advance(before)
             part = Part(sequence, chunk, tuple(drafted), parents)
-            self._check_rows(passes.score([part]), 0, part, f"a draft after a piece of {chunk} tokens")
+            self._check_rows(
+                passes.score([part]).raw_logits, part, f"a draft after a piece of {chunk} tokens"
+            )
             passes.kv.release(sequence)
+
+
+def _rows_of(parts: Sequence[Part], scores: Scores) -> tuple[torch.Tensor, ...]:
+    """Return the rows of `raw_logits` of each request that samples: one for its last committed token and each of its nodes."""
+    counts = [1 + len(part.nodes) for part in parts]
+    if len(scores.raw_logits) != sum(counts):
+        broken(f"{len(scores.raw_logits)} rows of raw_logits for requests of {counts} rows")
+    rows: tuple[torch.Tensor, ...] = scores.raw_logits.split(counts)
+    return rows
 
 
 def _states(scores: Scores, num_layers: int) -> tuple[torch.Tensor, ...]:

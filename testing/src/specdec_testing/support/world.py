@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from specdec import SamplingParams
 from specdec.interfaces import Scores, VerifyBatch
+from specdec_testing.support.checked_draft import with_draft
 from specdec_testing.support.world_drafts import Drafted, DraftMaker, Prefixes
 
 VOCAB_SIZE = 4
@@ -29,20 +30,17 @@ class Trial:
 
     def alone(self, index: int) -> Trial:
         """Return one request as a separate batch."""
-        start = self.scores.row_starts[index]
+        start = self.batch.row_starts[index]
         rows = self.scores.logits[start : start + self.batch.num_nodes[index] + 1].clone()
-        return Trial(
-            Scores(logits=rows, row_starts=[0], raw_logits=rows, first_rows=[0]),
-            self.drafted.alone(index),
-            VerifyBatch(
-                num_nodes=[self.batch.num_nodes[index]],
-                num_tokens=[self.batch.num_tokens[index]],
-                seeds=[self.batch.seeds[index]],
-                sample_indices=[self.batch.sample_indices[index]],
-                sampling_params=[self.batch.sampling_params[index]],
-                is_all_greedy=self.batch.sampling_params[index].is_greedy,
-            ),
+        drafted = self.drafted.alone(index)
+        batch = replace(
+            self.batch,
+            num_tokens=[self.batch.num_tokens[index]],
+            seeds=[self.batch.seeds[index]],
+            sample_indices=[self.batch.sample_indices[index]],
+            sampling_params=[self.batch.sampling_params[index]],
         )
+        return Trial(Scores(logits=rows, raw_logits=rows), drafted, with_draft(batch, drafted.checked()))
 
 
 class World:
@@ -96,22 +94,9 @@ class World:
         samples = [0] * len(seeds) if sample_indices is None else list(sample_indices)
         committed = [NUM_COMMITTED + depth for depth in depths_of(texts)]
         drafted = maker(Prefixes(texts, list(seeds), samples, committed))
-        num_nodes = drafted.num_nodes
-        counts = torch.tensor(num_nodes, dtype=torch.int64) + 1
-        starts = (counts.cumsum(0) - counts).tolist()
         logits = self.logits[drafted.texts_of_rows()]
-        return Trial(
-            Scores(logits=logits, row_starts=starts, raw_logits=logits, first_rows=starts),
-            drafted,
-            VerifyBatch(
-                num_nodes=num_nodes,
-                num_tokens=committed,
-                seeds=list(seeds),
-                sample_indices=samples,
-                sampling_params=list(params),
-                is_all_greedy=all(each.is_greedy for each in params),
-            ),
-        )
+        batch = VerifyBatch([], committed, list(seeds), samples, list(params))
+        return Trial(Scores(logits=logits, raw_logits=logits), drafted, with_draft(batch, drafted.checked()))
 
 
 def depths_of(texts: torch.Tensor) -> list[int]:

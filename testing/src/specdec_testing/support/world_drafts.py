@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import cast
 
 import torch
@@ -54,9 +53,8 @@ class Drafted:
     texts: torch.Tensor
     """`[B, N + 1]`: the request's text, then the text that ends with each node."""
 
-    @cached_property
     def checked(self) -> CheckedDraft:
-        """The draft as a sampler gets it."""
+        """Return the drafts as core verifies them."""
         return checked_draft(self.draft, _VOCAB_SIZE)
 
     def texts_of_rows(self) -> torch.Tensor:

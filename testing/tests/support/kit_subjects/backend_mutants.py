@@ -14,7 +14,6 @@ from kit_subjects.breaking import Mutants, register_in
 from specdec.interfaces import (
     AttentionNeeds,
     ChainWork,
-    CheckedDraft,
     Declined,
     Form,
     ForwardOutput,
@@ -352,25 +351,21 @@ class Decides(Right):
         if isinstance(own, Declined):
             return own
 
-        def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
-            verdict = own(scores, draft, batch)
+        def verify(scores: Scores, batch: VerifyBatch) -> Verdict | None:
+            verdict = own(scores, batch)
             assert verdict is not None
-            return self.changed(verdict, scores, draft, batch)
+            return self.changed(verdict, scores, batch)
 
         return verify
 
-    def changed(
-        self, verdict: Verdict, scores: Scores, draft: CheckedDraft, batch: VerifyBatch
-    ) -> Verdict | None:
+    def changed(self, verdict: Verdict, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         raise NotImplementedError
 
 
 @breaks("test_verdicts_are_those_of_core")
 class RejectsTheLastOfATree(Decides):
-    def changed(
-        self, verdict: Verdict, scores: Scores, draft: CheckedDraft, batch: VerifyBatch
-    ) -> Verdict | None:
-        if draft.parents is None:
+    def changed(self, verdict: Verdict, scores: Scores, batch: VerifyBatch) -> Verdict | None:
+        if batch.parents is None:
             return verdict
         nodes = [list(row)[:-1] for row in verdict.accepted_nodes]
         tokens = [
@@ -382,9 +377,7 @@ class RejectsTheLastOfATree(Decides):
 
 @breaks("test_verdicts_are_those_of_core")
 class OneTokenFurtherInALargeVocabulary(Decides):
-    def changed(
-        self, verdict: Verdict, scores: Scores, draft: CheckedDraft, batch: VerifyBatch
-    ) -> Verdict | None:
+    def changed(self, verdict: Verdict, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         if scores.logits.shape[1] < 5000:
             return verdict
         tokens = [[*list(row)[:-1], row[-1] ^ 1] for row in verdict.token_ids]

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from specdec.interfaces.batch import TargetTopK
-from specdec.interfaces.draft import CheckedDraft
-from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
 if TYPE_CHECKING:
@@ -29,22 +28,22 @@ class TopK:
 
 
 def top_k_of(
-    sequences: list[Sequence], draft: CheckedDraft, scores: Scores, count: int, verdict: Verdict
+    sequences: list[Sequence], batch: VerifyBatch, scores: Scores, count: int, verdict: Verdict
 ) -> Callable[[], dict[Sequence, TopK]]:
     """Return what finds the `count` most probable ids for the sequences that sample, none where logits are not numbers.
 
     It is called before the next pass, and only if the proposer is: a suspended one does not cost this.
 
     Args:
-        sequences: those that sample, before this step's tokens are appended; row i of the draft is the i-th one's.
-        draft: what was verified.
+        sequences: those that sample, before this step's tokens are appended; row i of the batch is the i-th one's.
+        batch: what was verified.
         scores: of the step.
         count: K; less if the vocabulary has fewer ids.
         verdict: of the step; it may have them already.
     """
     parts: list[tuple[Sequence, list[int], slice]] = []
     for row, sequence in enumerate(sequences):
-        first, tokens = scores.row_of(row, -1), [int(sequence.token_ids[-1]), *draft.rows[row]]
+        first, tokens = batch.row_of(row, -1), [int(sequence.token_ids[-1]), *batch.nodes[row]]
         parts.append((sequence, tokens, slice(first, first + len(tokens))))
 
     def found() -> dict[Sequence, TopK]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specdec.interfaces import CheckedDraft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import Scores, Verdict, VerifyBatch
 from specdec.samplers import raise_not_numbers
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
 from specdec_kernels.cpu.verification.stops import compiled_stops
 from specdec_samplers import accept_uniforms, draw_tokens, make_trial, verdict_of, with_greedy_rows
 
 
-def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, is_block: bool) -> Verdict | None:
+def verify(scores: Scores, batch: VerifyBatch, *, is_block: bool) -> Verdict | None:
     """Decide as those samplers do; None for batches that need no decision."""
     if not batch.num_nodes or batch.is_all_greedy:
         return None
-    trial = make_trial(scores, draft, batch)
+    trial = make_trial(scores, batch)
     scheme = compiled_scheme(trial, is_block=is_block)
     uniforms = accept_uniforms(batch, trial.width, trial.probs.device).numpy()
     thresholds = scheme.thresholds.double().numpy()
@@ -26,5 +26,5 @@ def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, is_block:
     stops, tokens = draw_tokens(scheme.emission(stop), stop, batch)
     if np.min(tokens) < 0:
         raise_not_numbers()
-    verdict = verdict_of(draft, stops, tokens)
-    return verdict if draft.parents is None else with_greedy_rows(verdict, scores, draft, batch)
+    verdict = verdict_of(batch, stops, tokens)
+    return verdict if batch.parents is None else with_greedy_rows(verdict, scores, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specdec.interfaces import CheckedDraft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import Scores, Verdict, VerifyBatch
 from specdec_kernels.cpu.verification.walk import walk
 
 
@@ -14,13 +14,13 @@ class Walk:
 
     takes_any_rows = True
 
-    def __call__(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
+    def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
-        rows, parents, size = draft.rows, draft.parents, len(draft.rows)
+        rows, parents, size = batch.nodes, batch.parents, len(batch.nodes)
         if not size:
             return None
         logits = scores.logits if scores.logits.dtype is torch.float64 else scores.logits.float()
-        width = max(map(len, rows))
+        width = max(batch.num_nodes)
         drafted = np.full((size, width), -1, np.int64)
         links = drafted[:, :0] if parents is None else drafted.copy()
         for i, row in enumerate(rows if width else ()):
@@ -28,7 +28,7 @@ class Walk:
             if parents is not None:
                 links[i, : len(row)] = parents[i]
         requests = zip(
-            scores.row_starts, map(len, rows), batch.seeds, batch.sample_indices, batch.num_tokens,
+            batch.row_starts, batch.num_nodes, batch.seeds, batch.sample_indices, batch.num_tokens,
             (p.is_greedy for p in batch.sampling_params), strict=True,
         )  # fmt: skip
         out = np.empty((size, 2 * width + 2), np.int64)
@@ -41,5 +41,5 @@ class Walk:
             if emitted[i][-1] < 0:  # from the row after this path nothing can be drawn
                 emitted[i][-1] = 0
                 is_sound = is_sound or [True] * len(logits)
-                is_sound[scores.row_of(i, path[-1] if path else -1)] = False
+                is_sound[batch.row_of(i, path[-1] if path else -1)] = False
         return Verdict(accepted, emitted, is_sound)
