@@ -8,9 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from specdec.interfaces.sampler import Verdict, VerifyBatch
-from specdec.interfaces.scorer import Scores
-from specdec.interfaces.unread import UnreadIds
+from specdec.interfaces import Scores, UnreadIds, Verdict, VerifyBatch
 
 
 @dataclass(frozen=True)

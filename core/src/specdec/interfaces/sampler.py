@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -56,7 +56,7 @@ class VerifyBatch:
     num_logprobs: Sequence[int] = ()
     """`[B]`: most probable tokens whose log probabilities each request lists beside its own; -1 for none. Or empty."""
     num_top_k: int = 0
-    """Most probable ids of every row of `Scores.raw_logits` that the proposer needs, for `Verdict.top_k`; 0 if it needs none."""
+    """Most probable ids of every row of `Scores.raw_logits` that the proposer needs, for `Verdict.top_k`; 0 for none."""
     unread: UnreadIds | None = None
     """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
     along: Along | None = None
@@ -140,10 +140,6 @@ class Sampler(ABC):
     def ahead(self, batch: VerifyBatch, device: torch.device) -> Along | None:
         """Return what `verify` will read on a device of this batch, to be sent with the pass as `VerifyBatch.along`; None for
         nothing."""
-        return None
-
-    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
-        """Begin to verify on a device without waiting for it; None where that is not possible, and then `verify` is called."""
         return None
 
     @abstractmethod

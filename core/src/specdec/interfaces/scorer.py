@@ -30,14 +30,17 @@ class Scores:
     """
 
     logits: torch.Tensor
-    """`[R, V]`; forbidden ids are -inf. For greedy requests only the order within a row is meaningful."""
+    """`[R, V]`; forbidden ids are -inf. For greedy requests only the order within a row is meaningful.
+
+    Rows are packed request after request, `1 + num_nodes` each: that of the last committed token, then those of its
+    draft's nodes in their order."""
     raw_logits: torch.Tensor
     """`[R, V]`: the target's logits before sampling parameters, for logprobs."""
     prompt_logits: torch.Tensor | None = None
     """`[P, V]`: the target's logits at the `prompt_rows` of all running requests, concatenated; None if there are none."""
     hidden_states: torch.Tensor | None = None
-    """`[T, H]` of the whole pass, if requested by `capture_hidden`: of each running request the rows of its chunk, then its
-    nodes'."""
+    """`[T, H]` of the whole pass, if requested by `capture_hidden`. Rows are packed in the order of the running requests,
+    chunk + nodes each: those of the committed tokens that it ran, then those of its draft's nodes, if it samples."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """`[T, H]` per aux layer id."""
     is_sound: torch.Tensor | None = None

@@ -73,7 +73,7 @@ def follow_all(drawn: Sequence[int], batch: VerifyBatch) -> Verdict:
         drawn: `[R]`.
         batch: the drafts, and which row is whose.
     """
-    parents = batch.parents or [None] * len(batch.nodes)
+    parents: Sequence[Sequence[int] | None] = batch.parents or [None] * len(batch.nodes)
     found = [
         follow(list(drawn[start : start + len(row) + 1]), row, links)
         for start, row, links in zip(batch.row_starts, batch.nodes, parents, strict=True)

@@ -34,7 +34,7 @@ class VerdictTests(SamplerSuite):
     def test_accepted_nodes_are_a_path_and_one_token_follows(self) -> None:
         """Accepted nodes form a path from the last committed token; the emitted tokens are theirs and one more.
 
-        To fix: return for each request the indices of the accepted path in its row of `batch.nodes`, and `num_accepted + 1` tokens.
+        To fix: return for each request the accepted path as indices into `batch.nodes[i]`, and `num_accepted + 1` tokens.
         """
         for kind in self._kinds():
             for params in (SAMPLED, GREEDY):

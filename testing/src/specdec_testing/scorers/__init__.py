@@ -220,7 +220,8 @@ def _rows_of(parts: Sequence[Part], scores: Scores) -> tuple[torch.Tensor, ...]:
     counts = [1 + len(part.nodes) for part in parts]
     if len(scores.raw_logits) != sum(counts):
         broken(f"{len(scores.raw_logits)} rows of raw_logits for requests of {counts} rows")
-    return scores.raw_logits.split(counts)
+    rows: tuple[torch.Tensor, ...] = scores.raw_logits.split(counts)
+    return rows
 
 
 def _states(scores: Scores, num_layers: int) -> tuple[torch.Tensor, ...]:

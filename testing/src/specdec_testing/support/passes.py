@@ -34,6 +34,11 @@ class Part:
         """Whether the chunk reaches the last committed token."""
         return self.sequence.num_computed + self.chunk == self.sequence.num_tokens
 
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the pass, and of hidden states."""
+        return self.chunk + len(self.nodes)
+
     def path(self, node: int) -> list[int]:
         """Return the text that ends with a node; -1 is the last committed token."""
         path: list[int] = []
