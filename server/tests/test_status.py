@@ -15,9 +15,8 @@ from servercheck.served import Served, serving
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from specdec import LLM, ConfigError, Draft, Scores
+from specdec import LLM, ConfigError, Scores
 from specdec.engine.step import Step
-from specdec.interfaces import Verdict
 from specdec.outputs import RequestOutput
 from specdec_server import Settings
 from specdec_server.key import KeyCheck

@@ -14,7 +14,13 @@ from specdec.engine.step import Row, Step
 
 
 def step(
-    *, nodes: int = 0, most: int = 5, seconds: float = 0.0, size: int = 1, asking: float = 0.0, is_late: bool = False
+    *,
+    nodes: int = 0,
+    most: int = 5,
+    seconds: float = 0.0,
+    size: int = 1,
+    asking: float = 0.0,
+    is_late: bool = False,
 ) -> Step:
     """Return a step of requests that decode; only the first has a draft."""
     nobody: Any = None

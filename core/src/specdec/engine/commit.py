@@ -49,7 +49,7 @@ class Committer:
         self._speculation = speculation
 
     def commit(self, step: Step, verdict: Verdict) -> None:
-        """Commit one step; its rows get what is kept: of a sample that ends, the tokens up to its end. It is marked finished."""
+        """Commit one step. Its rows get what is kept: of a sample that ends, which is marked finished, the tokens up to its end."""
         scores = step.scores
         assert scores is not None
         delivery = None if self._speculation is None else self._speculation.delivery
@@ -96,7 +96,9 @@ class Committer:
     def _keep_states(self, row: Row, scores: Scores) -> None:
         """Keep the hidden states of what was committed for the proposer."""
         assert self._speculation is not None
-        assert scores.hidden_states is not None, "a proposer that reads states is loaded with a scorer that gives them"
+        assert scores.hidden_states is not None, (
+            "a proposer that reads states is loaded with a scorer that gives them"
+        )
         # A stop may cut the draft after other rows, or no token could be chosen.
         num_choosers = row.chunk - (row.is_sampled and not row.emitted)
         kept = [row.first + row.chunk + node for node in row.accepted[: max(0, len(row.emitted) - 1)]]
@@ -112,7 +114,8 @@ class Committer:
             (slots,), paths = step.along.on(device, "paths"), verdict.paths
         else:
             known = [
-                path if row.chunk else () for row, path in zip(step.sampled, verdict.accepted_nodes, strict=True)
+                path if row.chunk else ()
+                for row, path in zip(step.sampled, verdict.accepted_nodes, strict=True)
             ]
             padded = np.array([[*path, *[-1] * (most - len(path))] for path in known])
             slots, paths = sent_together([first_node_slots(step), padded], device)

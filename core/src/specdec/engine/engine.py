@@ -51,8 +51,8 @@ class Engine:
         committer: applies verdicts.
         speculation: drives the proposer; None without one.
         observers: observer hooks to call, or None if there are none.
-        is_overlapped: whether a step is launched as early as its needs allow, so that a device has it to run while the host does
-            the rest of the step before it. Texts are the same.
+        is_overlapped: whether a step is launched as early as its needs allow, so that a device runs it while the host does the
+            rest of the step before it. Texts are the same.
     """
 
     def __init__(
@@ -172,7 +172,9 @@ class Engine:
             step = self._launch(self._scheduler.schedule())
         following = self._launch_before_verdict(step) if self._is_overlapped else None
         self._commit(step)
-        is_counted = self._is_overlapped and following is None and not any(r.sequence.is_finished for r in step.rows)
+        is_counted = (
+            self._is_overlapped and following is None and not any(r.sequence.is_finished for r in step.rows)
+        )
         if is_counted:
             self._count(step)  # before the next one, as what `adaptive` decides of that depends on this one
             following = self._launch_behind_commit()
@@ -236,7 +238,9 @@ class Engine:
                 row.cap = 0
             return self._launch(after)
         except BaseException:
-            if isinstance(step.begun, Begun):  # nothing of it is lost: the next call reads it, and launches none before
+            if isinstance(
+                step.begun, Begun
+            ):  # nothing of it is lost: the next call reads it, and launches none before
                 step.begun = step.begun.read
                 self._launched = step
             raise
@@ -286,7 +290,9 @@ class Engine:
             self._finish_ended()
         if any(row.expected for row in step.sampled):
             step.expect()
-        if any(row.sequence.rules is not None and row.sequence.rules.grammar is not None for row in step.sampled):
+        if any(
+            row.sequence.rules is not None and row.sequence.rules.grammar is not None for row in step.sampled
+        ):
             constrain(step)
 
     def _verify_batch(self, step: Step) -> VerifyBatch:
@@ -300,7 +306,9 @@ class Engine:
             seeds=[row.sequence.seed for row in rows],
             sample_indices=[row.sequence.sample_index for row in rows],
             sampling_params=[row.sequence.params for row in rows],
-            parents=[chain(row) if row.parents is None else row.parents for row in rows] if has_trees else None,
+            parents=[chain(row) if row.parents is None else row.parents for row in rows]
+            if has_trees
+            else None,
             drawn=step.drawn,
             num_logprobs=[-1 if r.sequence.logprobs is None else r.sequence.logprobs.num_few for r in rows],
             num_top_k=speculation.delivery.num_top_k if is_wanted and speculation is not None else 0,
@@ -427,11 +435,15 @@ class Engine:
         all_sample = len(step.sampled) == len(step.rows)
         expected = next((r.sequence.expected for r in step.rows if r.sequence.expected is not None), None)
         if expected is not None and all_sample and not num_prompt_tokens:
-            expected.observe_step(len(step.sampled), sum(r.num_verified for r in step.sampled), sum(step.seconds))
+            expected.observe_step(
+                len(step.sampled), sum(r.num_verified for r in step.sampled), sum(step.seconds)
+            )
         if speculation is not None:
             # On a GPU, the verdict waits for the pass.
             speculation.guard.observe_target(step.score_s + step.verify_s)
-            is_cheap = self._looks is not None and self._looks.observe(step)  # it tells nothing that nothing was found
+            is_cheap = self._looks is not None and self._looks.observe(
+                step
+            )  # it tells nothing that nothing was found
             # Rows of expected tokens cost time, and say nothing about the proposer's drafts.
             if step.is_measured and not is_cheap and not any(row.expected for row in step.rows):
                 speculation.observe(

@@ -37,7 +37,11 @@ def following(last: Step, running: list[Sequence], *, may_draft: bool = False) -
     places = [place for place, row in enumerate(last.rows) if row.chunk]
     if [last.rows[place].sequence for place in places] != running or any(map(_needs_tokens, running)):
         return None
-    places = [place for place in places if last.rows[place].num_tokens + 1 < last.rows[place].sequence.max_num_tokens]
+    places = [
+        place
+        for place in places
+        if last.rows[place].num_tokens + 1 < last.rows[place].sequence.max_num_tokens
+    ]
     if not places:
         return None
     rows = [last.rows[place] for place in places]

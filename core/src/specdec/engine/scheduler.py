@@ -93,7 +93,10 @@ class Scheduler:
         for_prompts = self._token_budget // _PROMPT_SHARE if prefilling or may_admit else 0
         for sequence in self._displaced(without_room) if has_waiting else ():
             self._preempt(sequence, step)
-        rows = {s: Row(s, s.num_computed, s.num_tokens, _most_drafted(s, self._token_budget)) for s in self.running}
+        rows = {
+            s: Row(s, s.num_computed, s.num_tokens, _most_drafted(s, self._token_budget))
+            for s in self.running
+        }
         shared_depth = 0
         if speculation is not None:
             step.rows = list(rows.values())

@@ -157,7 +157,7 @@ class Step:
             row.proposer = "" if draft.proposers is None else draft.proposers[place]
 
     def expect(self) -> None:
-        """Draft the expected tokens where there are some; beside rows with q, which are all of one width, no more than these."""
+        """Draft the expected tokens where there are some; beside rows with q, which are of one width, no more than these."""
         drawn = self.drawn if self.drawn is not None and self.drawn.token_ids.shape[1] else None
         most = None if drawn is None else drawn.token_ids.shape[1]
         for row in self.sampled:

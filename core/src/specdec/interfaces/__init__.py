@@ -11,8 +11,8 @@ interfaces.
 from specdec.field_docs import show_fields
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
-from specdec.interfaces.begun import Begins, Begun, EmittedIds
 from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
+from specdec.interfaces.begun import Begins, Begun, EmittedIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.chat import ChatOptions, ChatTemplates

@@ -8,7 +8,9 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from specdec.interfaces import Scores, UnreadIds, Verdict, VerifyBatch
+from specdec.interfaces.sampler import Verdict, VerifyBatch
+from specdec.interfaces.scorer import Scores
+from specdec.interfaces.unread import UnreadIds
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -140,6 +140,10 @@ class Sampler(ABC):
     def ahead(self, batch: VerifyBatch, device: torch.device) -> Along | None:
         """Return what `verify` will read on a device of this batch, to be sent with the pass as `VerifyBatch.along`; None for
         nothing."""
+        return None
+
+    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
+        """Begin to verify on a device without waiting for it; None where that is not possible, and then `verify` is called."""
         return None
 
     @abstractmethod

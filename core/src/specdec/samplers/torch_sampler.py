@@ -11,8 +11,8 @@ import torch
 
 from specdec import registry
 from specdec.backends.verifiers import choose_verifier
-from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.backend import Backend, ReadsAhead, Verify
+from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch

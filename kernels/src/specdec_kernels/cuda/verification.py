@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PADDING_ID, Along, DrawnNodes, Scores, Verdict, VerifyBatch
+from specdec.interfaces import PADDING_ID, Along, Begun, DrawnNodes, Scores, Verdict, VerifyBatch
 from specdec.runner import in_inference_mode
-from specdec.interfaces import Begun
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.results import Results, listed_rows
 from specdec_kernels.triton import ChainVerdict, PathVerdict

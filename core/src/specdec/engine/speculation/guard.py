@@ -131,9 +131,7 @@ class ProposerGuard:
             self._note(flaw, "drafts what cannot gain")
         # Each token of a form of the target may take as long as a pass of the target.
         is_target = Capability.TARGET_CACHE in self.capabilities
-        self._watch_time(
-            step_time() - started, counts, max(max_nodes, default=0) if is_target else 0
-        )
+        self._watch_time(step_time() - started, counts, max(max_nodes, default=0) if is_target else 0)
         return draft
 
     def judge(self, ids: UnreadIds) -> None:

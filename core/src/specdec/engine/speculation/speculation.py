@@ -118,10 +118,13 @@ class Speculation:
         self.plan(step)
         may_draft = any(row.cap for row in step.rows)
         return not may_draft and (
-            step.is_paused or (step.is_suspended and not self._is_due([row.sequence for row in step.rows], ()))
+            step.is_paused
+            or (step.is_suspended and not self._is_due([row.sequence for row in step.rows], ()))
         )
 
-    def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = (), *, is_suspended: bool = False) -> None:
+    def deliver_last(
+        self, ended: list[Sequence], others: Several[Sequence] = (), *, is_suspended: bool = False
+    ) -> None:
         """Deliver the last tokens of ended sequences when no step follows; `others` still run.
 
         Args:
@@ -217,7 +220,7 @@ class Speculation:
             self.guard.finish(row_ids, told)
 
     def _most(self, row: Row, most: int) -> int:
-        """Return the most nodes that the configuration allows for a row: they must fit its output limit and the context window."""
+        """Return the most nodes that a row may have by the configuration: they must fit its output limit and the context."""
         sequence = row.sequence
         if not sequence.has_proposals:
             return 0
@@ -231,7 +234,9 @@ class Speculation:
 
     def _returning(self, step: Step) -> Sequence | None:
         """Return a sample that can come back; see `plan`."""
-        left_out = [r for r in step.rows if r.sequence.left_out is not None and r.sequence.left_out.can_return]
+        left_out = [
+            r for r in step.rows if r.sequence.left_out is not None and r.sequence.left_out.can_return
+        ]
         if not left_out or not step.most or step.is_paused:
             return None
         if any(row.start < row.sequence.returned_at - 1 for row in step.rows):

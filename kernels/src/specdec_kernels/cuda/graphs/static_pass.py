@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from specdec.interfaces import HostRows, PackedBatch, Segment, UnreadIds
-from specdec.interfaces import EmittedIds
+from specdec.interfaces import EmittedIds, HostRows, PackedBatch, Segment, UnreadIds
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
