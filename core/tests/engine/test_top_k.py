@@ -13,6 +13,7 @@ from speccheck.proposers import ScriptConfig, Scripted
 
 from specdec import ConfigError, SamplingParams
 from specdec.engine.speculation.top_k import top_k_of
+from specdec.engine.step import Row, Step
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -21,7 +22,6 @@ from specdec.interfaces import (
     Scores,
     TargetInfo,
     Verdict,
-    VerifyBatch,
 )
 
 
@@ -132,14 +132,17 @@ def test_a_request_with_a_row_that_is_not_numbers_is_left_out(is_read: bool) -> 
     logits = torch.randn(5, 7)
     logits[4, 2] = torch.nan
     first, second = Text([3]), Text([5])
-    scores, batch = Scores(logits, logits), VerifyBatch([(1,), (2, 4)], [], [], [], [])
+    step = Step([Row(first, 0, 1), Row(second, 0, 1)], scores=Scores(logits, logits))
+    step.sampled = step.rows
+    step.rows[0].nodes, step.rows[0].first_logits = (1,), 0
+    step.rows[1].nodes, step.rows[1].first_logits = (2, 4), 2
     values, ids = logits.log_softmax(-1).topk(3)
     verdict = Verdict([[0], []], [[1, 6], [0]], top_k=(ids, values) if is_read else None)
-    assert [*top_k_of([first, second], batch, scores, 3, verdict)()] == [first]
+    assert [*top_k_of(step, 3, verdict)()] == [first]
     logits[4, 2] = 0.0
     values, ids = logits.log_softmax(-1).topk(3)
     verdict = Verdict([[0], []], [[1, 6], [0]], top_k=(ids, values) if is_read else None)
-    found = [*top_k_of([first, second], batch, scores, 3, verdict)().values()]
+    found = [*top_k_of(step, 3, verdict)().values()]
     assert [part.token_ids for part in found] == [[3, 1], [5, 2, 4]]
     assert torch.equal(found[1].ids, ids[2:].int())
     assert torch.allclose(found[1].logprobs, values[2:], atol=1e-6)

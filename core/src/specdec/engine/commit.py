@@ -49,7 +49,7 @@ class Committer:
         self._speculation = speculation
 
     def commit(self, step: Step, verdict: Verdict) -> None:
-        """Commit one step. Its rows get what is kept: of a sample that ends, which is marked finished, the tokens up to its end."""
+        """Commit one step; its rows get what is kept. Of a sample that ends, now marked finished, that is up to its end."""
         scores = step.scores
         assert scores is not None
         delivery = None if self._speculation is None else self._speculation.delivery

@@ -95,7 +95,7 @@ class KVManager:
         return True
 
     def reserve(self, sequence: Sequence, num_slots: int, num_kept: int) -> bool:
-        """Make room for `num_slots` tokens of a sequence, moving its first `num_kept` rows if necessary; False if there is none."""
+        """Make room for `num_slots` tokens of a sequence, moving its `num_kept` rows if necessary; False if there is none."""
         if not self.pool.reserve(sequence, num_slots, num_kept):
             return False
         sequence.first_slot = self.pool.first_slot(sequence)
