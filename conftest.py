@@ -70,7 +70,7 @@ def same_threads() -> Iterator[None]:
 def patient_guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no busy machine make a proposer too slow, which would pause it: tests of that are marked `time_budget`."""
     if request.node.get_closest_marker("time_budget") is None:
-        monkeypatch.setattr("specdec.engine.speculation.guard._MIN_BUDGET_S", 600.0)
+        monkeypatch.setattr("specdec.engine.containment.guard._MIN_BUDGET_S", 600.0)
 
 
 @pytest.fixture

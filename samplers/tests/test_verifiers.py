@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from speccheck.recorder import use_backends
 
 from specdec import SamplingParams, registry
-from specdec.engine.speculation.check_draft import select_rows
+from specdec.engine.containment.draft import select_rows
 from specdec.interfaces import (
     Capability,
     CheckedDraft,

@@ -11,8 +11,8 @@ from pretend import Counts, PretendDevice
 from pretend.requests import METHODS, TEXT
 
 from specdec import LLM, RequestOutput, SamplingParams
+from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.late_looks import LateLooks
-from specdec.engine.speculation.guard import ProposerGuard
 from specdec.interfaces import ProposeBatch
 
 OPTIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec.engine.speculation.received import DraftError, receive
+from specdec.engine.containment.draft import DraftError, receive
 from specdec.interfaces import Draft, DraftSampling
 
 VOCAB = 5

@@ -14,7 +14,7 @@ from speccheck.models import MAX_LEN, copied
 from speccheck.spelling import gemma_tokenizer, ids_of, llama_tokenizer, speaker
 
 from specdec import AsyncLLM, SamplingParams
-from specdec.engine.containment import contain
+from specdec.engine.containment.sample import contain
 from specdec.engine.request import Request
 from specdec_samplers.rules import RequestRules
 

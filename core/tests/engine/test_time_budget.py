@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 import numpy as np
 import pytest
 
-from specdec.engine.speculation.guard import ProposerGuard
+from specdec.engine.containment.guard import ProposerGuard
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -64,7 +64,7 @@ def batch_of(counts: Sequence[int]) -> ProposeBatch:
 def test_a_prompt_may_take_as_many_steps_as_it_has_pieces(
     monkeypatch: pytest.MonkeyPatch, counts: list[int], is_overrun: bool
 ) -> None:
-    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", 0)
+    monkeypatch.setattr("specdec.engine.containment.guard._WARMUP_STEPS", 0)
     guard = guard_of(Sleeper)
     guard.observe_target(0.001)  # so the budget is the least there is, 50 ms
     assert guard.propose(batch_of(counts), [0] * len(counts)) is not None
@@ -78,7 +78,7 @@ def test_each_token_of_a_form_of_the_target_may_take_a_pass(
     class OnTarget(Sleeper):
         capabilities = frozenset({Capability.TARGET_CACHE})
 
-    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", 0)
+    monkeypatch.setattr("specdec.engine.containment.guard._WARMUP_STEPS", 0)
     guard = guard_of(OnTarget)
     guard.observe_target(0.04)
     guard.propose(batch_of([1]), [most])
@@ -95,7 +95,7 @@ def test_work_that_is_done_once_counts_for_no_step(monkeypatch: pytest.MonkeyPat
                     time.sleep(0.1)
                 return super().propose(batch)
 
-    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", 0)
+    monkeypatch.setattr("specdec.engine.containment.guard._WARMUP_STEPS", 0)
     guard = guard_of(Compiling)
     guard.observe_target(0.001)
     started, begun = time.perf_counter(), step_time()
@@ -121,14 +121,14 @@ def guard_of(proposer: type[Proposer]) -> ProposerGuard:
 
 
 def test_a_slow_resume_counts_and_is_not_called_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", -1)
+    monkeypatch.setattr("specdec.engine.containment.guard._WARMUP_STEPS", -1)
     guard, ids = guard_of(Resuming), np.arange(5, dtype=np.int32)
     assert [guard.resume("r", ids) for _ in range(5)] == [5, 5, 5, 0, 0]
     assert (guard.metrics.proposer_overruns, guard.metrics.proposer_pauses) == (3, 1)
 
 
 def test_pauses_are_short_again_after_many_good_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", -1)
+    monkeypatch.setattr("specdec.engine.containment.guard._WARMUP_STEPS", -1)
     guard, ids = guard_of(Resuming), np.arange(5, dtype=np.int32)
 
     def length_of_pause() -> int:
@@ -151,7 +151,7 @@ def test_pauses_are_short_again_after_many_good_calls(monkeypatch: pytest.Monkey
 
 
 def test_a_long_prefix_may_take_long_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", -1)
+    monkeypatch.setattr("specdec.engine.containment.guard._WARMUP_STEPS", -1)
     guard, ids = guard_of(Resuming), np.arange(320, dtype=np.int32)
     assert [guard.resume("r", ids) for _ in range(5)] == [320] * 5
     assert (guard.metrics.proposer_overruns, guard.metrics.proposer_pauses) == (0, 0)

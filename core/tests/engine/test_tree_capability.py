@@ -9,7 +9,7 @@ import torch
 from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
 
 from specdec import ConfigError, Draft, DraftSampling
-from specdec.engine.speculation.check_draft import DraftError, check_draft
+from specdec.engine.containment.draft import DraftError, check_draft
 from specdec.samplers.strict import StrictSampler
 
 SAMPLER = """

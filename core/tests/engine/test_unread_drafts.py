@@ -11,7 +11,7 @@ from pretend import CUDA, PretendDevice
 from speccheck.engines import engine_of, make_llm, proposer_of, scripted, tokens_of
 
 from specdec import LLM, SamplingParams
-from specdec.engine.speculation.check_draft import DraftError, check_draft, select_rows
+from specdec.engine.containment.draft import DraftError, check_draft, select_rows
 from specdec.interfaces import Draft, DraftSampling, UnreadIds
 
 VOCAB = 9

@@ -62,7 +62,7 @@ class HostSteps:
         if sum(sequence in emitted for sequence in last.limits) < last.num_running:
             num_prompt_rows = None  # one of them is still in prefill, or ended before its step
         drafted = [num_drafted for num_drafted, _ in emitted.values()]
-        self._speculation.observe(
+        self._speculation.observe_measured(
             MeasuredStep(
                 list(emitted),
                 [last.limits.get(sequence, 0) for sequence in emitted],

@@ -10,9 +10,9 @@ import torch
 
 from specdec import registry
 from specdec.config import ResolvedSpeculation
+from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.speculation.delivery import Delivery
-from specdec.engine.speculation.guard import ProposerGuard
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
 from specdec.interfaces.capability import Capability, are_capabilities

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.engine.checks import problem_of
+    from specdec.engine.containment.draft import DraftError, check_draft, equal_siblings, select_rows
+    from specdec.engine.containment.guard import ProposerGuard, undeclared
+    from specdec.engine.containment.verdict import problem_of
     from specdec.engine.engine import Engine
     from specdec.engine.kv_manager import KVManager
     from specdec.engine.metrics import EngineMetrics
     from specdec.engine.request import Request
     from specdec.engine.sequence import Sequence
-    from specdec.engine.speculation.check_draft import DraftError, check_draft, equal_siblings, select_rows
     from specdec.engine.speculation.delivery import Delivery
-    from specdec.engine.speculation.guard import ProposerGuard, undeclared
     from specdec.engine.speculation.shown import EngineDraws
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.speculation.top_k import TopK

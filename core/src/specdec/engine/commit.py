@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.config.notices import draft_ends
-from specdec.engine.containment import contain, fail
+from specdec.engine.containment.sample import contain, fail
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specdec.engine.checks import check_verdict, problem_of
 from specdec.engine.commit import Committer, first_node_slots
-from specdec.engine.containment import contain, output_of
-from specdec.engine.draft_rows import constrain
+from specdec.engine.containment.sample import contain, output_of
+from specdec.engine.containment.verdict import check_verdict, problem_of
 from specdec.engine.following import following, keep_states
 from specdec.engine.late_looks import LateLooks
 from specdec.engine.metrics import EngineMetrics
@@ -24,7 +23,6 @@ from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.step import Step, chain
 from specdec.errors import ConfigError, described, is_interrupt, line_of
 from specdec.interfaces.begun import Begun
-from specdec.interfaces.draft_depth import MeasuredStep
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.proposer import Proposer
@@ -156,7 +154,8 @@ class Engine:
         try:
             self._finish(dropped, FinishReason.ABORT)  # last: it may raise
         finally:
-            self._finish_last(self._last)
+            if self._ended and not self._scheduler.has_work:
+                self._finish_last(self._last)
         return outputs
 
     def step(self) -> list[RequestOutput]:
@@ -166,25 +165,34 @@ class Engine:
         before the verdict of this one is read, if no draft and no rule on the host waits for its tokens; else once it is
         committed, before texts and outputs are made of it, unless a request has ended.
         """
-        self._raise_problem()
+        if self._is_overlapped:
+            return self._overlapped_step()
+        step = self._launch(self._scheduler.schedule())
+        self._commit(step)
+        outputs = self._show(step)
+        self._count(step)
+        return outputs
+
+    def _overlapped_step(self) -> list[RequestOutput]:
+        """See `step`."""
+        problem, self._problem = self._problem, None
+        if problem is not None and not set(problem[1]).isdisjoint(self._scheduler.running):
+            raise problem[0]
         step, self._launched = self._launched, None
         if step is None or not step.leave(self._scheduler.running):
             step = self._launch(self._scheduler.schedule())
-        following = self._launch_before_verdict(step) if self._is_overlapped else None
+        following = self._launch_before_verdict(step)
         self._commit(step)
-        is_counted = (
-            self._is_overlapped and following is None and not any(r.sequence.is_finished for r in step.rows)
-        )
-        if is_counted:
+        if following is None and not any(row.sequence.is_finished for row in step.rows):
             self._count(step)  # before the next one, as what `adaptive` decides of that depends on this one
             following = self._launch_behind_commit()
-        outputs = self._show(step)
-        if is_counted and following is not None:
-            following.commit_s += following.lap()  # it ran meanwhile
-        if not is_counted:
-            step.commit_s += step.lap()
+            outputs = self._show(step)
+            if following is not None:
+                following.commit_s += following.lap()  # it ran meanwhile
+        else:
+            outputs = self._show(step)
             self._count(step)
-        self._launched = following if self.has_work else None
+        self._launched = following if self._scheduler.has_work else None
         return outputs
 
     def _launch(self, step: Step) -> Step:
@@ -253,11 +261,6 @@ class Engine:
             self._problem = error, list(self._scheduler.running)
             return None
 
-    def _raise_problem(self) -> None:
-        problem, self._problem = self._problem, None
-        if problem is not None and not set(problem[1]).isdisjoint(self._scheduler.running):
-            raise problem[0]
-
     def _commit(self, step: Step) -> None:
         """Verify and commit."""
         scores, batch = step.scores, step.batch
@@ -293,7 +296,7 @@ class Engine:
         if any(
             row.sequence.rules is not None and row.sequence.rules.grammar is not None for row in step.sampled
         ):
-            constrain(step)
+            step.constrain()
 
     def _verify_batch(self, step: Step) -> VerifyBatch:
         """Return what the sampler is given of a step."""
@@ -357,7 +360,7 @@ class Engine:
                 sequence.last_token_time = now
             if row.chunk:
                 request = self._owners[sequence]
-                if sequence.is_finished or (request.is_streaming and row.emitted):
+                if sequence.finish_reason is not None or (request.is_streaming and row.emitted):
                     self._read(sequence)
                     touched[request.request_id] = request
         outputs = [output_of(r) for r in touched.values() if r.is_finished or r.is_streaming]
@@ -373,15 +376,16 @@ class Engine:
                 self._tell_finished(self._requests.pop(output.request_id), output)
         if failed:
             self._finish(failed, FinishReason.ERROR)
-        self._finish_last(step)
+        if self._ended and not self._scheduler.has_work:
+            self._finish_last(step)
+        step.commit_s += step.lap()
         return outputs
 
     def _finish_last(self, last: Step | None) -> None:
-        """Deliver and finish what ended, if no step follows the last one."""
-        if self._ended and not self._scheduler.has_work:
-            if self._speculation is not None:
-                self._speculation.deliver_last(self._ended, is_suspended=last is None or last.is_suspended)
-            self._finish_ended()
+        """Deliver and finish what ended, as no step follows the last one."""
+        if self._speculation is not None:
+            self._speculation.deliver_last(self._ended, is_suspended=last is None or last.is_suspended)
+        self._finish_ended()
 
     def _read(self, sequence: Sequence) -> None:
         """Bring a sample's text up to date."""
@@ -429,35 +433,20 @@ class Engine:
 
     def _count(self, step: Step) -> None:
         """Count a step in the metrics, and tell it to `adaptive` and to observers."""
-        self._last, speculation = step, self._speculation
+        self._last = step
         self.metrics.count_step(step)
-        num_prompt_tokens = step.num_prompt_tokens
-        all_sample = len(step.sampled) == len(step.rows)
+        is_plain = step.num_prompt_tokens == 0 and len(step.sampled) == len(step.rows)
         expected = next((r.sequence.expected for r in step.rows if r.sequence.expected is not None), None)
-        if expected is not None and all_sample and not num_prompt_tokens:
-            expected.observe_step(
-                len(step.sampled), sum(r.num_verified for r in step.sampled), sum(step.seconds)
-            )
-        if speculation is not None:
-            # On a GPU, the verdict waits for the pass.
-            speculation.guard.observe_target(step.score_s + step.verify_s)
+        if expected is not None and is_plain:
+            expected.observe_step(len(step.sampled), step.num_drafted, step.seconds)
+        if self._speculation is not None:
             is_cheap = self._looks is not None and self._looks.observe(
                 step
-            )  # it tells nothing that nothing was found
+            )  # that nothing was found tells nothing
             # Rows of expected tokens cost time, and say nothing about the proposer's drafts.
-            if step.is_measured and not is_cheap and not any(row.expected for row in step.rows):
-                speculation.observe(
-                    MeasuredStep(
-                        [row.sequence for row in step.sampled],
-                        [row.cap for row in step.sampled],
-                        [row.num_verified for row in step.sampled],
-                        [len(row.accepted) for row in step.sampled],
-                        propose_s=step.propose_s,
-                        other_s=sum(step.seconds) - step.propose_s,
-                        num_prompt_rows=num_prompt_tokens if all_sample else None,
-                        num_rows=sum(row.chunk + row.num_verified for row in step.rows),
-                    ),
-                    may_draft=step.may_draft,
-                )
+            step.is_measured = (
+                step.is_measured and not is_cheap and not any(row.expected for row in step.rows)
+            )
+            self._speculation.observe(step)
         if self._observers is not None:
             self._tell(self._observers.specdec_step_finished, step.stats())

@@ -47,7 +47,7 @@ def following(last: Step, running: list[Sequence], *, may_draft: bool = False) -
     rows = [last.rows[place] for place in places]
     step = Step([Row(r.sequence, r.num_tokens, r.num_tokens + 1, chunk=1, is_sampled=True) for r in rows])
     step.emitted = EmittedIds(begun.token_ids, scores.logits.shape[1]), places
-    step.settle()
+    step.sampled = step.rows
     return step
 
 

@@ -116,7 +116,7 @@ class LateLooks:
         if not is_typical or not (step.is_late or any(row.cap for row in step.rows)):
             self._had_none = False
             return False
-        measured, has_nodes = self._of(step), step.has_drafts
+        measured, has_nodes = self._of(step), any(row.nodes for row in step.rows)
         if self._had_none:
             measured.found.observe(has_nodes)
         for row in step.rows:
@@ -124,7 +124,7 @@ class LateLooks:
                 measured.accepted.observe(len(row.accepted))
         measured.num_steps += 1
         if not has_nodes and measured.num_steps > _WARM_UP:
-            (measured.late_s if step.is_late else measured.in_time_s).observe(sum(step.seconds))
+            (measured.late_s if step.is_late else measured.in_time_s).observe(step.seconds)
             measured.asking_s.observe(step.propose_s)
         self._had_none = not step.is_late and not has_nodes
         return not has_nodes and measured.is_cheap

@@ -72,10 +72,11 @@ class EngineMetrics(DraftCounts):
         self.num_steps += 1
         for row in step.sampled:
             self.num_emitted_tokens += len(row.emitted)
-            if row.num_verified:
-                self.count_draft(row.proposer, row.num_verified, len(row.accepted))
-        for part, seconds in zip(_PARTS, step.seconds, strict=True):
-            self.seconds[part] += seconds
+            if row.nodes and row.chunk:
+                step.num_drafted += len(row.nodes)
+                self.count_draft(row.proposer, len(row.nodes), len(row.accepted))
+        for part in _PARTS:
+            self.seconds[part] += getattr(step, f"{part}_s")
 
     def count_draft(self, proposer: str, num_drafted: int, num_accepted: int) -> None:
         """Add one draft, if it has tokens, to the counts of all and of its proposer."""

@@ -93,15 +93,13 @@ class Scheduler:
         for_prompts = self._token_budget // _PROMPT_SHARE if prefilling or may_admit else 0
         for sequence in self._displaced(without_room) if has_waiting else ():
             self._preempt(sequence, step)
-        rows = {
-            s: Row(s, s.num_computed, s.num_tokens, _most_drafted(s, self._token_budget))
-            for s in self.running
-        }
-        shared_depth = 0
+        rows = {s: Row(s, s.num_computed, s.num_tokens) for s in self.running}
+        for sequence in prefilling:
+            if sequence.num_tokens - sequence.num_computed > self._token_budget and sequence in rows:
+                rows[sequence].cap = 0  # its chunk cannot reach its last token
         if speculation is not None:
             step.rows = list(rows.values())
             returning = speculation.plan(step)
-            shared_depth = speculation.shared_depth(step)
             if returning is not None and self._take_back(rows[returning], step):
                 prefilling.add(returning)
         budget, num_running, num_displaced = self._token_budget, len(self.running), len(step.preempted)
@@ -114,26 +112,30 @@ class Scheduler:
                 num_owed -= 1
             if sequence in step.preempted:
                 continue
-            chunk = _listed_chunk(sequence, min(row.num_tokens - row.start, budget))
+            chunk = min(row.num_tokens - row.start, budget)
+            if sequence.prompt_logprobs is not None:
+                chunk = _listed_chunk(sequence, chunk)
             is_last = chunk > 0 and row.start + chunk == row.num_tokens
             nodes = row.cap if is_last and speculation is not None else 0
             if is_last and sequence.expected is not None:
                 row.expected = _expected(sequence, nodes, num_running)
                 nodes = len(row.expected) or nodes
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
-            if chunk > 0:
-                reserved = self._reserve(sequence, chunk, nodes, shared_depth, step)
-                if reserved is None:
+            depth = nodes and max(nodes, step.shared_depth)
+            if chunk > 0 and not self._kv.reserve(sequence, row.start + chunk + depth, row.start):
+                nodes = 0
+                if not self._make_room(row, chunk, step):
                     continue
-                nodes = reserved
             row.chunk, row.cap, row.is_sampled = chunk, nodes, is_last
             row.expected = row.expected[:nodes]
+            if sequence.prompt_logprobs is not None:
+                row.prompt_rows = sequence.missing_prompt_rows(chunk)
             budget -= chunk + nodes
         # The last sequence may have preempted itself: it could not grow in place, and restarts in an empty cache.
         if self.waiting.num_samples and (len(step.preempted) == num_displaced or not self.running):
             self._admit(budget, rows)
         step.rows = [rows[sequence] for sequence in self.running]
-        step.settle()
+        step.sampled = [row for row in step.rows if row.is_sampled]
         return step
 
     def goes_on(self, step: Step) -> bool:
@@ -167,26 +169,16 @@ class Scheduler:
             row.cap = 0
         return True
 
-    def _reserve(
-        self, sequence: Sequence, chunk: int, nodes: int, shared_depth: int, step: Step
-    ) -> int | None:
-        """Reserve cache rows, for at least `shared_depth` nodes if any, preempting other sequences if necessary.
-
-        Returns:
-            the number of nodes that fit; None if the sequence itself was preempted.
-        """
-        start = sequence.num_computed
-        while not self._kv.reserve(sequence, start + chunk + (nodes and max(nodes, shared_depth)), start):
-            if nodes > 0:
-                nodes = 0
-                continue
+    def _make_room(self, row: Row, chunk: int, step: Step) -> bool:
+        """Reserve cache rows for the chunk of a row, preempting others if necessary; False if it was preempted itself."""
+        while not self._kv.reserve(row.sequence, row.start + chunk, row.start):
             victim = self.running[-1]
             if self.waiting.has_priorities:
                 victim = max(reversed(self.running), key=lambda running: running.priority)
             self._preempt(victim, step)
-            if victim is sequence:
-                return None
-        return nodes
+            if victim is row.sequence:
+                return False
+        return True
 
     def _preempt(self, victim: Sequence, step: Step) -> None:
         self.running.remove(victim)
@@ -237,7 +229,9 @@ class Scheduler:
                 sequence.admission_time = perf_counter()
             chunk = _listed_chunk(sequence, min(sequence.num_tokens - sequence.num_computed, budget))
             is_last = sequence.num_computed + chunk == sequence.num_tokens
-            rows[sequence] = Row(sequence, sequence.num_computed, sequence.num_tokens, 0, chunk, is_last)
+            row = Row(sequence, sequence.num_computed, sequence.num_tokens, 0, chunk, is_last)
+            row.prompt_rows = sequence.missing_prompt_rows(chunk)
+            rows[sequence] = row
             budget -= chunk
         for sequence in reversed(put_off):
             self.waiting.put_back(sequence)
@@ -246,11 +240,6 @@ class Scheduler:
         # Cached rows whose states a proposer reads, and does not hold yet, would be computed again.
         may_wait = self._speculation is None or not self._speculation.delivery.needs_hidden
         return may_wait and self._kv.is_coming(sequence, self.running)
-
-
-def _most_drafted(sequence: Sequence, token_budget: int) -> int:
-    """Return the most nodes that may be drafted for a sample in a step: none if its chunk cannot reach its last token."""
-    return 0 if sequence.num_tokens - sequence.num_computed > token_budget else token_budget
 
 
 def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[int]:

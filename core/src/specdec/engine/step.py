@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specdec.engine.speculation.check_draft import select_rows
+from specdec.config.notices import draft_ends
+from specdec.engine.containment.draft import select_rows
+from specdec.errors import ConfigError
 from specdec.interfaces.draft import CheckedDraft, DrawnNodes
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.once import step_time
@@ -67,11 +69,6 @@ class Row:
     emitted: Ids[int] = ()
     """Tokens that were kept."""
 
-    @property
-    def num_verified(self) -> int:
-        """Number of its nodes that a verdict was kept of: none once it has left the step."""
-        return len(self.nodes) if self.chunk else 0
-
 
 @dataclass(slots=True, eq=False)
 class Step:
@@ -84,8 +81,9 @@ class Step:
     sampled: list[Row] = field(default_factory=list)
     """The rows that are sampled; the drafts, logits and verdicts of a step are theirs."""
 
-    most: int = 0
-    """The most nodes that the configuration allows at this batch size."""
+    shared_depth: int = 0
+    """Nodes for which every row with a draft needs room in the target's cache, where drafts of all rows are made together
+    there; 0 for drafts that are made elsewhere."""
     may_draft: bool = False
     """Whether the configuration allows a draft for any row."""
     is_suspended: bool = True
@@ -121,17 +119,16 @@ class Step:
     score_s: float = 0.0
     verify_s: float = 0.0
     commit_s: float = 0.0
+    num_prompt_tokens: int = 0
+    """Number of tokens that ran beside the last one of each sampled row."""
+    num_drafted: int = 0
+    """Number of nodes that were verified, without those of samples that left; known once the step is counted."""
     _since: float = field(default_factory=step_time)
 
     @property
-    def has_drafts(self) -> bool:
-        """Whether any row has nodes."""
-        return any(row.nodes for row in self.rows)
-
-    @property
-    def seconds(self) -> tuple[float, float, float, float, float]:
-        """Seconds of scheduling, proposing, scoring, verifying and committing."""
-        return self.schedule_s, self.propose_s, self.score_s, self.verify_s, self.commit_s
+    def seconds(self) -> float:
+        """Duration of the step in seconds, without what others did between its parts."""
+        return self.schedule_s + self.propose_s + self.score_s + self.verify_s + self.commit_s
 
     def lap(self) -> float:
         """Return the seconds since the last lap, or since the step began."""
@@ -139,16 +136,10 @@ class Step:
         seconds, self._since = now - self._since, now
         return seconds
 
-    def settle(self) -> None:
-        """Note which rows are sampled, and which prompt log probabilities are missing, once the chunks are known."""
-        self.sampled = [row for row in self.rows if row.is_sampled]
-        for row in self.rows:
-            if row.sequence.prompt_logprobs is not None:
-                row.prompt_rows = row.sequence.missing_prompt_rows(row.chunk)
-
     def take(self, draft: CheckedDraft) -> None:
         """Take the draft of the proposer, whose first rows belong to `rows`: what it has for those that are sampled."""
-        draft = select_rows(draft, [place for place, row in enumerate(self.rows) if row.is_sampled])
+        if len(self.sampled) < len(draft.rows):
+            draft = select_rows(draft, [place for place, row in enumerate(self.rows) if row.is_sampled])
         self.drawn = draft.drawn
         self.unread = self.proposed = draft.unread
         for place, row in enumerate(self.sampled):
@@ -169,19 +160,47 @@ class Step:
             drawn = replace(drawn, has_probs=is_own if given is None else given & is_own.to(given.device))
         self.drawn, self.unread = drawn, None
 
+    def constrain(self) -> None:
+        """Take out nodes that a grammar forbids; rows with q stay as they are.
+
+        A chain of point masses is cut before its first forbidden node, a tree after its last allowed one. Nodes
+        drawn from q stay and are rejected: the presence of a node must not depend on its own token.
+        """
+        for place, row in enumerate(self.sampled):
+            grammar, drawn = None if row.sequence.rules is None else row.sequence.rules.grammar, self.drawn
+            is_drawn = drawn is not None and (drawn.has_probs is None or bool(drawn.has_probs[place]))
+            if grammar is None or not row.nodes or is_drawn:
+                continue
+            parents = None if row.parents is None else list(row.parents)
+            allowed: list[bool] = []
+            try:
+                allowed = grammar.allowed_nodes(row.nodes, parents)
+            except ConfigError:
+                pass  # the text needs too much work, as its mask says next
+            except BaseException as error:
+                draft_ends("following a grammar", error)
+            length = len(allowed) if parents is not None else (*allowed, False).index(False)
+            while length and not allowed[length - 1]:
+                length -= 1
+            row.nodes = row.nodes[:length]
+            row.parents = None if parents is None else parents[:length]
+        self.unread = None
+
     def place(self) -> None:
         """Give the rows their places in the pass, in the logits and in the cache."""
-        first = first_logits = first_prompt = 0
+        first = first_logits = first_prompt = num_chunks = 0
         for row in self.rows:
             if not row.chunk:
                 continue
             row.first, row.first_prompt_logits = first, first_prompt
             row.node_slot = row.sequence.first_slot + row.start + row.chunk
             first += row.chunk + len(row.nodes)
+            num_chunks += row.chunk
             first_prompt += len(row.prompt_rows)
             if row.is_sampled:
                 row.first_logits = first_logits
                 first_logits += 1 + len(row.nodes)
+        self.num_prompt_tokens = num_chunks - len(self.sampled)
 
     def leave(self, running: Ids[Sequence]) -> bool:
         """Take the samples that no longer run out of the step; what its pass computes of them is not read.
@@ -197,12 +216,11 @@ class Step:
 
     def stats(self) -> StepStats:
         """Return what observers are told of it."""
-        drafted = [row.num_verified for row in self.sampled]
         return StepStats(
             num_requests=len(self.rows),
             num_prompt_tokens=self.num_prompt_tokens,
-            num_drafts=sum(map(bool, drafted)),
-            num_draft_tokens=sum(drafted),
+            num_drafts=sum(1 for row in self.sampled if row.nodes and row.chunk),
+            num_draft_tokens=self.num_drafted,
             num_accepted_tokens=sum(len(row.accepted) for row in self.sampled),
             num_emitted_tokens=sum(len(row.emitted) for row in self.sampled),
             schedule_ms=1e3 * self.schedule_s,
@@ -211,11 +229,6 @@ class Step:
             verify_ms=1e3 * self.verify_s,
             commit_ms=1e3 * self.commit_s,
         )
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Number of tokens that ran beside the last one of each sampled row."""
-        return sum(row.chunk - (row.is_sampled and row.chunk > 0) for row in self.rows)
 
 
 def chain(row: Row) -> range:

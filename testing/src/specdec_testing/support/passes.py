@@ -86,7 +86,7 @@ class Passes:
             row.parents = part.parents if part.is_decoding else None
             rows.append(row)
         step = Step(rows)
-        step.settle()
+        step.sampled = [row for row in rows if row.is_sampled]
         try:
             return self._scorer.score(step)
         except Exception as error:

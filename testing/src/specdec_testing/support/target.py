@@ -92,7 +92,7 @@ class CheckTarget:
 
 def _step_of(rows: list[Row]) -> Step:
     step = Step(rows)
-    step.settle()
+    step.sampled = [row for row in rows if row.is_sampled]
     return step
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 
+from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.delivery import Delivery
-from specdec.engine.speculation.guard import ProposerGuard
 from specdec.engine.step import Row, Step
 from specdec.interfaces.capability import NEEDED_CAPABILITIES
 from specdec.interfaces.draft import CheckedDraft
@@ -69,27 +69,33 @@ class Speculation:
             a sample that the proposer left out and that can come back, if that pays; call `take_back`, when there is room.
             One at a time, because the room that the proposer sees may be for one alone.
         """
-        rows = step.rows
-        step.most = self.num_speculative_tokens
+        rows, depth, needs_hidden = step.rows, self.draft_depth, self.delivery.needs_hidden
+        most = self.num_speculative_tokens
         if self._by_batch_size is not None:
-            step.most = min(step.most, self._by_batch_size(len(rows)))
+            most = min(most, self._by_batch_size(len(rows)))
+        is_on_target = self.delivery.draft_slots is not None
+        step.shared_depth = most if is_on_target else 0
         step.is_paused = self.guard.pause_left > 0
-        depth, running = self.draft_depth, rows if decoding is None else decoding
         step.is_measured = depth is not None and not step.is_paused
         if depth is not None:
-            depth.begin([row.sequence for row in running], step.most)
-        returning = self._returning(step)
+            depth.begin([row.sequence for row in (rows if decoding is None else decoding)], most)
+        returning = None
+        if most and not step.is_paused and any(row.sequence.left_out is not None for row in rows):
+            returning = self._returning(rows, most)
         for row in rows:
-            most = self._most(row, step.most)
-            step.may_draft = step.may_draft or most > 0
-            row.cap = most if depth is None else depth.limit(row.sequence, most)
-        step.is_suspended = not step.most or (depth is not None and depth.is_suspended)
+            sequence = row.sequence
+            cap = most if sequence.has_proposals else 0
+            if needs_hidden and sequence.num_with_states < sequence.num_tokens:
+                cap = 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
+            if is_on_target and row.start < row.num_tokens - 1:
+                cap = 0  # a prompt, or a text that is computed again: its rows are not in the cache yet
+            if cap and sequence.params.speculative is not None:
+                cap = sequence.params.cap_speculation(cap)
+            cap = max(0, min(cap, row.cap, sequence.max_num_tokens - row.num_tokens - 1))
+            step.may_draft = step.may_draft or cap > 0
+            row.cap = cap if depth is None else depth.limit(sequence, cap)
+        step.is_suspended = not most or (depth is not None and depth.is_suspended)
         return returning
-
-    def shared_depth(self, step: Step) -> int:
-        """Return for how many nodes every row with a draft needs room in the target's cache, where drafts of all rows are made
-        together; 0 for drafts that are made elsewhere."""
-        return 0 if self.delivery.draft_slots is None else step.most
 
     def propose(self, step: Step, ended: Several[Sequence] = ()) -> CheckedDraft:
         """Deliver new tokens to the proposer and return its draft; its first rows belong to the rows of the step.
@@ -180,8 +186,27 @@ class Speculation:
             sequence.num_missing = num_known if self.guard.can_resume else 0
         return max(0, held - 1)
 
-    def observe(self, measured: MeasuredStep, *, may_draft: bool) -> None:
-        """Record a step; `may_draft` says whether the configuration allowed a draft in it."""
+    def observe(self, step: Step) -> None:
+        """Record a step of the engine: what its pass and verification took, and what came of its drafts."""
+        # On a GPU, the verdict waits for the pass.
+        self.guard.observe_target(step.score_s + step.verify_s)
+        if step.is_measured:
+            drafted = [len(row.nodes) if row.chunk else 0 for row in step.sampled]
+            all_sample = len(step.sampled) == len(step.rows)
+            measured = MeasuredStep(
+                [row.sequence for row in step.sampled],
+                [row.cap for row in step.sampled],
+                drafted,
+                [len(row.accepted) for row in step.sampled],
+                propose_s=step.propose_s,
+                other_s=step.seconds - step.propose_s,
+                num_prompt_rows=step.num_prompt_tokens if all_sample else None,
+                num_rows=sum(row.chunk for row in step.rows) + sum(drafted),
+            )
+            self.observe_measured(measured, may_draft=step.may_draft)
+
+    def observe_measured(self, measured: MeasuredStep, *, may_draft: bool) -> None:
+        """Record what a step cost; `may_draft` says whether the configuration allowed a draft in it."""
         assert self.draft_depth is not None
         self.draft_depth.observe(measured)
         if may_draft and measured.sequences:
@@ -219,30 +244,14 @@ class Speculation:
         for told, row_ids in groups.items():
             self.guard.finish(row_ids, told)
 
-    def _most(self, row: Row, most: int) -> int:
-        """Return the most nodes that a row may have by the configuration: they must fit its output limit and the context."""
-        sequence = row.sequence
-        if not sequence.has_proposals:
-            return 0
-        if self.delivery.needs_hidden and sequence.num_with_states < sequence.num_tokens:
-            return 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
-        if self.delivery.draft_slots is not None and row.start < row.num_tokens - 1:
-            return 0  # a prompt, or a text that is computed again: its rows are not in the cache yet
-        if sequence.params.speculative is not None:
-            most = sequence.params.cap_speculation(most)
-        return max(0, min(most, row.cap, sequence.max_num_tokens - row.num_tokens - 1))
-
-    def _returning(self, step: Step) -> Sequence | None:
+    def _returning(self, rows: Several[Row], most: int) -> Sequence | None:
         """Return a sample that can come back; see `plan`."""
-        left_out = [
-            r for r in step.rows if r.sequence.left_out is not None and r.sequence.left_out.can_return
-        ]
-        if not left_out or not step.most or step.is_paused:
-            return None
-        if any(row.start < row.sequence.returned_at - 1 for row in step.rows):
+        if any(row.start < row.sequence.returned_at - 1 for row in rows):
             return None  # one is returning
-        for row in left_out:
-            if row.start == row.num_tokens - 1 and self._pays(row.sequence, step.most):
+        for row in rows:
+            why = row.sequence.left_out
+            is_decoding = row.start == row.num_tokens - 1
+            if why is not None and why.can_return and is_decoding and self._pays(row.sequence, most):
                 return row.sequence
         return None
 

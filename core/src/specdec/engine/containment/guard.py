@@ -11,9 +11,8 @@ from operator import index as as_int
 
 import torch
 
+from specdec.engine.containment.draft import DraftError, check_draft, check_vocab_map, copied
 from specdec.engine.metrics import EngineMetrics
-from specdec.engine.speculation.check_draft import DraftError, check_draft, check_vocab_map
-from specdec.engine.speculation.received import copied
 from specdec.errors import PluginError, described, is_interrupt, line_of
 from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
