@@ -42,6 +42,7 @@ class KVManager:
     ) -> None:
         # Headroom is not reclaimed: a proposer's cache has as many slots, and rows of drafts besides, so it is full before.
         self.pool = (make_pool or SlotPool)(cache, block_size * is_prefix_cached, block_size=block_size)
+        self._block_size = block_size
         self._resume, self._states = resume, states
         self._least_coming = _LEAST_COMING.get(cache.device.type, _LEAST_COMING["cuda"])
         self._waits = is_prefix_cached and states is None
@@ -92,18 +93,25 @@ class KVManager:
             self.release(sequence)
             return False
         sequence.first_slot, sequence.num_computed = self.pool.first_slot(sequence), num_known
+        sequence.num_slots = sequence.num_published = 0
         return True
 
     def reserve(self, sequence: Sequence, num_slots: int, num_kept: int) -> bool:
         """Make room for `num_slots` tokens of a sequence, moving its `num_kept` rows if necessary; False if there is none."""
+        if num_slots <= sequence.num_slots:
+            return True
         if not self.pool.reserve(sequence, num_slots, num_kept):
             return False
         sequence.first_slot = self.pool.first_slot(sequence)
+        sequence.num_slots = -(-num_slots // self._block_size) * self._block_size
         return True
 
     def publish(self, sequence: Sequence) -> None:
         """Publish the full blocks of committed, computed tokens to the prefix cache."""
-        self.pool.publish(sequence, self._salted(sequence, sequence.num_computed))
+        num_blocks = sequence.num_computed // self._block_size
+        if num_blocks > sequence.num_published:
+            self.pool.publish(sequence, self._salted(sequence, sequence.num_computed))
+            sequence.num_published = num_blocks
 
     def _salted(self, sequence: Sequence, count: int) -> Ids:
         """Return what tells the first tokens of a sequence from those of others: their ids, beside a hash of its salt."""
@@ -121,3 +129,4 @@ class KVManager:
         if self._states is not None:
             self._states.release(sequence)
         sequence.first_slot, sequence.num_computed = -1, 0
+        sequence.num_slots = sequence.num_published = 0

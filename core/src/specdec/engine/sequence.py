@@ -74,6 +74,10 @@ class Sequence:
         """Number of tokens whose keys and values are in the cache."""
         self.first_slot = -1
         """-1 while it has no place in the cache."""
+        self.num_slots = 0
+        """Number of slots that are reserved for it; 0 if that is not known."""
+        self.num_published = 0
+        """Number of its blocks that are published for prefix caching."""
         self.num_cached_prompt_tokens = 0
         self.delivered = 0
         """Number of tokens delivered to the proposer."""

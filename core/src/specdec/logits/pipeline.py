@@ -23,13 +23,17 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
         logits: `[R, V]` the target's logits.
         blocks: one per request, in the order of the rows.
     """
-    return p_logits_of(blocks, logits.shape[-1], logits.device)(logits)
+    change = p_logits_of(blocks, logits.shape[-1], logits.device)
+    return logits.float() if change is None else change(logits)
 
 
 def p_logits_of(
     blocks: Sequence[RowBlock], vocab_size: int, device: torch.device, along: Along | None = None
-) -> Change:
-    """Return what makes p-logits, once, of logits that a pass will give; see `p_logits` and `LogitsRules.changes`."""
+) -> Change | None:
+    """Return what makes p-logits, once, of logits that a pass will give; None if they are these, in float32.
+
+    See `p_logits` and `LogitsRules.changes`.
+    """
     counts, params = [len(block.nodes) + 1 for block in blocks], [block.params for block in blocks]
     change: Change | None = None
     places = zip(blocks, accumulate(counts), counts, strict=True)
@@ -39,7 +43,7 @@ def p_logits_of(
     settings = None if all(p.is_greedy for p in params) else _by_row(params, counts, vocab_size)
     if settings is not None and along is not None:
         row_operations(device).announce(along, settings)
-    return partial(_changed, change, settings)
+    return None if change is None and settings is None else partial(_changed, change, settings)
 
 
 def _changed(change: Change | None, settings: Floats | None, logits: torch.Tensor) -> torch.Tensor:

@@ -172,7 +172,7 @@ class TransformersScorer(Scorer):
     def score(self, batch: ScoreBatch) -> Scores:
         """Run the pass of one step."""
         packed, blocks = pack(batch, self.runner.device)
-        changed = p_logits_of(blocks, self._info.vocab_size, self.runner.device, batch.along)
+        change = p_logits_of(blocks, self._info.vocab_size, self.runner.device, batch.along)
         output = self.runner.forward(packed)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed))
@@ -180,7 +180,7 @@ class TransformersScorer(Scorer):
         has_prompts = output.logits.shape[0] > num_rows
         logits = output.logits[:num_rows] if has_prompts else output.logits
         return Scores(
-            logits=changed(logits),
+            logits=logits.float() if change is None else change(logits),
             raw_logits=logits,
             prompt_logits=output.logits[num_rows:] if has_prompts else None,
             hidden_states=output.hidden_states,

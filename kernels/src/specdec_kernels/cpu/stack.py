@@ -206,7 +206,8 @@ class CompiledStack:
         if kept:
             places = places.copy()
             places[kept] = np.arange(len(kept))
-        self.bind(cache, rotary)
+        if cache is not self._cache or rotary is not self._rotary:
+            self.bind(cache, rotary)
         run_pass(
             tokens, self._no_features if features is None else features, self.tables, cache.num_slots, positions, slots,
             table, visible, places, aux, logits_rows, states, logits,

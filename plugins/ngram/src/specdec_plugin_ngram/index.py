@@ -70,7 +70,8 @@ class NgramIndex:
             ValueError: if a row starts after the held tokens, a context is too long to index, or counts are wrong.
         """
         rows = np.empty((kernels.NUM_ROW_FIELDS, len(request_ids)), dtype=np.int64)
-        rows[kernels.STATE] = self._lines_of(request_ids)
+        lines = self._lines
+        rows[kernels.STATE] = [lines[each] if each in lines else self._add(each) for each in request_ids]
         rows[kernels.START] = starts
         rows[kernels.COUNT] = counts
         rows[kernels.MAX_NODES] = max_nodes
@@ -109,13 +110,6 @@ class NgramIndex:
                 state = self._states[line]
                 self._pool.release(int(state[kernels.OFFSET]), int(state[kernels.CAPACITY]))
                 self._free_lines.append(line)
-
-    def _lines_of(self, request_ids: Sequence[str]) -> list[int]:
-        lines = self._lines
-        try:
-            return [lines[request_id] for request_id in request_ids]
-        except KeyError:
-            return [lines[each] if each in lines else self._add(each) for each in request_ids]
 
     def _add(self, request_id: str) -> int:
         line = self._free_lines.pop() if self._free_lines else len(self._lines)

@@ -75,6 +75,10 @@ def check_draft(
             row.pop()
         links = None if parents is None else parents[index]
         normal = None if is_normal is None or not is_drawn[index] else is_normal[index]
+        is_plain = links is None and normal is None and len(row) <= max_nodes[index]
+        if is_plain and (not row or (min(row) >= 0 and max(row) < vocab_size)):
+            kept.append(tuple(row))
+            continue
         valid, flaw = _usable(row, links, normal, max_nodes[index], vocab_size, takes_trees=takes_trees)
         num_cut += len(row) - valid
         if normal is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 import torch
 
@@ -20,7 +22,8 @@ class Walk:
         if not size:
             return None
         logits = scores.logits if scores.logits.dtype is torch.float64 else scores.logits.float()
-        width = max(batch.num_nodes)
+        counts = [*map(len, rows)]
+        width = max(counts)
         drafted = np.full((size, width), -1, np.int64)
         links = drafted[:, :0] if parents is None else drafted.copy()
         for i, row in enumerate(rows if width else ()):
@@ -28,8 +31,8 @@ class Walk:
             if parents is not None:
                 links[i, : len(row)] = parents[i]
         requests = zip(
-            batch.row_starts, batch.num_nodes, batch.seeds, batch.sample_indices, batch.num_tokens,
-            (p.is_greedy for p in batch.sampling_params), strict=True,
+            accumulate((1 + count for count in counts[:-1]), initial=0), counts, batch.seeds, batch.sample_indices,
+            batch.num_tokens, (p.is_greedy for p in batch.sampling_params), strict=True,
         )  # fmt: skip
         out = np.empty((size, 2 * width + 2), np.int64)
         walk(logits.numpy(), np.array([*requests], np.int64), drafted, links, out)
