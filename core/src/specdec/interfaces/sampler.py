@@ -60,7 +60,7 @@ class VerifyBatch:
     unread: UnreadIds | None = None
     """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
     along: Along | None = None
-    """What `Sampler.ahead` returned, which was sent to the device with the pass; None if nothing was."""
+    """The arrays of `Sampler.ahead`, which go to the device with the pass; None where nothing is sent."""
 
     @cached_property
     def num_nodes(self) -> list[int]:
