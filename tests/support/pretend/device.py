@@ -16,7 +16,7 @@ from pretend.dispatch import Dispatcher
 from pretend.graphs import Tape
 from pretend.kernels import kernels
 from pretend.tensor import DeviceTensor, allow_cuda_tensors
-from specdec.engine.speculation import received
+from specdec.engine.containment import draft as drafts
 from specdec_kernels.layers.structure import layer_parts, model_parts
 
 NAME = "Pretend device"
@@ -90,7 +90,7 @@ class PretendDevice:
             (cuda, "is_current_stream_capturing", lambda: device.tape is not None),
             (model_parts, "__defaults__", (is_plain_linear,)),
             (layer_parts, "__defaults__", (is_plain_linear,)),
-            (received, "_KINDS", (*received._KINDS, DeviceTensor)),
+            (drafts, "_KINDS", (*drafts._KINDS, DeviceTensor)),
             (torch.Tensor, "pin_memory", lambda tensor, *_: device.pin(tensor)),
             (nn.Module, "to", _moving(nn.Module.to)),
         ]
