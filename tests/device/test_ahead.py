@@ -178,10 +178,9 @@ def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
     """Three requests are too many for it; the two that are left are not, and then it gets the states of all steps."""
     config, wanted, given = METHODS[method], tokens(expected["greedy"]), params("greedy")
     assert config is not None
-    delivered = []
+    delivered, end = [], 6
+    given[0] = given[0].model_copy(update={"max_tokens": end})
     for is_ahead in (False, True):
-        end = 6 - is_ahead  # the step that is launched when it ends is one more that rests
-        given[0] = given[0].model_copy(update={"max_tokens": end})
         options = OPTIONS | {"async_scheduling": is_ahead}
         rests = config | {"adaptive": False, "disable_by_batch_size": 2, "on_proposer_error": "raise"}
         llm = LLM("zoo", device="cuda:0", speculative_config=rests, **options)
@@ -315,5 +314,6 @@ def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
     assert tokens(outputs) == tokens(expected["greedy"])
     assert max(step.synchronisations for step in steps) == 1
     assert order[:9] == ["launch", "launch", *["show", "launch"] * 3, "show"]
-    assert order[-2:] == ["show", "show"], "nothing follows the last step"
+    assert order[-1] == "show"
+    assert order.count("launch") == order.count("show"), "nothing follows the last step"
     llm.shutdown()

@@ -17,11 +17,11 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
         the pass, and the logits rows of each sample that gets a token, after which those for prompt log probabilities follow.
     """
     unread, emitted = batch.unread, batch.emitted
-    if unread is not None and any(
-        row.is_sampled and row.sequence.rules is not None and row.sequence.rules.reads_drafts
-        for row in batch.rows
-    ):
-        unread = None
+    if unread is not None:
+        rules = [row.sequence.rules for row in batch.rows if row.is_sampled]
+        is_read = any(each is not None and each.reads_drafts for each in rules)
+        if is_read or not any(len(row.nodes) for row in batch.rows):
+            unread = None
     width = 0 if unread is None else unread.width
     segments: list[Segment] = []
     blocks: list[RowBlock] = []
