@@ -52,7 +52,7 @@ class Watch:
     """Tokens delivered."""
 
     def __post_init__(self) -> None:
-        guard = self.llm._built.engine._speculation.guard
+        guard = self.llm._built.engine._speculation._guard
         assert guard is not None
         inner = guard.proposer.propose
 

@@ -179,7 +179,7 @@ def test_states_that_pile_up_while_the_proposer_rests_are_dropped_beyond_a_limit
     for output in llm.stream(subject.prompts[0], greedy(32)):
         outputs.append(output)
         if len(outputs) == 4:
-            engine._speculation.guard.pause_left = 20  # as after repeated overruns of its time
+            engine._speculation._guard.pause_left = 20  # as after repeated overruns of its time
         for sequence in engine._scheduler.running:
             kept.append(sum(len(states[0]) for states in sequence.deliverable_hidden))
     assert outputs[-1].outputs[0].token_ids == subject.expected[0]

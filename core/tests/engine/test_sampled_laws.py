@@ -254,7 +254,7 @@ def test_bad_q_costs_drafts_and_nothing_else(model, law, monkeypatch) -> None:
         return draft
 
     llm = sampled(model, drawn(), "block")
-    guard = engine_of(llm)._speculation.guard
+    guard = engine_of(llm)._speculation._guard
     monkeypatch.setattr(guard, "proposer", guard.proposer)
     proposer = guard.proposer
     monkeypatch.setattr(type(proposer), "propose", sometimes_not_a_number, raising=True)

@@ -48,7 +48,7 @@ def engine_of(llm: LLM) -> Engine:
 
 def proposer_of(llm: LLM) -> Any:
     """Return the proposer inside, connected to its engine if it keeps books."""
-    guard = engine_of(llm)._speculation.guard
+    guard = engine_of(llm)._speculation._guard
     assert guard is not None
     proposer: Proposer = guard.proposer
     if hasattr(proposer, "engine"):

@@ -53,12 +53,12 @@ class HostedProposer:
     @property
     def proposer(self) -> Proposer:
         """The proposer."""
-        return self._speculation.guard.proposer
+        return self._speculation.proposer
 
     @property
     def name(self) -> str:
         """The method's name."""
-        return self._speculation.guard.name
+        return self._speculation.name
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -68,7 +68,7 @@ class HostedProposer:
     @property
     def needs_hidden(self) -> bool:
         """Whether `keep_states` must be called with each row that the target computed."""
-        return self._speculation.delivery.needs_hidden
+        return self._speculation.needs_hidden
 
     @property
     def aux_layer_ids(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class HostedProposer:
 
         The input of layer k is the output of layer k - 1.
         """
-        return self._speculation.guard.aux_layer_ids
+        return self._speculation.aux_layer_ids
 
     @property
     def request_ids(self) -> Collection[str]:
@@ -171,10 +171,10 @@ class HostedProposer:
         if not self.needs_hidden or not sequence.has_proposals:
             return
         if start == 0 and sequence.num_computed:
-            self._speculation.delivery.forget(sequence)
+            self._speculation.forget([sequence])
             sequence.num_computed = 0
         if start != sequence.num_computed:
-            self._speculation.delivery.give_up(
+            self._speculation.give_up(
                 sequence,
                 "the host does not compute those of a cached prefix (turn prefix caching off)",
             )
@@ -182,7 +182,7 @@ class HostedProposer:
         # Rows whose token was not kept are left out: at most one state for each token after the first.
         num_rows = min(len(states[0]), sequence.num_tokens - 1 - start)
         copies = tuple(state[:num_rows].clone() for state in states)
-        self._speculation.delivery.keep_hidden(sequence, copies, list(range(num_rows)))
+        self._speculation.take_states(sequence, copies)
         sequence.num_computed += num_rows
 
     def propose(self, request_ids: Ids[str], max_nodes: Ids[int] | None = None) -> CheckedDraft:
@@ -225,7 +225,7 @@ class HostedProposer:
             num_prompt_rows: prompt rows in it; `adaptive` counts a step in which a request started only if
                 this is given.
         """
-        self._speculation.guard.observe_target(seconds)
+        self._speculation.observe_target(seconds)
         if self._steps is not None:
             self._steps.note_prompt_rows(num_prompt_rows)
 

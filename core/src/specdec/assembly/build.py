@@ -113,13 +113,13 @@ def assemble(
             is_adaptive=adapts_by_default(sampler),
             draft_slots=scorer.draft_slots,
         )
-        if speculation.delivery.needs_hidden:
-            scorer.capture_hidden(speculation.guard.aux_layer_ids)
-        if Capability.TREE in speculation.guard.capabilities & sampler.capabilities:
+        if speculation.needs_hidden:
+            scorer.capture_hidden(speculation.aux_layer_ids)
+        if Capability.TREE in speculation.capabilities & sampler.capabilities:
             scorer.num_tree_nodes = speculation.num_speculative_tokens
     drafts, most = None, 0
     if speculation is not None:
-        drafts, most = speculation.guard.capabilities, speculation.num_speculative_tokens
+        drafts, most = speculation.capabilities, speculation.num_speculative_tokens
     warm_up(sampler, handle.info, drafts, most)
     scorer.allocate()
     kv = KVManager(

@@ -17,7 +17,6 @@ from specdec.engine.containment.sample import contain, fail
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
-from specdec.engine.speculation.top_k import top_k_of
 from specdec.engine.step import Row, Step, chain
 from specdec.interfaces.expected_tokens import ExpectedTokens
 from specdec.interfaces.sampler import Verdict
@@ -52,9 +51,8 @@ class Committer:
         """Commit one step; its rows get what is kept. Of a sample that ends, now marked finished, that is up to its end."""
         scores = step.scores
         assert scores is not None
-        delivery = None if self._speculation is None else self._speculation.delivery
-        if delivery is not None and delivery.num_top_k:
-            delivery.top_k = top_k_of(step, delivery.num_top_k, verdict)
+        if self._speculation is not None and self._speculation.num_top_k:
+            self._speculation.take_top_k(step, verdict)
         listed = verdict.listed
         if listed is None and any(row.sequence.logprobs is not None for row in step.sampled):
             listed = _listed(step.sampled, scores, verdict)
@@ -86,26 +84,17 @@ class Committer:
                     sequence.last_num_drafted, sequence.last_num_accepted = len(row.nodes), len(nodes)
                 elif sequence.expected is not None:
                     _tell(sequence, sequence.expected, methodcaller("observe", len(row.nodes), len(nodes)))
-        if self._speculation is not None and self._speculation.delivery.needs_hidden:
-            self._keep_states(row, scores)
+        if self._speculation is not None and self._speculation.needs_hidden:
+            # A stop may cut the draft after other rows, or no token could be chosen.
+            num_choosers = row.chunk - (row.is_sampled and not row.emitted)
+            first = row.first + row.chunk
+            chosen = [first + node for node in row.accepted[: max(0, len(row.emitted) - 1)]]
+            kept = [*range(row.first, row.first + num_choosers), *chosen]
+            self._speculation.keep_states(step, row, kept)
         sequence.num_computed += row.chunk + len(row.accepted)
         if row.emitted:
             self._append(step, row)
         self._kv.publish(sequence)
-
-    def _keep_states(self, row: Row, scores: Scores) -> None:
-        """Keep the hidden states of what was committed for the proposer."""
-        assert self._speculation is not None
-        assert scores.hidden_states is not None, (
-            "a proposer that reads states is loaded with a scorer that gives them"
-        )
-        # A stop may cut the draft after other rows, or no token could be chosen.
-        num_choosers = row.chunk - (row.is_sampled and not row.emitted)
-        kept = [row.first + row.chunk + node for node in row.accepted[: max(0, len(row.emitted) - 1)]]
-        states = scores.hidden_states, *scores.aux_hidden_states
-        self._speculation.delivery.keep_hidden(
-            row.sequence, states, [*range(row.first, row.first + num_choosers), *kept]
-        )
 
     def _gather(self, step: Step, verdict: Verdict) -> None:
         """Move the cache rows of accepted paths of trees to where those of chains are; a device may know the paths already."""

@@ -99,7 +99,7 @@ class Engine:
     @property
     def proposer(self) -> Proposer | None:
         """The proposer; None without speculation."""
-        return None if self._speculation is None else self._speculation.guard.proposer
+        return None if self._speculation is None else self._speculation.proposer
 
     @property
     def num_sequences(self) -> tuple[int, int]:
@@ -270,11 +270,9 @@ class Engine:
         verdict = self._sampler.verify(scores, batch) if step.begun is None else step.begun()
         verdict = check_verdict(verdict, batch, scores, self._sampler.name)
         if self._speculation is not None and step.proposed is not None:
-            self._speculation.guard.judge(step.proposed)
+            self._speculation.judge(step.proposed)
         step.verify_s += step.lap()
         self._committer.commit(step, verdict)
-        if step.owns_states and self._speculation is not None:
-            self._speculation.delivery.overwritten = 0
         step.scores = step.batch = step.begun = None  # what they hold is large
         step.commit_s += step.lap()
 
@@ -283,11 +281,9 @@ class Engine:
         self.metrics.num_preemptions += len(step.preempted)
         speculation = self._speculation
         if speculation is not None and not step.is_late:
-            if speculation.delivery.needs_hidden and step.preempted:
-                running = {row.sequence for row in step.rows}
-                for sequence in step.preempted:
-                    if sequence not in running:  # else it restarts from its new place
-                        speculation.delivery.forget(sequence)
+            if step.preempted:
+                running = {row.sequence for row in step.rows}  # those of them restart from their new place
+                speculation.forget([sequence for sequence in step.preempted if sequence not in running])
             step.take(speculation.propose(step, self._ended))
         if self._ended and not step.is_late:
             self._finish_ended()
@@ -314,7 +310,7 @@ class Engine:
             else None,
             drawn=step.drawn,
             num_logprobs=[-1 if r.sequence.logprobs is None else r.sequence.logprobs.num_few for r in rows],
-            num_top_k=speculation.delivery.num_top_k if is_wanted and speculation is not None else 0,
+            num_top_k=speculation.num_top_k if is_wanted and speculation is not None else 0,
             unread=step.unread,
         )
 

@@ -238,7 +238,7 @@ class Scheduler:
 
     def _is_put_off(self, sequence: Sequence) -> bool:
         # Cached rows whose states a proposer reads, and does not hold yet, would be computed again.
-        may_wait = self._speculation is None or not self._speculation.delivery.needs_hidden
+        may_wait = self._speculation is None or not self._speculation.needs_hidden
         return may_wait and self._kv.is_coming(sequence, self.running)
 
 

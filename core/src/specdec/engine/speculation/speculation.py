@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 
+import torch
+
 from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.delivery import Delivery
+from specdec.engine.speculation.top_k import top_k_of
 from specdec.engine.step import Row, Step
 from specdec.interfaces.capability import NEEDED_CAPABILITIES
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
+from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.unread import UnreadIds
 
 _PAUSED = "the proposer is paused after failures or overruns"
 _SUSPENDED = "drafting is suspended: it does not pay now, or not at this batch size"
@@ -50,11 +55,16 @@ class Speculation:
         draft_depth: DraftDepth | None = None,
         metrics: EngineMetrics | None = None,
     ) -> None:
-        self.guard = guard
-        self.delivery = delivery
         self.num_speculative_tokens = num_speculative_tokens
         self.draft_depth = draft_depth
         self.metrics = metrics or EngineMetrics()
+        self.proposer, self.name = guard.proposer, guard.name
+        self.capabilities, self.aux_layer_ids = guard.capabilities, guard.aux_layer_ids
+        self.needs_hidden = delivery.needs_hidden
+        """Whether the proposer reads hidden states."""
+        self.num_top_k = delivery.num_top_k
+        """Number of the target's most probable ids that it is told of each verified node."""
+        self._guard, self._delivery = guard, delivery
         self._by_batch_size = by_batch_size
         self._has_left_out = False
 
@@ -69,13 +79,13 @@ class Speculation:
             a sample that the proposer left out and that can come back, if that pays; call `take_back`, when there is room.
             One at a time, because the room that the proposer sees may be for one alone.
         """
-        rows, depth, needs_hidden = step.rows, self.draft_depth, self.delivery.needs_hidden
+        rows, depth = step.rows, self.draft_depth
         most = self.num_speculative_tokens
         if self._by_batch_size is not None:
             most = min(most, self._by_batch_size(len(rows)))
-        is_on_target = self.delivery.draft_slots is not None
+        is_on_target = self._delivery.draft_slots is not None
         step.shared_depth = most if is_on_target else 0
-        step.is_paused = self.guard.pause_left > 0
+        step.is_paused = self._guard.pause_left > 0
         step.is_measured = depth is not None and not step.is_paused
         if depth is not None:
             depth.begin([row.sequence for row in (rows if decoding is None else decoding)], most)
@@ -85,7 +95,7 @@ class Speculation:
         for row in rows:
             sequence = row.sequence
             cap = most if sequence.has_proposals else 0
-            if needs_hidden and sequence.num_with_states < sequence.num_tokens:
+            if self.needs_hidden and sequence.num_with_states < sequence.num_tokens:
                 cap = 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
             if is_on_target and row.start < row.num_tokens - 1:
                 cap = 0  # a prompt, or a text that is computed again: its rows are not in the cache yet
@@ -108,15 +118,15 @@ class Speculation:
         """
         sequences = [row.sequence for row in step.rows]
         if step.is_paused:
-            self.guard.pause_left -= 1
-            self.delivery.limit_waiting(sequences)
+            self._guard.pause_left -= 1
+            self._delivery.limit_waiting(sequences)
         elif not step.is_suspended or self._is_due(sequences, ended, [row.chunk for row in step.rows]):
             caps = [0 if row.expected else row.cap for row in step.rows]
             draft = self._call([*sequences, *ended], [*caps, *[0] * len(ended)])
             if draft is not None:
                 return draft
             step.is_measured = False
-        self.delivery.own_states(sequences)
+        self._delivery.own_states(sequences)
         return CheckedDraft.empty(len(sequences))
 
     def rests(self, step: Step) -> bool:
@@ -136,9 +146,52 @@ class Speculation:
         Args:
             is_suspended: see `Step.is_suspended`, of the last step.
         """
-        if not self.guard.pause_left and (not is_suspended or self._is_due([], ended)):
+        if not self._guard.pause_left and (not is_suspended or self._is_due([], ended)):
             everything = [*others, *ended]
             self._call(everything, [0] * len(everything))
+
+    def forget(self, sequences: Several[Sequence]) -> None:
+        """Deliver everything of these again: their hidden states will be computed again."""
+        if self.needs_hidden:
+            for sequence in sequences:
+                self._delivery.forget(sequence)
+
+    def keep_states(self, step: Step, row: Row, kept: list[int]) -> None:
+        """Keep the hidden states of committed rows of a pass until the tokens that they predicted are delivered.
+
+        Args:
+            step: scored.
+            row: before its sample's `num_computed` is advanced.
+            kept: rows of the pass: the chunk, and accepted nodes.
+        """
+        scores = step.scores
+        assert scores is not None
+        assert scores.hidden_states is not None, (
+            "a proposer that reads states is loaded with a scorer that gives them"
+        )
+        self._delivery.keep_hidden(row.sequence, (scores.hidden_states, *scores.aux_hidden_states), kept)
+        if step.owns_states:
+            self._delivery.overwritten = 0
+
+    def take_states(self, sequence: Sequence, states: tuple[torch.Tensor, ...]) -> None:
+        """Keep the next hidden states of a sample that another engine computed, `[n, H]` of every kind."""
+        self._delivery.keep_hidden(sequence, states, list(range(len(states[0]))))
+
+    def give_up(self, sequence: Sequence, reason: str) -> None:
+        """Draft nothing for a sample whose hidden states are gone, until it returns."""
+        self._delivery.give_up(sequence, reason)
+
+    def take_top_k(self, step: Step, verdict: Verdict) -> None:
+        """Note where the most probable ids of a step's nodes are, for the next delivery."""
+        self._delivery.top_k = top_k_of(step, self.num_top_k, verdict)
+
+    def judge(self, proposed: UnreadIds) -> None:
+        """Count what was wrong with ids of the proposer that were first read with the verdict on them."""
+        self._guard.judge(proposed)
+
+    def observe_target(self, seconds: float) -> None:
+        """Record what a pass of the target and its verification took, of which a proposer may take a multiple."""
+        self._guard.observe_target(seconds)
 
     def leave_out(self, sequence: Sequence, reason: str) -> None:
         """Draft nothing for a sequence until it returns, at the earliest after a while."""
@@ -152,7 +205,7 @@ class Speculation:
         sequence.has_proposals, sequence.left_out = True, None
         sequence.num_returns, sequence.returned_at = sequence.num_returns + 1, sequence.num_tokens
         self.metrics.requests_returned += 1
-        self.delivery.forget(sequence)
+        self._delivery.forget(sequence)
 
     def resume(self, sequence: Sequence, num_known: int) -> int:
         """Return how many of a placed sequence's `num_known` cached rows need not run.
@@ -161,16 +214,16 @@ class Speculation:
         hidden states needs those of every token that it does not hold, so the target computes the rows that
         predict these tokens again: always the last row that both hold, and more if the proposer holds less.
         """
-        if not self.delivery.needs_hidden:
+        if not self.needs_hidden:
             # A preempted sequence is introduced already: the proposer still has its own state.
             if num_known and not sequence.is_introduced:
                 sequence.delivered = self._held(sequence, num_known)
             return num_known
-        self.delivery.forget(sequence)
+        self._delivery.forget(sequence)
         if not num_known or not sequence.has_proposals:
             return num_known
-        if self.guard.pause_left:
-            self.delivery.give_up(
+        if self._guard.pause_left:
+            self._delivery.give_up(
                 sequence, "was left out when a cached prefix would have had to be computed again for it"
             )
             return num_known
@@ -181,15 +234,15 @@ class Speculation:
         if held < num_known and sequence.returned_at == sequence.num_tokens:
             self.metrics.tokens_rerun += num_known - held
         elif held < num_known:
-            self.guard.note_missing(num_known - held, num_known)
+            self._guard.note_missing(num_known - held, num_known)
         if held < num_known:
-            sequence.num_missing = num_known if self.guard.can_resume else 0
+            sequence.num_missing = num_known if self._guard.can_resume else 0
         return max(0, held - 1)
 
     def observe(self, step: Step) -> None:
         """Record a step of the engine: what its pass and verification took, and what came of its drafts."""
         # On a GPU, the verdict waits for the pass.
-        self.guard.observe_target(step.score_s + step.verify_s)
+        self._guard.observe_target(step.score_s + step.verify_s)
         if step.is_measured:
             drafted = [len(row.nodes) if row.chunk else 0 for row in step.sampled]
             all_sample = len(step.sampled) == len(step.rows)
@@ -242,7 +295,7 @@ class Speculation:
             if sequence.is_introduced:
                 groups.setdefault(told, []).append(sequence.row_id)
         for told, row_ids in groups.items():
-            self.guard.finish(row_ids, told)
+            self._guard.finish(row_ids, told)
 
     def _returning(self, rows: Several[Row], most: int) -> Sequence | None:
         """Return a sample that can come back; see `plan`."""
@@ -259,10 +312,10 @@ class Speculation:
         self, sequences: Several[Sequence], ended: Several[Sequence], chunks: Several[int] | None = None
     ) -> bool:
         """Return whether to call a suspended proposer, which drafts nothing: it takes most tokens later."""
-        if self.delivery.is_overdue(sequences, chunks) or self.delivery.is_missing([*sequences, *ended]):
+        if self._delivery.is_overdue(sequences, chunks) or self._delivery.is_missing([*sequences, *ended]):
             return True
         # It may miss last tokens if it does not learn from ids alone.
-        learns = not self.delivery.needs_hidden and not self.guard.capabilities & NEEDED_CAPABILITIES
+        learns = not self.needs_hidden and not self._guard.capabilities & NEEDED_CAPABILITIES
         return bool(ended) and learns
 
     def _call(self, sequences: list[Sequence], max_nodes: list[int]) -> CheckedDraft | None:
@@ -271,24 +324,24 @@ class Speculation:
         Sequences whose hidden states are gone cannot be delivered again and get no further drafts.
         """
         try:
-            draft = self.guard.propose(self.delivery.build(sequences, max_nodes), max_nodes)
+            draft = self._guard.propose(self._delivery.build(sequences, max_nodes), max_nodes)
         finally:
-            if self.delivery.draft_slots is not None:
-                self.delivery.draft_slots.close()
+            if self._delivery.draft_slots is not None:
+                self._delivery.draft_slots.close()
         if draft is None:
-            self.guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
+            self._guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
             for sequence in sequences:
                 sequence.is_introduced = False
-                if self.delivery.needs_hidden and sequence.delivered:
-                    self.delivery.give_up(sequence, "failed, and would have to be told everything again")
-                self.delivery.forget(sequence)
-        elif self.guard.left_out or self._has_left_out:
+                if self.needs_hidden and sequence.delivered:
+                    self._delivery.give_up(sequence, "failed, and would have to be told everything again")
+                self._delivery.forget(sequence)
+        elif self._guard.left_out or self._has_left_out:
             self._note_left_out(sequences)
         return draft
 
     def _note_left_out(self, sequences: list[Sequence]) -> None:
         """Note which sequences the proposer leaves out, and which it does no longer."""
-        told = self.guard.left_out
+        told = self._guard.left_out
         self._has_left_out = bool(told)
         for sequence in sequences:
             if sequence.has_proposals:
@@ -298,7 +351,7 @@ class Speculation:
 
     def _pays(self, sequence: Sequence, most: int) -> bool:
         """Return whether drafts of a sequence will be worth its return, and `adaptive` allows any."""
-        num_rows = sequence.num_tokens if self.delivery.needs_hidden else 0
+        num_rows = sequence.num_tokens if self.needs_hidden else 0
         if num_rows > _REST_SHARE * (sequence.max_num_tokens - sequence.num_tokens):
             return False
         stay = max(num_rows // _REST_SHARE, _SHORTEST_STAY << min(sequence.num_returns, 16))
@@ -307,6 +360,6 @@ class Speculation:
         return self.draft_depth is None or self.draft_depth.limit(sequence, most) > 0
 
     def _held(self, sequence: Sequence, num_known: int) -> int:
-        held = self.guard.resume(sequence.row_id, sequence.token_ids[:num_known])
+        held = self._guard.resume(sequence.row_id, sequence.token_ids[:num_known])
         sequence.is_introduced = True  # it may keep something of it, whatever it holds
         return held
