@@ -107,7 +107,9 @@ class Placement(RuleBasedStateMachine):
 
     def run(self, sequence: Sequence, chunk: int, reserves: bool = True, nodes: int = 0) -> bool:
         """Write the rows of a chunk and of rejected drafts, as a pass does."""
-        if reserves and not self.kv.reserve(sequence, sequence.num_computed + chunk + nodes):
+        if reserves and not self.kv.reserve(
+            sequence, sequence.num_computed + chunk + nodes, sequence.num_computed
+        ):
             return False
         tokens = sequence.token_ids
         start = sequence.num_computed
@@ -281,9 +283,9 @@ def test_growth_moves_rows_when_the_way_is_blocked(size) -> None:
         tensor[old : old + 4] = torch.arange(4.0)[:, None, None]
     first.num_computed = 4
     room = run_of(kv, first).num_blocks * size
-    assert kv.reserve(first, room)
+    assert kv.reserve(first, room, first.num_computed)
     assert first.first_slot == old
-    assert kv.reserve(first, room + 1)
+    assert kv.reserve(first, room + 1, first.num_computed)
     assert first.first_slot != old
     counts = [run_of(kv, sequence).num_blocks for sequence in (first, second)]
     assert counts[0] > room // size
@@ -291,7 +293,7 @@ def test_growth_moves_rows_when_the_way_is_blocked(size) -> None:
     for tensor in (cache.keys[0], cache.values[0]):
         rows = tensor[first.first_slot : first.first_slot + 5].flatten().tolist()
         assert rows == [0, 1, 2, 3, POISON]
-    assert not kv.reserve(second, 400)
+    assert not kv.reserve(second, 400, second.num_computed)
 
 
 def fill(kv: KVManager, sequence: Sequence) -> None:
@@ -330,7 +332,7 @@ def test_growth_over_known_blocks_makes_them_unknown(is_blocked) -> None:
     kv.release(left)
     fill(kv, first)
     old = first.first_slot
-    assert kv.reserve(first, 40 * SIZE)
+    assert kv.reserve(first, 40 * SIZE, first.num_computed)
     assert (first.first_slot != old) == is_blocked
     first.append([7] * 150, 0)
     fill(kv, first)

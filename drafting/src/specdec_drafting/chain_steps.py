@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from specdec.interfaces import ProposeBatch, TargetInfo
+from specdec.interfaces import ProposeBatch, RequestTable, TargetInfo
 from specdec_drafting.chains import ChainLoop, example_of
 from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.partial_draft import PartialDraft
@@ -42,11 +42,18 @@ class ChainSteps:
         vocabulary: the ids that may be drafted.
         num_logits: number of logits of the draft.
         info: the target.
+        table: see `TargetHandle.table`.
     """
 
     def __init__(
-        self, config: DraftingConfig, vocabulary: DraftVocabulary, num_logits: int, info: TargetInfo
+        self,
+        config: DraftingConfig,
+        vocabulary: DraftVocabulary,
+        num_logits: int,
+        info: TargetInfo,
+        table: RequestTable,
     ) -> None:
+        self._table = table
         self._config, self._vocabulary, self._info = config, vocabulary, info
         self._num_logits = num_logits
         threshold, ends = config.draft_confidence_threshold, info.eos_token_ids
@@ -68,7 +75,7 @@ class ChainSteps:
             return
         from specdec_kernels.cuda.graphs import CudaRecorder, StepGraphs
 
-        self._graphs = StepGraphs(steps, CudaRecorder(given.device), given)
+        self._graphs = StepGraphs(steps, CudaRecorder(given.device), given, self._table)
         num_steps = min(-(-config.num_speculative_tokens // rules.siblings), most_steps)
         with torch.inference_mode():
             self._graphs.prepare(self._info.max_num_seqs, example_of(num_steps, rules))

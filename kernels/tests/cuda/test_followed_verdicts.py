@@ -10,12 +10,10 @@ import pytest
 import torch
 from speccheck.recorder import Rerun, StandInAttention
 
-from specdec.interfaces import ChainRules, ChainWork, NewRows, NoiseKeys, PackedBatch
-from specdec_kernels.cuda import pass_memory
+from specdec.interfaces import ChainRules, ChainWork, Judged, NewRows, NoiseKeys, PackedBatch, RequestTable
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import Reads
-from specdec_kernels.cuda.pass_memory import Judged, PassMemory, memory_of, take_newest, target_memory
 
 CPU = torch.device("cpu")
 NUM_IDS, STEPS, PLACES = 24, 3, (40, 46, 4)
@@ -70,7 +68,7 @@ class Loop:
 
     graphs: ChainGraphs
     passes: Passes
-    memory: PassMemory | None
+    memory: RequestTable | None
     most_new: int
     rules: ChainRules
     num_tokens: np.ndarray
@@ -117,15 +115,14 @@ def reads_states(most_new: int, rules: ChainRules) -> bool:
 
 
 def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) -> Loop:
-    pass_memory._NEWEST.by_device.clear()  # those of other tests
-    backend, memory = StandInAttention(), target_memory(CPU) if is_told else None
+    backend, memory = StandInAttention(), RequestTable(CPU) if is_told else None
     passes, is_head = Passes(backend), reads_states(most_new, rules)
     head = (torch.empty(1, 4), Reads(lambda hidden, aux: hidden)) if is_head else (None, None)
-    graphs = ChainGraphs(passes, Rerun(), backend, 512, 512, CPU, *head)
+    graphs = ChainGraphs(passes, Rerun(), backend, 512, 512, CPU, *head, memory)
     if rules.skips_last:
         context = Context(passes.seen)
         graphs = ChainGraphs(
-            passes, Rerun(), backend, 512, 512, CPU, None, Reads(context=context, write=context.write)
+            passes, Rerun(), backend, 512, 512, CPU, None, Reads(context=context, write=context.write), memory
         )
     keys = NoiseKeys(*np.zeros((3, 1), np.int64))
     states = (torch.empty(0, 4),) if is_head else ()
@@ -233,12 +230,8 @@ def test_other_numbers_are_sent(name: str | None, sends) -> None:
     assert len(sends) == 2 + (name is not None)
 
 
-def test_memories_are_found_by_their_views() -> None:
-    pass_memory._NEWEST.by_device.clear()
-    made = PassMemory(CPU)
-    assert memory_of(made.numbers[7:9]) is made
-    assert memory_of(torch.zeros(3)) is None
-    assert take_newest(CPU) is None
-    target = target_memory(CPU)
-    assert take_newest(CPU) is target
-    assert take_newest(CPU) is None  # it is one engine's
+def test_a_table_knows_its_own_numbers() -> None:
+    made = RequestTable(CPU)
+    assert made.holds(made.numbers[7:9])
+    assert not made.holds(torch.zeros(3))
+    assert not len(RequestTable.on(CPU).numbers), "the host has it all"

@@ -92,7 +92,7 @@ class Served:
 
     def step(self, sequence: Sequence, chunk: int, nodes: int = 0) -> bool:
         """Run a chunk and drafts behind it, if there is room."""
-        has_room = self.kv.reserve(sequence, sequence.num_computed + chunk + nodes)
+        has_room = self.kv.reserve(sequence, sequence.num_computed + chunk + nodes, sequence.num_computed)
         if has_room:
             self.run(sequence, chunk, nodes)
         return has_room

@@ -12,14 +12,12 @@ from speccheck.recorder import Rerun
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws
-from specdec.interfaces import ChainRules, ChainWork
+from specdec.interfaces import ChainRules, ChainWork, Judged, Places, RequestTable
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
-from specdec_kernels.cuda import pass_memory
 from specdec_kernels.cuda.graphs import StepGraphs
 from specdec_kernels.cuda.graphs.static_steps import StaticSteps
-from specdec_kernels.cuda.pass_memory import Judged, Places, target_memory
 
 NUM_IDS, WIDTH, MOST_STEPS = 24, 6, 4
 NAMES = np.arange(NUM_IDS) * 3 + 1
@@ -76,7 +74,7 @@ def by_hand(
 
 
 def made(rules: ChainRules, recorder: Rerun | None = None) -> StepGraphs:
-    graphs = StepGraphs(MadeUp(), recorder or Rerun(), torch.zeros(WIDTH))
+    graphs = StepGraphs(MadeUp(), recorder or Rerun(), torch.zeros(WIDTH), RequestTable(torch.device("cpu")))
     graphs.prepare(3, work_of(rules, [0.0], MOST_STEPS))
     return graphs
 
@@ -147,9 +145,8 @@ def test_siblings_are_the_next_best_and_the_first_is_continued() -> None:
 
 @pytest.mark.parametrize("is_changed", [False, True])
 def test_what_follows_a_verdict_is_not_sent(is_changed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    pass_memory._AWAITED.by_device.clear()  # those of other tests
     graphs = made(RULES["greedy or coupled"])
-    memory, sends, send = target_memory(torch.device("cpu")), list[StaticSteps](), StaticSteps.send
+    memory, sends, send = graphs._table, list[StaticSteps](), StaticSteps.send
     memory.states = torch.zeros(1, 64, WIDTH)
 
     def sending(static: StaticSteps, *args: object) -> None:
@@ -199,7 +196,7 @@ def test_what_is_given_may_be_shorter() -> None:
             return states, states[:, index]
 
     rules = RULES["reduced"]
-    graphs = StepGraphs(Given(), Rerun(), torch.zeros(3, NUM_IDS))
+    graphs = StepGraphs(Given(), Rerun(), torch.zeros(3, NUM_IDS), RequestTable(torch.device("cpu")))
     graphs.prepare(2, work_of(rules, [0.0], 3))
     logits = torch.randn(2, 3, NUM_IDS)
     chains = graphs.draft(LAST[:2], [logits[0], logits[1, :2]], work_of(rules, [0.0, 0.0], 3))

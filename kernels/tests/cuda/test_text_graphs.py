@@ -7,11 +7,9 @@ import pytest
 import torch
 from speccheck.recorder import Rerun
 
-from specdec.interfaces import NewRows
-from specdec_kernels.cuda import pass_memory
+from specdec.interfaces import Judged, NewRows, Places, RequestTable
 from specdec_kernels.cuda.graphs import TextGraphs
 from specdec_kernels.cuda.graphs.static_texts import StaticTexts
-from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places, target_memory
 from specdec_kernels.triton import ngram_match
 
 NUM_STEPS = 3
@@ -20,16 +18,16 @@ PLACES = Places(40, 46, NUM_STEPS + 1)
 NUM_IDS = 3
 
 
-def made(recorder: Rerun | None = None) -> tuple[TextGraphs, torch.Tensor, PassMemory]:
-    pass_memory._AWAITED.by_device.clear()  # those of other tests
+def made(recorder: Rerun | None = None) -> tuple[TextGraphs, torch.Tensor, RequestTable]:
     texts = torch.zeros(8, MOST + 1, dtype=torch.int32)
 
     def look_up(lines: torch.Tensor, num_tokens: torch.Tensor) -> torch.Tensor:
         return ngram_match(texts, num_tokens, 1, 2, NUM_STEPS, lines=lines, fills=True).token_ids
 
-    graphs = TextGraphs(recorder or Rerun(), texts, look_up, NUM_STEPS)
+    table = RequestTable(torch.device("cpu"))
+    graphs = TextGraphs(recorder or Rerun(), texts, look_up, NUM_STEPS, table)
     graphs.prepare(4)
-    return graphs, texts, target_memory(torch.device("cpu"))
+    return graphs, texts, table
 
 
 def wanted(texts: list[list[int]]) -> list[list[int]]:

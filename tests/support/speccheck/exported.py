@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, LlamaConfig
 
 from specdec import registry
-from specdec.interfaces import FinishReason, ProposeBatch, Proposer, TargetHandle, TargetInfo
+from specdec.interfaces import FinishReason, ProposeBatch, Proposer, RequestTable, TargetHandle, TargetInfo
 from specdec.runner import ModuleRunner
 from specdec_drafting import Choice, Place
 from specdec_testing.support.feed import Ask, Feed
@@ -53,6 +53,7 @@ class StoredTarget:
             lm_head=linear,
             checkpoint=None,
             tokenizer=None,
+            table=RequestTable.on(CPU),
             runner_factory=_no_runner,
             model_loader=_no_model,
         )

@@ -312,6 +312,7 @@ class Engine:
             num_logprobs=[-1 if r.sequence.logprobs is None else r.sequence.logprobs.num_few for r in rows],
             num_top_k=speculation.num_top_k if is_wanted and speculation is not None else 0,
             unread=step.unread,
+            table=self._scorer.table,
         )
 
     def _finish_ended(self) -> None:

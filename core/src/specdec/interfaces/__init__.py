@@ -35,6 +35,7 @@ from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import count_once, done_once, step_time
 from specdec.interfaces.part import Part
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
+from specdec.interfaces.request_table import Judged, Places, RequestTable
 from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
@@ -84,6 +85,7 @@ __all__ = [
     "Grammars",
     "HeadParts",
     "HostRows",
+    "Judged",
     "KVCache",
     "LayerShape",
     "LayerStates",
@@ -97,12 +99,14 @@ __all__ = [
     "Occurrences",
     "PackedBatch",
     "Part",
+    "Places",
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",
     "ReadsAhead",
     "RequestArgs",
     "RequestStats",
+    "RequestTable",
     "Resolve",
     "RowBlock",
     "RowOperations",

@@ -13,6 +13,7 @@ import torch
 
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import DrawnNodes
+from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.unread import UnreadIds
@@ -59,6 +60,8 @@ class VerifyBatch:
     """Most probable ids of every row of `Scores.raw_logits` that the proposer needs, for `Verdict.top_k`; 0 for none."""
     unread: UnreadIds | None = None
     """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
+    table: RequestTable | None = None
+    """What the device holds of running requests between passes; None on the CPU."""
     along: Along | None = None
     """The arrays of `Sampler.ahead`, which go to the device with the pass; None where nothing is sent."""
 

@@ -11,6 +11,7 @@ import torch
 
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.layer_states import LayerStates
+from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.score_batch import ScoreBatch, SlotCache
 from specdec.interfaces.target import TargetHandle
 
@@ -58,6 +59,8 @@ class Scorer(ABC):
     """Set during a measurement: `score` calls it after the pass with a function that runs the same pass
     again."""
 
+    table: RequestTable | None = None
+    """What the device holds of running requests between passes; None where the host has it all."""
     reads_unread: ClassVar[bool] = False
     """Whether `score` takes tokens of `ScoreBatch.unread` from where they are."""
 

@@ -28,7 +28,7 @@ class TargetCacheRunner(ModuleRunner):
     """
 
     def __init__(self, module: nn.Module, target: ModuleRunner, slots: DraftSlots, **settings: Any) -> None:
-        super().__init__(module, target.device, target.max_context, **settings)
+        super().__init__(module, target.device, target.max_context, table=target.table, **settings)
         self._target, self._slots = target, slots
         ours, theirs = self.cache.shapes, target.cache.shapes
         wrong = [layer for layer, shape in ours.items() if theirs.get(layer) != shape]

@@ -17,6 +17,7 @@ from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.kv_cache import KVCache
+from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.score_batch import ScoreBatch
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import MakeForm, TargetHandle, TargetInfo
@@ -50,6 +51,7 @@ class TransformersScorer(Scorer):
         check_name(options.attention_backend)
         self.options = options
         self.target = target = load_target(options)
+        self.table = RequestTable.on(target.device)
         attention = self._attention(is_invariant=options.deterministic)
         self.runner = self.make_runner(
             target,
@@ -61,7 +63,7 @@ class TransformersScorer(Scorer):
         self.draft_slots = DraftSlots()
         if options.deterministic:
             attention = self._attention(is_invariant=False)  # drafts are only guesses
-        self._lender = Lender(options, target.device, target.max_model_len, attention)
+        self._lender = Lender(options, target.device, target.max_model_len, attention, self.table)
         path = Path(target.path) if target.path is not None else None
         self._info = _info(target, options, has_states=self.states is not None)
         return TargetHandle(
@@ -73,6 +75,7 @@ class TransformersScorer(Scorer):
             lm_head=near(output_head(target.model), target.model),
             checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
             tokenizer=target.tokenizer,
+            table=self.table,
             runner_factory=self._lender.make_runner,
             model_loader=partial(load_draft, options, target),
             target_runner_factory=None if places(target.model) or self.states else self._lend_cache,
@@ -80,7 +83,7 @@ class TransformersScorer(Scorer):
 
     def make_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
         """Return the target's runner; `settings` are those of `ModuleRunner`."""
-        return ModuleRunner(target.model, target.device, target.max_model_len, **settings)
+        return ModuleRunner(target.model, target.device, target.max_model_len, table=self.table, **settings)
 
     def allocate(self) -> None:
         """Allocate the KV caches: as many slots for each of the proposer's models as for the target."""

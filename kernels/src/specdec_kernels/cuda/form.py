@@ -69,12 +69,16 @@ class GraphForm(Form):
             if runner.num_tree_nodes and not attention.is_invariant
             else 0
         )
-        self._passes = PassGraphs(*place, runner.rounding, keeps_outputs=runner.is_draft, mask_words=words)
+        table = None if runner.is_draft else runner.table
+        self._passes = PassGraphs(
+            *place, runner.rounding, keeps_outputs=runner.is_draft, mask_words=words, table=table
+        )
         if self._has_chain:
             reads, head = Reads(context=runner.context, write=attention.write), runner.module
             if isinstance(head, DraftHead):
                 reads = Reads(head.combine, head.mask_feature)
-            self._chain = ChainGraphs(*place, self._num_positions(), runner.device, self._features(), reads)
+            of_head = self._num_positions(), runner.device, self._features(), reads
+            self._chain = ChainGraphs(*place, *of_head, runner.table)
 
     def prepare(self, num_requests: int) -> None:
         """See `Form.prepare`: record passes of chains, and the draft loops that are expected."""

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Scores, VerifyBatch
+from specdec.interfaces import Judged, Places, RequestTable, Scores, VerifyBatch
 from specdec.logits import read_listings
 from specdec_kernels.cuda.arriving import Arriving
 from specdec_kernels.cuda.attention import kernels_on
-from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places, memory_of
 from specdec_kernels.triton.list_logprobs import list_logprobs
 
 Array = npt.NDArray[Any]
@@ -60,13 +59,15 @@ class Results:
         sizes += [-(-num_top // 2), -(-len(scores.raw_logits) // 2) if num_top else 0]
         self._places = _places(sizes)
         num_numbers = self._places[-1].stop
-        memory = _free_room(batch, device) if self._unread is None else self._unread.memory
-        self._memory: PassMemory | None = None
+        table = self._table = batch.table or RequestTable(device, 0)
+        memory = _free_room(batch, table, device) if self._unread is None else self._unread.memory
+        self._memory: RequestTable | None = None
+        """The table, if it has the drafted nodes."""
         self._row_starts = -1
         if memory is not None and len(memory) >= num_numbers:
             self._all = memory[:num_numbers]
             if self._unread is not None:  # of which it has the nodes
-                self._memory = memory_of(memory)
+                self._memory = table if table.holds(memory) else None
         else:
             self._all = torch.empty(num_numbers, dtype=torch.int64, device=device)
             if self._unread is not None:
@@ -99,7 +100,8 @@ class Results:
 
     def begin_next(self, row_starts: torch.Tensor) -> None:
         """Begin the next draft, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""
-        memory, states, sent = self._memory, self._scores.hidden_states, memory_of(row_starts)
+        memory, states = self._memory, self._scores.hidden_states
+        sent = self._table if self._table.holds(row_starts) else None
         last = memory or sent
         if last is None:
             return
@@ -146,11 +148,10 @@ def listed_rows(batch: VerifyBatch) -> Int64s:
     return np.array([row for row, count in enumerate(batch.num_logprobs) if count >= 0], np.int64)
 
 
-def _free_room(batch: VerifyBatch, device: torch.device) -> torch.Tensor | None:
-    """Return the part of the pass's memory where the next pass finds results; None without, or where drafted nodes are."""
+def _free_room(batch: VerifyBatch, table: RequestTable, device: torch.device) -> torch.Tensor | None:
+    """Return the part of the table where the next pass finds results; None without, or where drafted nodes are."""
     sent = [] if batch.along is None or any(batch.num_nodes) else batch.along.on(device)
-    memory = memory_of(sent[0]) if sent else None
-    return None if memory is None else memory.room
+    return table.room if sent and table.holds(sent[0]) else None
 
 
 def _find_top(logits: torch.Tensor, ids: torch.Tensor, values: torch.Tensor, norms: torch.Tensor) -> None:

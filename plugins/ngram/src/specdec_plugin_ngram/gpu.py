@@ -66,7 +66,7 @@ class NgramGpuProposer(Proposer):
             from specdec_kernels.cuda.graphs import CudaRecorder, TextGraphs
 
             look_up = partial(self._filled, width=num_steps)
-            self._graphs = TextGraphs(CudaRecorder(texts.device), texts, look_up, num_steps)
+            self._graphs = TextGraphs(CudaRecorder(texts.device), texts, look_up, num_steps, target.table)
             self._graphs.prepare(info.max_num_seqs)
 
     @in_inference_mode

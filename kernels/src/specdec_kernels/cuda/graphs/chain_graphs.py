@@ -9,7 +9,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from specdec.interfaces import Chains, ChainWork, HostRows, NewRows, PackedBatch, Segment, done_once
+from specdec.interfaces import (
+    Chains,
+    ChainWork,
+    HostRows,
+    NewRows,
+    PackedBatch,
+    Places,
+    RequestTable,
+    Segment,
+    done_once,
+)
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec_kernels.cuda.graphs.pass_shape import (
@@ -29,7 +39,6 @@ from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.graphs.static_start import Reads, StatesStart
 from specdec_kernels.cuda.graphs.static_tree import StaticTree
 from specdec_kernels.cuda.paged_pass import Int64s, bound_of
-from specdec_kernels.cuda.pass_memory import Places, take_newest
 
 MAX_CHAIN_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
@@ -53,6 +62,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         device: where it runs.
         features: `[T, F]` of a head, for width and dtype; None for a model.
         reads: how a head reads the target's states; None for a model.
+        table: where the target's verification leaves its verdicts; None if drafts do not follow these.
     """
 
     def __init__(
@@ -65,8 +75,10 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         device: torch.device,
         features: torch.Tensor | None = None,
         reads: Reads | None = None,
+        table: RequestTable | None = None,
     ) -> None:
         super().__init__("draft loops")
+        self._table = table
         self._run_pass, self._recorder, self._backend = run, recorder, backend
         self._max_context, self._max_positions = max_context, max_positions
         self._device, self._features, self._reads = device, features, reads or Reads()
@@ -99,7 +111,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
             work: the draft of that request.
         """
         self._most_steps, self._most_new = work.num_steps, rows.counts[0]
-        self._verdicts = take_newest(self._device)
+        self._verdicts = self._table
         verdicts = None if self._verdicts is None else (self._verdicts.numbers, self._most_new)
         ways = [(True, False), *([] if work.rules.is_drawn else [(False, False)]), (False, True)]
         is_block, context = work.rules.mask_id is not None, self._reads.context

@@ -10,12 +10,11 @@ from weakref import WeakMethod
 
 import numpy as np
 
-from specdec.interfaces import ChainWork, NewRows
+from specdec.interfaces import ChainWork, Judged, NewRows, Places, RequestTable
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
 from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_kernels.cuda.pass_memory import Judged, PassMemory, Places
 
 _SHARE_OF = 4
 """Number of drafts of which the share that follows consists, about."""
@@ -26,7 +25,7 @@ _LEAST_FOLLOWED = 0.6
 class Beginning(Protocol):
     """What a loop starts from."""
 
-    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
+    def follow(self, memory: RequestTable, places: Places, size: int) -> bool:
         """See `Start.follow`."""
 
 
@@ -58,7 +57,7 @@ class FollowingGraphs(Graphs[L]):
         super().__init__(what)
         self._most_new = 0
         """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
-        self._verdicts: PassMemory | None = None
+        self._verdicts: RequestTable | None = None
         """Where the target's verification leaves its verdicts."""
         self._last: tuple[L, ChainWork, Places] | None = None
         """The last replay: its numbers and what was drafted, and where a verdict on that is."""

@@ -9,11 +9,10 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork
+from specdec.interfaces import ChainRules, ChainWork, Places
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_kernels.cuda.pass_memory import Places
 from specdec_kernels.triton.advance_rows import NO_MASKS, LoopRows, Masks, advance_rows
 from specdec_kernels.triton.noise import NoiseKeys
 

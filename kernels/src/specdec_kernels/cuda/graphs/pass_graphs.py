@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec.backends import FACTOR, distance
-from specdec.interfaces import PackedBatch, done_once
+from specdec.interfaces import PackedBatch, RequestTable, done_once
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
     MAX_WHOLE_ROWS,
@@ -22,7 +22,6 @@ from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers
-from specdec_kernels.cuda.pass_memory import NUM_NUMBERS, PassMemory, target_memory
 from specdec_kernels.triton.paged_attention.tree import WORD
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
@@ -67,6 +66,7 @@ class PassGraphs(Graphs[StaticPass]):
         rounding: relative distance of the model's own logits from those in wider arithmetic.
         keeps_outputs: whether outputs are read after the next pass; those of a target are not.
         mask_words: words of the mask of trees, with which every pass is recorded; 0 if trees are not expected.
+        table: where the numbers of all passes are, for a target's; None for a place of their own.
     """
 
     def __init__(
@@ -79,13 +79,16 @@ class PassGraphs(Graphs[StaticPass]):
         *,
         keeps_outputs: bool = True,
         mask_words: int = 0,
+        table: RequestTable | None = None,
     ) -> None:
         super().__init__("passes")
         self._mask_words = mask_words
         self._rounding, self._keeps_outputs = rounding, keeps_outputs
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
-        self._memory: PassMemory | None = None
+        self._table = table
+        self._memory: RequestTable | None = None
+        """The table, or the place of their own, once a pass has one."""
         self._most_rows = MAX_ROWS
         self._shared: list[torch.Tensor] = []
         """Outputs of all recordings, which run one after another; what a recording computes is freed for the next one."""
@@ -167,13 +170,13 @@ class PassGraphs(Graphs[StaticPass]):
 
     def _place(self, shape: PassShape, device: torch.device, features: torch.Tensor | None) -> StaticPass:
         place, num_drafted = (shape, self._max_context, device, features), _NUM_DRAFTED * shape.num_rows
-        num_more = NUM_NUMBERS - num_numbers(shape, 0, num_drafted)
+        memory = self._memory or self._table or RequestTable(device)
+        num_more = len(memory.numbers) - num_numbers(shape, 0, num_drafted)
         if num_more < _num_along(shape):
             return StaticPass(*place, _num_along(shape), num_drafted)
-        if self._memory is None:
-            self._memory = PassMemory(device) if self._keeps_outputs else target_memory(device)
-        self._memory.judged = None
-        return StaticPass(*place, num_more, num_drafted, self._memory.numbers)
+        self._memory = memory
+        memory.judged = None
+        return StaticPass(*place, num_more, num_drafted, memory.numbers)
 
     def _run_once(self, static: StaticPass) -> Tensors:
         static.make_inputs()

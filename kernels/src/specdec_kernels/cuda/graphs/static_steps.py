@@ -10,14 +10,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork
+from specdec.interfaces import ChainRules, ChainWork, Places
 from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
 from specdec_kernels.cuda.graphs.static_pass import copy_in
 from specdec_kernels.cuda.graphs.static_start import RunStep, StatesStart
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_kernels.cuda.pass_memory import Places
 from specdec_kernels.triton.accepted_rows import accepted_rows
 
 

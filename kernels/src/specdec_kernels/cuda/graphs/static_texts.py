@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork, NewRows
+from specdec.interfaces import ChainRules, ChainWork, NewRows, Places, RequestTable
 from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import copy_in
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_kernels.cuda.pass_memory import PassMemory, Places
 
 LookUp = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Returns drafts `[R, K]` of texts, from their lines `[R]` and numbers of tokens `[R]`, which are 0 in rows of padding."""
@@ -35,7 +34,7 @@ class TextsShape(NamedTuple):
 class _NoStates:
     """The start of what reads tokens alone."""
 
-    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
+    def follow(self, memory: RequestTable, places: Places, size: int) -> bool:
         """See `Start.follow`."""
         return True
 
@@ -50,7 +49,7 @@ class StaticTexts:
         memory: where the verdict on its last draft may be.
     """
 
-    def __init__(self, shape: TextsShape, texts: torch.Tensor, look_up: LookUp, memory: PassMemory) -> None:
+    def __init__(self, shape: TextsShape, texts: torch.Tensor, look_up: LookUp, memory: RequestTable) -> None:
         self.shape, self._look_up, self._memory = shape, look_up, memory
         self._flat = texts.view(-1)
         size = shape.num_rows

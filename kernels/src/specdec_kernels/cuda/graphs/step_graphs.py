@@ -8,14 +8,13 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import Chains, ChainWork, NewRows
+from specdec.interfaces import Chains, ChainWork, Judged, NewRows, Places, RequestTable
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
 from specdec_kernels.cuda.graphs.static_steps import StaticSteps, Steps, StepsShape
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_kernels.cuda.pass_memory import Judged, Places, await_target
 
 MAX_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
@@ -30,10 +29,12 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         steps: gives logits.
         recorder: the device's recorder.
         given: `[...]` what a request begins with, for sizes, dtype and device.
+        table: where the target's verification leaves its verdicts.
     """
 
-    def __init__(self, steps: Steps, recorder: Recorder, given: torch.Tensor) -> None:
+    def __init__(self, steps: Steps, recorder: Recorder, given: torch.Tensor, table: RequestTable) -> None:
         super().__init__("drafts")
+        self._table = table
         self._steps, self._recorder, self._like = steps, recorder, given
         self._given = given.new_zeros(0, *given.shape)
         self._sizes = [1]
@@ -45,7 +46,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         return self._sizes[-1]
 
     def prepare(self, num_requests: int, work: ChainWork) -> None:
-        """Record the loops that will be asked for, before the target's passes are.
+        """Record the loops that will be asked for.
 
         Args:
             num_requests: the most of a batch.
@@ -61,7 +62,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         self._sizes = [size for size in sizes if size == 1 or size * num_bytes <= _MOST_BYTES]
         self._most_steps = work.num_steps
         self._given = self._like.new_zeros(self._sizes[-1] * self._most_new, *self._like.shape)
-        self._verdicts = await_target(self._like.device)
+        self._verdicts = self._table
         for size in self._sizes:
             for is_greedy, has_cuts in [
                 (True, False),

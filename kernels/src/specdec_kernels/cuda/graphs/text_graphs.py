@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainWork, NewRows, NoiseKeys
+from specdec.interfaces import ChainWork, Judged, NewRows, NoiseKeys, Places, RequestTable
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_texts import RULES, LookUp, StaticTexts, TextsShape
 from specdec_kernels.cuda.graphs.step_graphs import MAX_REQUESTS
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_kernels.cuda.pass_memory import Judged, Places, await_target
 
 
 class TextGraphs(FollowingGraphs[StaticTexts]):
@@ -23,17 +22,21 @@ class TextGraphs(FollowingGraphs[StaticTexts]):
         texts: `[lines, L + 1]` int32, on the device: the tokens of each request; the last column is room for padding.
         look_up: finds drafts in it.
         num_steps: tokens K of a draft.
+        table: where the target's verification leaves its verdicts.
     """
 
-    def __init__(self, recorder: Recorder, texts: torch.Tensor, look_up: LookUp, num_steps: int) -> None:
+    def __init__(
+        self, recorder: Recorder, texts: torch.Tensor, look_up: LookUp, num_steps: int, table: RequestTable
+    ) -> None:
         super().__init__("drafts from texts")
+        self._table = table
         self._recorder, self.texts, self._look_up = recorder, texts, look_up
         self._num_steps = num_steps
         self._most_new = num_steps + 1
 
     def prepare(self, num_requests: int) -> None:
-        """Record lookups for up to so many requests, before the target's passes are recorded."""
-        self._verdicts = await_target(self.texts.device)
+        """Record lookups for up to so many requests."""
+        self._verdicts = self._table
         for size in sizes_for(min(num_requests, MAX_REQUESTS)):
             if self.failure is None:
                 self._record(TextsShape(size, self._num_steps))

@@ -1,0 +1,67 @@
+"""What a device holds of an engine's running requests between its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+NUM_NUMBERS = 2**18
+"""Numbers of a pass, with what is sent along, such as the texts of penalties, and of the verdict on it."""
+
+
+class Places(NamedTuple):
+    """Where a verdict is in `RequestTable.numbers`, as offsets."""
+
+    num_accepted: int
+    token_ids: int
+    num_columns: int
+    """Of `token_ids`."""
+    row_starts: int = -1
+    """First row of each request in the pass; -1 if they are elsewhere."""
+    nodes: int = -1
+    """Accepted nodes of trees, of which there is one column less; -1 for chains."""
+
+
+class Judged(NamedTuple):
+    """A verdict that the host has read, and that is still on the device."""
+
+    num_accepted: Sequence[int]
+    """`[B]` accepted nodes."""
+    token_ids: Sequence[Sequence[int]]
+    """`[B, columns]` emitted tokens, and anything behind them."""
+    places: Places
+    """Where the table has these."""
+
+
+class RequestTable:
+    """One for all models of an engine, made by its scorer: the numbers of the target's passes, drafted nodes and verdicts.
+
+    Passes run one after another. Verification writes its results behind drafted nodes, where the next draft loop finds them, or
+    the next pass; nothing of that waits for the host. On the CPU it holds nothing: there the host has it all.
+
+    Args:
+        device: its device.
+        num_numbers: how many numbers it has.
+    """
+
+    def __init__(self, device: torch.device, num_numbers: int = NUM_NUMBERS) -> None:
+        self.numbers = torch.empty(num_numbers, dtype=torch.int64, device=device)
+        self.judged: Judged | None = None
+        """None while the table has no verdict, or one that the host does not know."""
+        self.room: torch.Tensor | None = None
+        """`[M]` the part that the last pass leaves free, unless it has drafted nodes: the next one does not write there."""
+        self.states: torch.Tensor | None = None
+        """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
+        self.next_loop: Callable[[Places, Sequence[int]], None] | None = None
+        """Called once a verdict is on its way, with where it is and the nodes of each request: begins the next draft."""
+
+    @classmethod
+    def on(cls, device: torch.device) -> RequestTable:
+        """Return a table for a device, without numbers for the CPU."""
+        return cls(device, 0 if device.type == "cpu" else NUM_NUMBERS)
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor is a view of the numbers."""
+        return tensor.untyped_storage().data_ptr() == self.numbers.untyped_storage().data_ptr()
