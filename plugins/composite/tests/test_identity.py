@@ -33,6 +33,10 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+LIKE_OTHERS = ("choose, two heads", "cascade", "extend, draft", "longest", "probabilistic")
+"""Kinds whose policies and members others have: `cascade` is run below, `longest` in `nested`."""
+
+
 def make_llm(**keys: Any) -> LLM:
     return LLM(
         model="zoo",
@@ -67,7 +71,9 @@ def plain() -> dict[float, list[list[int]]]:
     return {temperature: tokens(run(llm, temperature)) for temperature in (0.0, 0.8)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in LIKE_OTHERS else ()) for kind in KINDS]
+)
 def test_text_is_that_of_plain_decoding(kind: str, plain: dict[float, list[list[int]]]) -> None:
     llm = make_llm(**KINDS[kind])
     assert tokens(run(llm, 0.0)) == plain[0.0]
