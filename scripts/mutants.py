@@ -9,6 +9,7 @@ faster. All faults take about half an hour; `NAME` is a fault or the beginning o
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import subprocess
@@ -74,7 +75,17 @@ class Copy:
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name)
         (self.root / ".venv").symlink_to(ROOT / ".venv")
-        self._cache.mkdir(exist_ok=True)
+        self._take_compiled(ROOT / ".pytest_cache" / "specdec" / "compiled")
+
+    def _take_compiled(self, known: Path) -> None:
+        """Take what the tests have compiled from the same sources; its folders are named after those of the sources."""
+        shutil.rmtree(self._cache, ignore_errors=True)
+        for package in packages():
+            source = package.source
+            for folder in (source, *(path for path in source.rglob("*") if path.is_dir())):
+                if (compiled := known / _name_of(folder)).is_dir():
+                    name = _name_of(self.root / folder.relative_to(ROOT))
+                    shutil.copytree(compiled, self._cache / "compiled" / name)
 
     def fails(self, tests: Sequence[str], fault: Fault | None = None) -> tuple[int, str]:
         """Return pytest's exit code for some tests with a fault, or without any, and the last line of its output."""
@@ -82,7 +93,8 @@ class Copy:
         if fault is not None:
             cache = self._spoilt  # of links to what is kept; a file that is kept anew is another one
             shutil.rmtree(cache, ignore_errors=True)
-            shutil.copytree(self._cache, cache, copy_function=os.link)
+            if self._cache.is_dir():
+                shutil.copytree(self._cache, cache, copy_function=os.link)
             return self._with_fault(fault, partial(self._run, tests, cache))
         return self._run(tests, cache)
 
@@ -110,6 +122,11 @@ class Copy:
             return _FAILED, f"not done after {TIMEOUT_S:g} s"
         lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return done.returncode, (lines or done.stdout.splitlines() or done.stderr.splitlines() or [""])[-1]
+
+
+def _name_of(folder: Path) -> str:
+    """Return the name of the folder for what is compiled from the sources in a folder; see `CodeCache.cache_path`."""
+    return f"{folder.name}_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 
 
 def read_faults(names: Sequence[str] = ()) -> list[Fault]:
