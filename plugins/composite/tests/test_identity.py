@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from speccheck.engines import zoo
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
@@ -39,8 +40,7 @@ LIKE_OTHERS = ("choose, two heads", "cascade", "extend, draft", "longest", "prob
 
 def make_llm(**keys: Any) -> LLM:
     return LLM(
-        model="zoo",
-        dtype="float32",
+        zoo(),
         max_num_seqs=4,
         strict_drafts=True,
         speculative_config={"method": "composite", "on_proposer_error": "raise", **keys},
@@ -67,7 +67,7 @@ def tokens_per_step(outputs: list[Any]) -> float:
 
 @pytest.fixture(scope="module")
 def plain() -> dict[float, list[list[int]]]:
-    llm = LLM(model="zoo", dtype="float32")
+    llm = LLM(zoo())
     return {temperature: tokens(run(llm, temperature)) for temperature in (0.0, 0.8)}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from speccheck.engines import zoo
 from speccheck.own_vocabulary import own_vocabulary_draft
 
 import specdec_zoo
@@ -60,14 +61,14 @@ def make_llm(parallel_draft: Path) -> Callable[..., LLM]:
         if keys.get("parallel_drafting"):
             keys["model"] = str(parallel_draft)
         config = {"method": "draft_model", "model": "zoo", "on_proposer_error": "raise", **keys}
-        return LLM(model="zoo", dtype="float32", speculative_config=config, strict_drafts=True)
+        return LLM(zoo(), speculative_config=config, strict_drafts=True)
 
     return make
 
 
 @pytest.fixture(scope="module")
 def plain() -> Callable[[int, float], list[list[int]]]:
-    llm = LLM(model="zoo", dtype="float32")
+    llm = LLM(zoo())
     known: dict[tuple[int, float], list[list[int]]] = {}
 
     def tokens(batch: int, temperature: float) -> list[list[int]]:
