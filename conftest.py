@@ -40,13 +40,12 @@ SLOW = ("test_tokens_follow_their_q",)
 """Tests of the conformance kit that take seconds for each configuration."""
 FEW_PROMISES = (
     "test_node_caps_are_kept",
-    "test_pieces_make_no_difference",
     "test_a_start_below_what_is_held_means_forget_from_there",
     "test_rows_do_not_depend_on_each_other",
     "test_q_is_a_distribution",
     "test_sampled_text_is_that_of_plain_decoding",
 )
-"""Those that are not slow for a configuration like another one: what is counted, delivered, taken back and drawn there, and
+"""Those that are not slow for a configuration like another one: what is counted, taken back and drawn there, in a batch, and
 a text of the engine."""
 LONGEST = (
     "core/tests/engine/test_hostile_proposers.py",  # float32 in a process of its own
