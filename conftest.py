@@ -38,6 +38,15 @@ SKIPPED = {
 """Markers, whether their tests cannot run here, and why."""
 SLOW = ("test_tokens_follow_their_q",)
 """Tests of the conformance kit that take seconds for each configuration."""
+FEW_PROMISES = (
+    "test_node_caps_are_kept",
+    "test_a_start_below_what_is_held_means_forget_from_there",
+    "test_rows_do_not_depend_on_each_other",
+    "test_q_is_a_distribution",
+    "test_sampled_text_is_that_of_plain_decoding",
+)
+"""Those that are not slow for a configuration like another one: what is counted, taken back and drawn there, in a batch, and
+a text of the engine."""
 LONGEST = (
     "core/tests/engine/test_hostile_proposers.py",  # float32 in a process of its own
     "tests/test_docs.py",  # bfloat16
@@ -87,7 +96,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 if item.get_closest_marker(marker) is not None:
                     item.add_marker(pytest.mark.skip(reason=reason))
     for item in items:
-        if item.name in SLOW:
+        is_like_another = item.get_closest_marker("few_promises") is not None
+        if item.name in SLOW or (is_like_another and item.name not in FEW_PROMISES):
             item.add_marker(pytest.mark.slow)
     items.sort(key=_place)
 

@@ -38,7 +38,7 @@ def texts(
     return [output.outputs[0].token_ids for output in outputs], llm._built.engine.metrics
 
 
-@pytest.fixture(scope="module", params=PARAMS)
+@pytest.fixture(scope="module")
 def plain(request: pytest.FixtureRequest) -> tuple[SamplingParams, list[list[int]]]:
     """Sampling parameters, and what plain decoding gives, one prompt at a time and without cached prefixes."""
     params = PARAMS[request.param]
@@ -57,18 +57,20 @@ def scripted(shape: str, expected: list[list[int]]) -> dict[str, Any]:
     }
 
 
+WAYS = [
+    ("none", 7), ("ngram", 7), ("ngram", 1), ("draft_model", 7), ("chain", 1), ("chain", 7), ("tree", 7), ("tree", 1),
+]  # fmt: skip
+"""Methods and batch sizes: at the default level greedy and seeded in turn, the others are slow."""
+
+
 @pytest.mark.parametrize(
-    ("method", "batch"),
+    ("plain", "method", "batch"),
     [
-        ("none", 7),
-        ("ngram", 1),
-        ("ngram", 7),
-        ("draft_model", 7),
-        ("chain", 1),
-        ("chain", 7),
-        ("tree", 1),
-        ("tree", 7),
+        pytest.param(name, *way, marks=() if place % 2 == turn else pytest.mark.slow)
+        for turn, name in enumerate(PARAMS)
+        for place, way in enumerate(WAYS)
     ],
+    indirect=["plain"],
 )
 def test_the_text_is_that_of_plain_decoding(method: str, batch: int, plain) -> None:
     params, expected = plain

@@ -121,8 +121,14 @@ def llm(request: pytest.FixtureRequest) -> LLM:
 
 
 @pytest.mark.filterwarnings("ignore:.*lowers acceptance")
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "temperature"),
+    [
+        pytest.param(fault, temperature, marks=() if place % 2 == turn else pytest.mark.slow)
+        for place, fault in enumerate(FAULTS)
+        for turn, temperature in enumerate((0.8, 0.0))
+    ],
+)
 def test_what_fails_along_a_draft_changes_no_text(
     llm: LLM,
     monkeypatch: pytest.MonkeyPatch,

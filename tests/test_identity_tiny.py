@@ -6,6 +6,7 @@ window; several prompts in one batch; prompts in chunks; with and without fused 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,12 +84,12 @@ def run(subject: Subject, case: Case, enforce_eager: bool) -> LLM:
     return llm
 
 
-def check(name: str) -> None:
-    """Run all cases of one model."""
+def check(name: str, labels: Sequence[str] = tuple(CASES), eager: Sequence[str] = EAGER) -> None:
+    """Run cases of one model."""
     made = subject(name)
     assert len({tuple(tokens) for tokens in made.expected}) == len(PROMPTS)  # the prompt matters
-    for label, case in CASES.items():
-        llm = run(made, case, enforce_eager=False)
+    for label in labels:
+        llm = run(made, CASES[label], enforce_eager=False)
         metrics = llm._built.engine.metrics
         if label == "chain-8-right":
             assert metrics.num_accepted_tokens > 0.75 * len(PROMPTS) * MAX_TOKENS
@@ -96,12 +97,31 @@ def check(name: str) -> None:
             assert 0 < metrics.num_accepted_tokens < metrics.num_draft_tokens
         assert metrics.proposer_errors == metrics.proposer_nodes_cut == 0
     if len(llm._built.scorer.runner.forms[0]) > 1:  # type: ignore[attr-defined]  # the default scorer
-        for label in EAGER:
+        for label in eager:
             run(made, CASES[label], enforce_eager=True)
+
+
+def some(index: int) -> tuple[list[str], str]:
+    """Return right drafts in chunks, a chain and a tree that are partly wrong, and a case without fused layers."""
+    chains, trees = ("chain-1", "chain-4"), ("tree-4", "tree-8", "mixed-8-random")
+    labels = ["chain-8-right", chains[index % 2], trees[index % 3]]
+    return labels, EAGER[index % 3]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_greedy_text_is_that_of_transformers(name: str) -> None:
+    labels, eager = some(list(CONFIGS).index(name))
+    check(name, labels, [eager])
+
+
+def test_text_without_drafts_is_that_of_transformers() -> None:
+    for name in ("llama", "gemma2", "gpt2"):
+        check(name, ["none"], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_greedy_text_is_that_of_transformers_in_every_case(name: str) -> None:
     check(name)
 
 

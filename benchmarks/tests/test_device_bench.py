@@ -13,6 +13,8 @@ import pytest
 from device.plan import PLANS
 from device.plot import plot
 
+pytestmark = pytest.mark.slow  # the whole benchmark
+
 TINY = PLANS["tiny"]
 
 

@@ -40,6 +40,7 @@ def test_a_word_longer_than_the_terminal_stays_whole() -> None:
 
 def test_wide_letters_take_two_columns() -> None:
     assert wrapped("aaaa 漢字漢字", 8, random.Random(0)) == "aaaa \n漢字漢字"
+    assert wrapped("aaaa bbb", 8, random.Random(0)) == "aaaa bbb"
 
 
 def test_every_letter_keeps_its_mark() -> None:

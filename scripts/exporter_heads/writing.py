@@ -57,6 +57,8 @@ def write(head: Head, folder: Path, inputs: Inputs) -> None:
     assert tensors["logits"].isfinite().all(), head.name
     assert spread > 0.3, f"{head.name}: logits are within {spread}"
     out = folder / head.name
+    for file in out.glob("*.safetensors"):  # equal files are links to one of them, which is not written to
+        file.unlink()
     head.save(out)
     save_file(tensors, out / "expected.safetensors")
     for file in sorted(out.iterdir()):

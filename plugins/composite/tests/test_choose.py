@@ -311,3 +311,10 @@ def test_the_time_between_requests_is_no_step() -> None:
     composite.propose(batch_of([1, 2, 3, 4, 5], 4))
     composite.propose(replace(batch_of([1, 2], 0), request_ids=("b",)))
     assert [rest_s is None for rest_s in seen] == [True, True, False, True]
+
+
+def test_a_node_is_accepted_as_often_as_all_on_its_path() -> None:
+    chain = Offer((1, 2, 3), (-1, 0, 1), "a", (0.5, 0.5, 0.5))
+    assert Acceptance().gains("a", chain) == [0.5, 0.75, 0.875]
+    siblings = Offer((1, 2, 3), (-1, 0, 0), "a", (0.5, 0.25, 0.25))
+    assert Acceptance().gains("a", siblings) == [0.5, 0.625, 0.75]

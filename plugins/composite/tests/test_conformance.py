@@ -19,6 +19,7 @@ DRAFT = {"method": "draft_model", "model": "zoo", "num_speculative_tokens": 3}
 DRAWN = {"rejection_sample_method": "probabilistic"}
 
 
+@pytest.mark.few_promises
 class TestCopies(ProposerConformance):
     method = "composite"
     config = {"policy": "cascade", "proposers": [{"method": "suffix"}, COPIES]}
@@ -29,16 +30,19 @@ class TestTreeBesideChain(ProposerConformance):
     config = {"policy": "longest", "proposers": [{"method": "suffix", "use_tree_spec": True}, COPIES]}
 
 
+@pytest.mark.few_promises
 class TestHead(ProposerConformance):
     method = "composite"
     config = {"policy": "cascade", "proposers": [COPIES, HEAD]}
 
 
+@pytest.mark.few_promises
 class TestDrawn(ProposerConformance):
     method = "composite"
     config = {"policy": "cascade", "proposers": [{"method": "suffix"}, HEAD], **DRAWN}
 
 
+@pytest.mark.few_promises
 class TestChoose(ProposerConformance):
     method = "composite"
     config = {"proposers": [{"method": "suffix"}, HEAD]}
@@ -49,6 +53,7 @@ class TestChooseDrawn(ProposerConformance):
     config = {"proposers": [{"method": "suffix"}, HEAD], **DRAWN}
 
 
+@pytest.mark.few_promises
 class TestExtend(ProposerConformance):
     method = "composite"
     config = {"policy": "extend", "proposers": [COPIES, DRAFT]}

@@ -107,6 +107,14 @@ def drawing(name: str, k: int) -> dict[str, Any]:
 COPIES = scripted(k=4, wrong=0.2)
 MEMBERS = [COPIES, drawing("Drawing", 3), drawing("DrawingOthers", 2)]
 POLICIES = ("cascade", "choose", "extend", "longest", "merge")
+PAIRS = (
+    ("cascade", "probabilistic"),
+    ("choose", "block"),
+    ("extend", "strict"),
+    ("longest", "block"),
+    ("merge", "probabilistic"),
+)
+"""Every policy and every sampler once at least; the other pairs are slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +162,14 @@ def drafts_that_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specdec_plugin_composite.choose.choose._PLAIN_STEPS", 0)
 
 
-@pytest.mark.parametrize("sampler", ["strict", "probabilistic", "block"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "sampler"),
+    [
+        pytest.param(policy, sampler, marks=() if (policy, sampler) in PAIRS else pytest.mark.slow)
+        for policy in POLICIES
+        for sampler in ("strict", "probabilistic", "block")
+    ],
+)
 def test_texts_follow_the_exact_law(model: Any, law: TextProbs, policy: str, sampler: str) -> None:
     if policy == "merge" and sampler == "block":
         pytest.skip("block verifies chains, and merge makes trees")
@@ -165,7 +179,7 @@ def test_texts_follow_the_exact_law(model: Any, law: TextProbs, policy: str, sam
     assert metrics.num_accepted_tokens > SAMPLES / 4
 
 
-@pytest.mark.parametrize("sampler", ["probabilistic", "block"])
+@pytest.mark.parametrize("sampler", [pytest.param("probabilistic", marks=pytest.mark.slow), "block"])
 def test_drafts_of_models_alone_are_verified_with_their_q(model: Any, law: TextProbs, sampler: str) -> None:
     """`choose` between two that draw, neither of which it looks at."""
     found, metrics = excess(model, law, sampler, proposers=MEMBERS[1:])
@@ -173,7 +187,7 @@ def test_drafts_of_models_alone_are_verified_with_their_q(model: Any, law: TextP
     assert metrics.num_accepted_tokens > SAMPLES / 4
 
 
-@pytest.mark.parametrize("sampler", ["probabilistic", "block"])
+@pytest.mark.parametrize("sampler", ["probabilistic", pytest.param("block", marks=pytest.mark.slow)])
 def test_q_that_is_kept_after_looking_gives_another_law(model: Any, law: TextProbs, sampler: str) -> None:
     """The mutant of the test above: two that draw, the rarer one's draft taken with its q."""
     found, _ = excess(

@@ -29,6 +29,7 @@ class DFlash(ProposerConformance):
     model = target_model()
 
 
+@pytest.mark.few_promises
 class TestCoupledChain(DFlash):
     config = {"model": head(FLAT), "num_speculative_tokens": 5}
 

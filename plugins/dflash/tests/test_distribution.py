@@ -18,8 +18,17 @@ VOCAB, LENGTH, SAMPLES = 5, 3, 2000
 PROMPT = [1, 4, 0, 2]
 
 
-@pytest.mark.parametrize("num_logits", [VOCAB, 4], ids=["all ids", "four of five"])
-@pytest.mark.parametrize("sampler", ["strict", "probabilistic", "block"])
+@pytest.mark.parametrize(
+    ("sampler", "num_logits"),
+    [
+        pytest.param("strict", VOCAB, marks=pytest.mark.slow),
+        ("strict", 4),
+        ("probabilistic", VOCAB),
+        pytest.param("probabilistic", 4, marks=pytest.mark.slow),
+        pytest.param("block", VOCAB, marks=pytest.mark.slow),
+        ("block", 4),
+    ],
+)
 def test_texts_follow_the_exact_law(tmp_path: Path, sampler: str, num_logits: int) -> None:
     model = few_ids(VOCAB, flatness=0.25)
     size, layers = model.config.hidden_size, model.config.num_hidden_layers

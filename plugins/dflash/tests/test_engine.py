@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -25,6 +26,21 @@ REDUCED = replace(FLAT, num_logits=40, has_map=True, has_own_lm_head=True)
 WINDOWS = replace(FLAT, windows=(5, None), causal=(True, False))
 SHAPES = {"flat": FLAT, "reduced": REDUCED, "windows": WINDOWS}
 MAX_TOKENS = 14
+WAYS: dict[str, dict[str, Any]] = {
+    "chain": {},
+    "tree": {"tree_top_k": 2},
+    "threshold": {"draft_confidence_threshold": 0.05},
+}
+SEEDED = [SamplingParams(seed=i, max_tokens=MAX_TOKENS, ignore_eos=True) for i in range(len(PROMPTS))]
+
+
+def pairs(ones: Collection[str], others: Collection[str], first: int = 0) -> list[Any]:
+    """All pairs; at the default level, in turn, each of `others` with one of the `ones`, the other pairs are slow."""
+    return [
+        pytest.param(one, other, marks=() if (i + j + first) % len(ones) == 0 else pytest.mark.slow)
+        for i, one in enumerate(ones)
+        for j, other in enumerate(others)
+    ]
 
 
 def make_llm(folder: Path, shape: Shape, keys: dict[str, Any], **arguments: Any) -> LLM:
@@ -69,8 +85,14 @@ def expected() -> list[list[int]]:
     return greedily(target_model(), PROMPTS)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", SHAPES)
+@cache
+def sampled() -> list[list[int]]:
+    """What plain decoding says under `SEEDED`."""
+    plain = LLM(copy.deepcopy(target_model()), max_model_len=96, skip_tokenizer_init=True)
+    return tokens(plain.generate(PROMPTS, SEEDED))
+
+
+@pytest.mark.parametrize(("kind", "engine"), pairs(SHAPES, ENGINES))
 def test_drafts_in_the_engine_are_the_references(tmp_path: Path, kind: str, engine: str) -> None:
     shape, drawn = SHAPES[kind], {"rejection_sample_method": "probabilistic"}
     llm = make_llm(tmp_path, shape, drawn, **ENGINES[engine])
@@ -94,8 +116,7 @@ def test_drafts_in_the_engine_are_the_references(tmp_path: Path, kind: str, engi
         torch.testing.assert_close(got, logits.log_softmax(-1), atol=3e-5, rtol=3e-5)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize(("kind", "engine"), pairs(SHAPES, ENGINES, first=1))
 def test_greedy_text_is_that_of_transformers(tmp_path: Path, kind: str, engine: str) -> None:
     params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True)
     llm = make_llm(tmp_path, SHAPES[kind], {"num_speculative_tokens": 5}, **ENGINES[engine])
@@ -120,14 +141,10 @@ def test_preempted_requests_keep_their_text_and_their_drafts(tmp_path: Path, kin
         assert max(gaps) <= 6  # k is 4
 
 
-@pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("keys", [{}, {"tree_top_k": 2}, {"draft_confidence_threshold": 0.05}], ids=str)
-def test_sampled_text_is_that_of_plain_decoding(tmp_path: Path, kind: str, keys: dict[str, Any]) -> None:
-    params = [SamplingParams(seed=i, max_tokens=MAX_TOKENS, ignore_eos=True) for i in range(len(PROMPTS))]
-    model = copy.deepcopy(target_model())
-    plain = LLM(model, max_model_len=96, skip_tokenizer_init=True).generate(PROMPTS, params)
-    outputs = make_llm(tmp_path, SHAPES[kind], keys).generate(PROMPTS, params)
-    assert tokens(outputs) == tokens(plain)
+@pytest.mark.parametrize(("kind", "way"), pairs(SHAPES, WAYS))
+def test_sampled_text_is_that_of_plain_decoding(tmp_path: Path, kind: str, way: str) -> None:
+    outputs = make_llm(tmp_path, SHAPES[kind], WAYS[way]).generate(PROMPTS, SEEDED)
+    assert tokens(outputs) == sampled()
     assert sum(output.metrics.num_accepted_tokens for output in outputs) > 0
 
 

@@ -57,13 +57,22 @@ WAYS: dict[str, dict[str, Any]] = {
     "coupled": {"draft_sample_method": "coupled"},
     "candidates": {"num_speculative_tokens": 9, "tree_top_k": 3, "draft_sample_method": "probabilistic"},
 }
+# Each case draws one way, compiled or not, and drafts otherwise the other way, in turn; drawing the other way is slow.
 RUNS = [
-    pytest.param(case, way, is_eager, id=f"{case}-{way}-{'eager' if is_eager else 'compiled'}")
+    pytest.param(
+        case,
+        way,
+        is_eager,
+        id=f"{case}-{way}-{'eager' if is_eager else 'compiled'}",
+        marks=() if place in (number // 2 % 2, 2) else pytest.mark.slow,
+    )
     for number, case in enumerate(CASES)
-    for way, is_eager in (
-        ("drawn", False),
-        ("drawn", True),
-        (("coupled", "candidates")[number % 2], number % 3 == 0),
+    for place, (way, is_eager) in enumerate(
+        (
+            ("drawn", False),
+            ("drawn", True),
+            (("coupled", "candidates")[number % 2], number // 2 % 2 == 0),
+        )
     )
 ]
 

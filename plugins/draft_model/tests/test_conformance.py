@@ -6,6 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 from speccheck.own_vocabulary import own_vocabulary_draft
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -32,6 +33,7 @@ def draft() -> str:
     return str(folder)
 
 
+@pytest.mark.few_promises
 class TestGreedyChain(ProposerConformance):
     method = "draft_model"
     model = "tiny"
@@ -55,6 +57,7 @@ class TestDrawnChain(ProposerConformance):
     config = {"model": draft(), "num_speculative_tokens": 3, "rejection_sample_method": "probabilistic"}
 
 
+@pytest.mark.few_promises
 class TestDrawnTreeWithThreshold(ProposerConformance):
     method = "draft_model"
     model = "tiny"
@@ -78,6 +81,7 @@ class TestParallel(ProposerConformance):
     }
 
 
+@pytest.mark.few_promises
 class TestOwnVocabulary(ProposerConformance):
     method = "draft_model"
     config = {

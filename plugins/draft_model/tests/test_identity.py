@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from speccheck.engines import zoo
 from speccheck.own_vocabulary import own_vocabulary_draft
 
 import specdec_zoo
@@ -16,11 +17,6 @@ from specdec import LLM, RequestOutput, SamplingParams
 
 K = (1, 5, 8, 16)
 BATCHES = (1, 7, 32)
-GRID = [
-    pytest.param(k, batch, marks=() if (k, batch) in ((5, 7), (16, 1)) else pytest.mark.full)
-    for k in K
-    for batch in BATCHES
-]
 KINDS: dict[str, dict[str, Any]] = {
     "greedy": {"draft_sample_method": "greedy"},
     "coupled": {},
@@ -31,6 +27,22 @@ KINDS: dict[str, dict[str, Any]] = {
         "use_heterogeneous_vocab": True,
     },
 }
+
+
+def _level(kind: str, size: tuple[int, int]) -> tuple[pytest.MarkDecorator, ...]:
+    """Each kind has one size at the default level, in turn, and the other one among slow tests."""
+    sizes = (5, 7), (16, 1)
+    if size not in sizes:
+        return (pytest.mark.full,)
+    return () if list(KINDS).index(kind) % 2 == sizes.index(size) else (pytest.mark.slow,)
+
+
+GRID = [
+    pytest.param(kind, k, batch, marks=_level(kind, (k, batch)))
+    for kind in KINDS
+    for k in K
+    for batch in BATCHES
+]
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +61,14 @@ def make_llm(parallel_draft: Path) -> Callable[..., LLM]:
         if keys.get("parallel_drafting"):
             keys["model"] = str(parallel_draft)
         config = {"method": "draft_model", "model": "zoo", "on_proposer_error": "raise", **keys}
-        return LLM(model="zoo", dtype="float32", speculative_config=config, strict_drafts=True)
+        return LLM(zoo(), speculative_config=config, strict_drafts=True)
 
     return make
 
 
 @pytest.fixture(scope="module")
 def plain() -> Callable[[int, float], list[list[int]]]:
-    llm = LLM(model="zoo", dtype="float32")
+    llm = LLM(zoo())
     known: dict[tuple[int, float], list[list[int]]] = {}
 
     def tokens(batch: int, temperature: float) -> list[list[int]]:
@@ -79,8 +91,7 @@ def run(llm: LLM, batch: int, temperature: float) -> list[list[int]]:
     return [output.outputs[0].token_ids for output in outputs(llm, batch, temperature)]
 
 
-@pytest.mark.parametrize(("k", "batch"), GRID)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "k", "batch"), GRID)
 def test_text_is_that_of_plain_decoding(make_llm, plain, kind, k, batch):
     llm = make_llm(num_speculative_tokens=k, **KINDS[kind])
     for temperature in (0.0, 0.8):

@@ -45,10 +45,12 @@ class TestEagleCoupledChain(Eagle):
     config = {"model": head(ONE), "num_speculative_tokens": 4}
 
 
+@pytest.mark.few_promises
 class TestEagleDrawnChain(Eagle):
     config = {"model": head(ONE), "num_speculative_tokens": 3, "rejection_sample_method": "probabilistic"}
 
 
+@pytest.mark.few_promises
 class TestEagleCoupledTree(Eagle):
     config = {
         "model": head(ONE),
@@ -83,6 +85,7 @@ class TestGreedyTree(Eagle3):
     }
 
 
+@pytest.mark.few_promises
 class TestDrawnStaticTree(Eagle3):
     config = {
         "model": head(THREE),

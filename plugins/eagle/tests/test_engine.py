@@ -45,9 +45,17 @@ PARAMS = [
 ]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+KINDS = {"1": (ONE, "chain"), "3": (THREE, "chain"), "3 tree": (THREE, "drawn tree")}
+
+
 @pytest.mark.parametrize(
-    ("shape", "kind"), [(ONE, "chain"), (THREE, "chain"), (THREE, "drawn tree")], ids=["1", "3", "3 tree"]
+    ("shape", "kind", "engine"),
+    [
+        pytest.param(*KINDS[name], engine, id=f"{name}-{engine}", marks=marks)
+        for i, name in enumerate(KINDS)
+        for j, engine in enumerate(ENGINES)
+        for marks in [() if i == 1 or (i + j) % 3 == 0 else pytest.mark.slow]  # the chain has all
+    ],
 )
 def test_drafts_in_the_engine_are_the_references(
     tmp_path: Path, shape: Shape, kind: str, engine: str

@@ -108,8 +108,14 @@ def greedy() -> list[list[int]]:
     return [generated(target_model(), prompt) for prompt in prompts(len(LENGTHS))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("k", "count"), [(1, 7), (5, 7), (8, 1)])
+@pytest.mark.parametrize(
+    ("kind", "k", "count"),
+    [
+        pytest.param(kind, k, count, marks=() if index % 3 == turn else pytest.mark.slow)
+        for index, kind in enumerate(KINDS)
+        for turn, (k, count) in enumerate([(5, 7), (8, 1), (1, 7)])
+    ],
+)
 def test_text_is_that_of_plain_decoding(tmp_path: Path, plain, greedy, kind, k, count) -> None:
     given, keys = KINDS[kind]
     llm = make_llm(speculation(tmp_path, Shape(**given), k, keys))

@@ -92,6 +92,12 @@ def answers(texts, tmp_path_factory) -> Answers:
 
 
 @pytest.fixture(scope="module")
+def learnt_heads(answers) -> dict[str, torch.Tensor]:
+    """Heads that know the texts from the states after the final norm; training takes seconds."""
+    return answers.learnt(answers.after)
+
+
+@pytest.fixture(scope="module")
 def speculator(answers, tmp_path_factory) -> Path:
     """An MLP speculator that knows the texts, nearly."""
     torch.manual_seed(0)
@@ -133,8 +139,8 @@ def test_speculators_that_are_written_right_or_wrong(speculator, answers, tmp_pa
     assert of_zoo(folder, answers.file)["remedies"] == ['"scale_input": true in its config.json']
 
 
-def test_medusa_heads_that_are_written_right(answers, tmp_path) -> None:
-    found = of_zoo(written(tmp_path / "heads", answers.learnt(answers.after)), answers.file)
+def test_medusa_heads_that_are_written_right(answers, learnt_heads, tmp_path) -> None:
+    found = of_zoo(written(tmp_path / "heads", learnt_heads), answers.file)
     assert (found["method"], found["dialect"], found["num_heads"]) == ("medusa", "vLLM's", 3)
     assert (found["best"], found["remedies"]) == ("", [])
     assert {row["reading"] for row in found["readings"]} == {
@@ -142,9 +148,9 @@ def test_medusa_heads_that_are_written_right(answers, tmp_path) -> None:
     }  # fmt: skip
 
 
-def test_a_first_head_for_the_token_that_the_target_chooses(answers, tmp_path) -> None:
+def test_a_first_head_for_the_token_that_the_target_chooses(answers, learnt_heads, tmp_path) -> None:
     moved = {}
-    for name, tensor in answers.learnt(answers.after).items():
+    for name, tensor in learnt_heads.items():
         part, index, *rest = name.split(".")
         moved[".".join((part, str(int(index) + 1), *rest))] = tensor
     model = AutoModelForCausalLM.from_pretrained(specdec_zoo.path("target"), dtype=torch.float32)

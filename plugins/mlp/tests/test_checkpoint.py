@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from speccheck.engines import zoo
 
 from specdec import LLM, ConfigError, ModelError
 from specdec_drafting import HeadCheckpoint
@@ -160,7 +161,7 @@ def test_tensors_that_no_head_takes_are_told(make_heads, caplog):
 def refuse(folder: Path, error: type[Exception], *said: str, **keys: object) -> None:
     config = {"method": "mlp_speculator", "model": str(folder), **keys}
     with pytest.raises(error) as caught:
-        LLM(model="zoo", dtype="float32", speculative_config=config)
+        LLM(zoo(), speculative_config=config)
     text = str(caught.value)
     assert [part for part in said if part not in text] == [], text
     assert "\n" not in text

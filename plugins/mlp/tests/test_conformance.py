@@ -61,6 +61,7 @@ class TestCoupledTree(ProposerConformance):
     config = {"model": chained(is_tied=True), "num_speculative_tokens": 6, "tree_top_k": 2}
 
 
+@pytest.mark.few_promises
 class TestDrawnChain(ProposerConformance):
     method = "mlp_speculator"
     model = "tiny"
@@ -80,6 +81,7 @@ class TestDrawnTreeWithThreshold(ProposerConformance):
     }
 
 
+@pytest.mark.few_promises
 class TestMedusaTree(ProposerConformance):
     method = "medusa"
     model = "tiny"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from speccheck.engines import zoo
 
 from specdec import LLM, SamplingParams
 from specdec_plugin_mlp import MLPSpeculatorProposer
@@ -21,7 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def make_llm(model: object, **keys: Any) -> LLM:
     config = {"method": "mlp", "model": str(model), "on_proposer_error": "raise", **keys}
-    return LLM(model="zoo", dtype="float32", speculative_config=config, strict_drafts=True, max_num_seqs=4)
+    return LLM(zoo(), speculative_config=config, strict_drafts=True, max_num_seqs=4)
 
 
 def run(llm: LLM, prompts: list[list[int]], temperature: float, **keys: Any) -> list[Any]:
@@ -38,7 +39,7 @@ def tokens(outputs: list[Any]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def plain(texts):
-    llm = LLM(model="zoo", dtype="float32")
+    llm = LLM(zoo())
     return {t: tokens(run(llm, texts.prompts, t)) for t in (0.0, 0.8)}
 
 

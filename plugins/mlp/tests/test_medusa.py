@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from speccheck.engines import zoo
 
 from specdec import LLM, ConfigError, ModelError, SamplingParams
 from specdec_drafting import HeadCheckpoint
@@ -188,7 +189,7 @@ def test_what_does_not_fit_is_named(tensors, write, tmp_path, change, keys, said
 
 def make_llm(folder: Path, **keys: Any) -> LLM:
     config = {"method": "medusa", "model": str(folder), "on_proposer_error": "raise", **keys}
-    return LLM(model="zoo", dtype="float32", speculative_config=config, strict_drafts=True)
+    return LLM(zoo(), speculative_config=config, strict_drafts=True)
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,7 @@ def layers(num_layers: int = 1) -> str:
     return str(folder)
 
 
+@pytest.mark.few_promises
 class TestGreedyChain(ProposerConformance):
     method = "mtp"
     model = "tiny"
@@ -55,6 +56,7 @@ class TestDrawnChain(ProposerConformance):
     }
 
 
+@pytest.mark.few_promises
 class TestTree(ProposerConformance):
     method = "mtp"
     model = "tiny"

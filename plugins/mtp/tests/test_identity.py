@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -22,7 +24,13 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def run(folder: object, temperature: float, **config: Any) -> list[Any]:
-    return ask(make_llm(folder, config), temperature)
+    """Ask the engine of a configuration, which other temperatures share; prompts are too short for its prefix cache."""
+    return ask(engine(str(folder), json.dumps(config)), temperature)
+
+
+@cache
+def engine(folder: str, config: str) -> LLM:
+    return make_llm(folder, json.loads(config))
 
 
 def run_twice(folder: object, **config: Any) -> tuple[list[Any], list[Any]]:
@@ -55,21 +63,28 @@ def plain(folder: str, temperature: float) -> list[list[int]]:
     return tokens(run(folder, temperature))
 
 
+def in_turn(names: Iterable[str]) -> list[Any]:
+    """Names with both temperatures: one of them, in turn, at the default level, the other one is slow."""
+    return [
+        pytest.param(name, temperature, marks=() if (i + j) % 2 else pytest.mark.slow)
+        for i, name in enumerate(names)
+        for j, temperature in enumerate((0.0, 0.9))
+    ]
+
+
 @pytest.fixture(scope="module")
 def half_right(made, tmp_path_factory):
     return {n: agreeing(made("llama", n), tmp_path_factory.mktemp("agreeing")) for n in (1, 2)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize(("kind", "temperature"), in_turn(KINDS))
 def test_random_layers_change_nothing(made, kind, temperature):
     folder = str(made(kind).folder)
     assert tokens(run(folder, temperature, num_speculative_tokens=2)) == plain(folder, temperature)
 
 
 @pytest.mark.filterwarnings("ignore:.*lowers acceptance")
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "temperature"), in_turn(WAYS))
 def test_text_is_that_of_plain_decoding(half_right, way, temperature):
     folder = str(half_right[1].folder)
     outputs = run(folder, temperature, **WAYS[way])
@@ -105,7 +120,7 @@ def test_a_sampler_that_uses_q(half_right):
     folder = str(half_right[1].folder)
     config = {"num_speculative_tokens": 3, "rejection_sample_method": "probabilistic"}
     assert tokens(run(folder, 0.0, **config)) == plain(folder, 0.0)
-    assert tokens(run(folder, 0.9, **config)) == tokens(run(folder, 0.9, **config))
+    assert tokens(run(folder, 0.9, **config)) == tokens(ask(make_llm(folder, config), 0.9))
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +129,7 @@ def recurrent(made, tmp_path_factory):
     return agreeing(made("qwen3_5"), tmp_path_factory.mktemp("recurrent"))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("way", ["greedy", "coupled", "drawn"])
+@pytest.mark.parametrize(("way", "temperature"), in_turn(["greedy", "coupled", "drawn"]))
 def test_a_target_with_recurrent_layers(recurrent, way, temperature):
     folder = str(recurrent.folder)
     outputs = run(folder, temperature, **WAYS[way])

@@ -7,18 +7,21 @@ import pytest
 from specdec_testing import ProposerConformance
 
 
+@pytest.mark.few_promises
 class TestGreedyChain(ProposerConformance):
     method = "self"
     model = "tiny"
     config = {"num_speculative_tokens": 3, "draft_sample_method": "greedy"}
 
 
+@pytest.mark.few_promises
 class TestCoupledChainOfFourBits(ProposerConformance):
     method = "self"
     model = "tiny"
     config = {"num_speculative_tokens": 4, "weights": "int4", "head_weights": "int8"}
 
 
+@pytest.mark.few_promises
 class TestDrawnChain(ProposerConformance):
     method = "self"
     model = "tiny"

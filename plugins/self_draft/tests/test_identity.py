@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,13 +44,27 @@ def tokens(llm: LLM, prompts: list[list[int]], given: list[SamplingParams]) -> l
     return [output.outputs[0].token_ids for output in llm.generate(prompts, given)]
 
 
+@cache
+def plain_engine(dtype: str) -> LLM:
+    return LLM("zoo", dtype=dtype, deterministic=dtype == "bfloat16")
+
+
+@cache
+def _plain(dtype: str, temperature: float, keys: str) -> list[list[int]]:
+    return tokens(plain_engine(dtype), PROMPTS, params(temperature, **json.loads(keys)))
+
+
+def plain(temperature: float, dtype: str = "float32", **keys: Any) -> list[list[int]]:
+    """Return the texts of plain decoding, made once."""
+    return _plain(dtype, temperature, json.dumps(keys))
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_texts_are_those_of_plain_decoding(run) -> None:
-    plain = LLM("zoo", **{k: v for k, v in RUNS[run].items() if k in ("dtype", "deterministic")})
     llm = made(**RUNS[run])
     for temperature in (0.0, 0.8):
         given = params(temperature)
-        expected = tokens(plain, PROMPTS, given)
+        expected = plain(temperature, RUNS[run]["dtype"])
         for _ in range(2):  # the second time prompts are in the prefix cache
             assert tokens(llm, PROMPTS, given) == expected
         for prompt, each, text in zip(PROMPTS, given, expected, strict=True):
@@ -61,31 +77,30 @@ def test_texts_are_those_of_plain_decoding(run) -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"weights": "int4"},
+        pytest.param({"weights": "int4"}, marks=pytest.mark.slow),
         {"weights": "int4", "group_size": 64, "head_weights": "int8"},
         {"tree_top_k": 2},
-        {"skip_layers": [2, 5]},
+        pytest.param({"skip_layers": [2, 5]}, marks=pytest.mark.slow),
         {"skip_layers": 2, "weights": "own"},
-        {"attention_window": 64},
-        {"draft_vocab_size": 512},
+        pytest.param({"attention_window": 64}, marks=pytest.mark.slow),
+        pytest.param({"draft_vocab_size": 512}, marks=pytest.mark.slow),
         {"draft_vocab_size": 512, "weights": "int4", "tree_top_k": 2},
         {"draft_vocab_size": 512, "head_weights": "own"},
     ],
 )
 def test_every_form_gives_the_same_text(keys) -> None:
-    plain, llm = LLM("zoo", dtype="float32"), made(dtype="float32", **keys)
+    llm = made(dtype="float32", **keys)
     # A grammar, and a cut of the distribution, which compiled loops do not take.
     for own in ({}, {"top_p": 0.9}, {"structured_outputs": {"regex": "[0-9]{40}"}}):
-        given = params(0.8, **own)
-        assert tokens(llm, PROMPTS, given) == tokens(plain, PROMPTS, given)
+        assert tokens(llm, PROMPTS, params(0.8, **own)) == plain(0.8, **own)
     metrics = llm._built.engine.metrics
     assert metrics.num_accepted_tokens > 0.2 * metrics.num_draft_tokens > 0
 
 
 def test_a_draft_names_the_ids_of_its_own_text_beside_the_frequent_ones(monkeypatch) -> None:
-    plain, accepted = LLM("zoo", dtype="float32"), []
+    accepted = []
     for temperature in (0.0, 0.8):
-        expected = tokens(plain, PROMPTS, params(temperature))
+        expected = plain(temperature)
         for finds_others in (True, False):
             with monkeypatch.context() as patch:
                 if not finds_others:
@@ -112,10 +127,10 @@ def test_own_ids_are_looked_for_where_a_loop_names_them(keys, names_own) -> None
 
 
 def test_a_draft_that_attends_to_the_newest_rows_errs_only_where_others_count() -> None:
-    plain, accepted = LLM("zoo", dtype="float32"), []
+    accepted = []
     for window in (64, 512):
         llm = made(dtype="float32", weights="own", attention_window=window)
-        assert tokens(llm, PROMPTS, params(0.8)) == tokens(plain, PROMPTS, params(0.8))
+        assert tokens(llm, PROMPTS, params(0.8)) == plain(0.8)
         metrics = llm._built.engine.metrics
         accepted.append(metrics.num_accepted_tokens / metrics.num_draft_tokens)
     assert 0.5 < accepted[0] < 1.0  # contexts have 40 to 128 tokens

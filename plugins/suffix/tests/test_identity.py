@@ -15,7 +15,13 @@ from specdec.loading.target import LoadedTarget, load_target
 
 MAX_TOKENS = 40
 GRID = list(product((1, 5, 8, 16), (1, 7, 32), (False, True)))
-SAMPLE = [(5, 7, False), (16, 32, True), (8, 1, False)]
+SAMPLE = [
+    pytest.param(*size, temperature, marks=() if is_default else pytest.mark.slow)
+    for size, default in (((5, 7, False), 0.8), ((16, 32, True), 0.8), ((8, 1, False), 0.0))
+    for temperature in (0.0, 0.8)
+    for is_default in [temperature == default]
+]
+"""Each size at one temperature, the other one is slow."""
 SAMPLERS = ("strict", "probabilistic", "block")
 
 
@@ -75,14 +81,20 @@ def check(k: int, batch_size: int, is_tree: bool, temperature: float, sampler: s
         assert all(len(row) == MAX_TOKENS for row in tokens)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize(("k", "batch_size", "is_tree"), SAMPLE)
+@pytest.mark.parametrize(("k", "batch_size", "is_tree", "temperature"), SAMPLE)
 def test_sample(k: int, batch_size: int, is_tree: bool, temperature: float) -> None:
     check(k, batch_size, is_tree, temperature)
 
 
-@pytest.mark.parametrize("is_tree", [False, True], ids=["chain", "tree"])
-@pytest.mark.parametrize("sampler", SAMPLERS[1:])
+@pytest.mark.parametrize(
+    ("sampler", "is_tree"),
+    [
+        ("block", False),
+        ("probabilistic", True),
+        pytest.param("block", True, marks=pytest.mark.slow),
+        pytest.param("probabilistic", False, marks=pytest.mark.slow),
+    ],
+)
 def test_samplers(sampler: str, is_tree: bool) -> None:
     check(5, 7, is_tree, 0.0, sampler)
     check(5, 7, is_tree, 0.8, sampler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import tokenizers
@@ -12,9 +13,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from speccheck.models import MAX_LEN, VOCAB, copied
 from specdec import LLM, SamplingParams
 from specdec.engine.engine import Engine
+from specdec.engine_options import EngineOptions
 from specdec.interfaces import Proposer
+from specdec.loading.target import LoadedTarget, load_target
 
 LETTERS = "abcdefghijkl"
+
+
+@cache
+def zoo() -> LoadedTarget:
+    """Return the zoo's target in float32, loaded once in a process; engines share its weights."""
+    return load_target(EngineOptions(model="zoo", dtype="float32"))
 
 
 def make_llm(model: PreTrainedModel, speculation: dict[str, Any] | None = None, **arguments: Any) -> LLM:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -28,6 +30,12 @@ CPU = torch.device("cpu")
 
 Key = tuple[str, int, tuple[int, ...]]
 """A row of logits: the request, its length in tokens, and the drafted path behind it."""
+
+
+@cache
+def folder_of(name: str) -> str:
+    """Return a head's folder with whole files: equal ones are links in the repository, and no checkpoint may have these."""
+    return shutil.copytree(FOLDER / name, f"{tempfile.mkdtemp(prefix='exported-')}/head")
 
 
 class StoredTarget:
@@ -90,7 +98,7 @@ def load(name: str, *, is_fused: bool, config: dict[str, Any] | None = None, **k
     open_keys = {key: value for key, value in head.items() if key not in ("method", "layers")}
     open_keys = open_keys if config is None else config
     kind = registry.proposer(head["method"])
-    chosen = {"model": str(FOLDER / name), "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
+    chosen = {"model": folder_of(name), "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
     handle = target().handle
     if head["method"] == "mtp":  # its layers are of the target's family
         own = json.loads((FOLDER / name / "config.json").read_text(encoding="utf-8"))
