@@ -18,12 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from common.provenance import provenance
 from common.results import RESULTS
 
 from specdec import LLM, SamplingParams
-from specdec.engine.late_drafts import align_late_drafts
 from specdec.interfaces import FinishReason
 from specdec_bench.suites import OVERALL, even_sample, load_suite
 from specdec_bench.suites.chat import Chat
@@ -160,16 +158,12 @@ def verified(draft: Sequence[int], rest: Sequence[int]) -> tuple[int, list[int]]
 
 
 def left_of(late: Sequence[int], emitted: Sequence[int], k: int, allows_correction: bool) -> list[int]:
-    """Return what is left of one late draft."""
-    token_ids, num_nodes = align_late_drafts(
-        torch.tensor([late], dtype=torch.int64),
-        torch.tensor([len(late)]),
-        torch.tensor([emitted]),
-        torch.tensor([len(emitted)]),
-        torch.tensor([k]),
-        allows_correction=allows_correction,
-    )
-    return token_ids[0, : int(num_nodes)].tolist()
+    """Return what is left of a late draft that begins with a guess of the emitted tokens, if that was right; else nothing.
+
+    With `allows_correction` the last emitted token, which verification added, may be another one.
+    """
+    guessed = emitted[:-1] if allows_correction else emitted
+    return list(late[len(emitted) :][:k]) if list(late[: len(guessed)]) == list(guessed) else []
 
 
 def measured(

@@ -43,7 +43,13 @@ def recorded(command: list[str]) -> str:
 
 
 def smaller(picture: str) -> str:
-    """Return an SVG without indents and empty lines, its numbers rounded."""
+    """Return an SVG without indents, empty lines and the clipping of each line of text, its numbers rounded."""
+    picture = re.sub(
+        r'<clipPath id="t-line-\d+">.*?</clipPath>| clip-path="url\(#t-line-\d+\)"',
+        "",
+        picture,
+        flags=re.DOTALL,
+    )
     lines = "\n".join(filter(None, map(str.strip, picture.splitlines()))) + "\n"
     return re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):g}", lines)
 
