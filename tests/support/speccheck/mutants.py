@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.engine import Engine
+from specdec.engine import Step
 from specdec.engine.sequence import Sequence as Sample
 from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces import VerifyBatch
@@ -102,8 +102,8 @@ def one_token_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def _with_batch(patch: pytest.MonkeyPatch, change: Callable[[VerifyBatch], VerifyBatch]) -> None:
-    right = Engine._verify_batch
-    patch.setattr(Engine, "_verify_batch", lambda *given: change(right(*given)))
+    right = Step.verify_batch
+    patch.setattr(Step, "verify_batch", lambda *given: change(right(*given)))
 
 
 def samples_share_their_noise(patch: pytest.MonkeyPatch) -> None:

@@ -16,21 +16,21 @@ from specdec.engine.containment.verdict import check_verdict, problem_of
 from specdec.engine.following import following, keep_states
 from specdec.engine.late_looks import LateLooks
 from specdec.engine.metrics import EngineMetrics
+from specdec.engine.observers import Observers
 from specdec.engine.request import Request
 from specdec.engine.scheduler import Scheduler
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
-from specdec.engine.step import Step, chain
-from specdec.errors import ConfigError, described, is_interrupt, line_of
+from specdec.engine.step import Step
+from specdec.errors import ConfigError
 from specdec.interfaces.begun import Begun
 from specdec.interfaces.finish import FinishReason
-from specdec.interfaces.observer import RequestStats, StepStats
+from specdec.interfaces.observer import StepStats
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.outputs import RequestOutput
-from specdec.registry.undisturbed import undisturbed
 from specdec.samplers.paths import sound_rows
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ class Engine:
         self.reset_prefix_cache = scheduler.reset_prefix_cache
         self._committer = committer
         self._speculation = speculation
-        self._observers = observers
         self._device = scorer.cache.device
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._row_ids: set[str] = set()
         self._ended: list[Sequence] = []
         self.metrics = EngineMetrics() if speculation is None else speculation.metrics
+        self._observers = None if observers is None else Observers(observers, self.metrics)
         self._is_overlapped = is_overlapped
         self._launched: Step | None = None
         """The next step, if it is launched."""
@@ -150,7 +150,8 @@ class Engine:
             self._forget(running + undelivered)
             dropped += running + undelivered
             del self._requests[request_id]
-            self._tell_finished(request, outputs[-1])
+            if self._observers is not None:
+                self._observers.request_finished(request, outputs[-1])
         try:
             self._finish(dropped, FinishReason.ABORT)  # last: it may raise
         finally:
@@ -201,7 +202,9 @@ class Engine:
         self._propose(step)
         step.propose_s += step.lap()
         step.place()
-        batch = self._verify_batch(step)
+        speculation = self._speculation
+        num_top_k = 0 if speculation is None or step.is_suspended else speculation.num_top_k
+        batch = step.verify_batch(num_top_k, self._scorer.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
             step.along = self._sampler.ahead(batch, self._device) or Along()
             if batch.parents is not None:
@@ -294,27 +297,6 @@ class Engine:
         ):
             step.constrain()
 
-    def _verify_batch(self, step: Step) -> VerifyBatch:
-        """Return what the sampler is given of a step."""
-        rows, speculation = step.sampled, self._speculation
-        has_trees = any(row.parents is not None for row in rows)
-        is_wanted = speculation is not None and not step.is_suspended
-        return VerifyBatch(
-            nodes=[row.nodes for row in rows],
-            num_tokens=[row.num_tokens for row in rows],
-            seeds=[row.sequence.seed for row in rows],
-            sample_indices=[row.sequence.sample_index for row in rows],
-            sampling_params=[row.sequence.params for row in rows],
-            parents=[chain(row) if row.parents is None else row.parents for row in rows]
-            if has_trees
-            else None,
-            drawn=step.drawn,
-            num_logprobs=[-1 if r.sequence.logprobs is None else r.sequence.logprobs.num_few for r in rows],
-            num_top_k=speculation.num_top_k if is_wanted and speculation is not None else 0,
-            unread=step.unread,
-            table=self._scorer.table,
-        )
-
     def _finish_ended(self) -> None:
         """Finish ended sequences in the proposer, whose last tokens it had its chance to get."""
         ended, self._ended = self._ended, []
@@ -370,7 +352,9 @@ class Engine:
             self._forget(failed)
         for output in outputs:
             if output.finished:
-                self._tell_finished(self._requests.pop(output.request_id), output)
+                ended = self._requests.pop(output.request_id)
+                if self._observers is not None:
+                    self._observers.request_finished(ended, output)
         if failed:
             self._finish(failed, FinishReason.ERROR)
         if self._ended and not self._scheduler.has_work:
@@ -391,43 +375,6 @@ class Engine:
         except BaseException as error:
             contain(sequence, "decoding its text", error)
 
-    def _tell_finished(self, request: Request, output: RequestOutput) -> None:
-        if self._observers is None:
-            return
-        metrics = output.metrics
-        for sequence in request.sequences:
-            assert sequence.finish_reason is not None
-            stats = RequestStats(
-                request_id=sequence.request_id,
-                num_prompt_tokens=sequence.num_prompt_tokens,
-                num_output_tokens=sequence.num_output_tokens,
-                num_drafts=sequence.drafts.num_drafts,
-                num_draft_tokens=sequence.drafts.num_draft_tokens,
-                num_accepted_tokens=sequence.drafts.num_accepted_tokens,
-                time_to_first_token_ms=1e3 * (metrics.time_to_first_token or 0.0),
-                total_ms=1e3 * metrics.total_time,
-                finish_reason=sequence.finish_reason,
-            )
-            self._tell(self._observers.specdec_request_finished, stats)
-
-    def _tell(self, hook: pluggy.HookCaller, stats: StepStats | RequestStats) -> None:
-        """Call each observer, the last registered first; an exception is counted, and logged once."""
-        for observer in reversed(hook.get_hookimpls()):
-            try:
-                _, changed = undisturbed(observer.function, *[stats] * len(observer.argnames))
-                problem = f"changed {', '.join(changed)}, which is put back" if changed else None
-            except BaseException as error:
-                if is_interrupt(error):
-                    raise
-                problem = f"raised {described(error)}{line_of(error)}"
-            if problem is not None:
-                self.metrics.observer_errors += 1
-                if self.metrics.observer_errors == 1:
-                    logger.error(
-                        "observer %s %s; output is not affected, this is logged once and counted",
-                        observer.plugin_name, problem,
-                    )  # fmt: skip
-
     def _count(self, step: Step) -> None:
         """Count a step in the metrics, and tell it to `adaptive` and to observers."""
         self._last = step
@@ -437,13 +384,10 @@ class Engine:
         if expected is not None and is_plain:
             expected.observe_step(len(step.sampled), step.num_drafted, step.seconds)
         if self._speculation is not None:
-            is_cheap = self._looks is not None and self._looks.observe(
-                step
-            )  # that nothing was found tells nothing
-            # Rows of expected tokens cost time, and say nothing about the proposer's drafts.
-            step.is_measured = (
-                step.is_measured and not is_cheap and not any(row.expected for row in step.rows)
-            )
+            # A cheap proposer that found nothing, or expected tokens, say nothing about its drafts.
+            is_cheap = self._looks is not None and self._looks.observe(step)
+            if is_cheap or any(row.expected for row in step.rows):
+                step.is_measured = False
             self._speculation.observe(step)
         if self._observers is not None:
-            self._tell(self._observers.specdec_step_finished, step.stats())
+            self._observers.step_finished(step)

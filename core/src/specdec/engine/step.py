@@ -15,11 +15,13 @@ from specdec.errors import ConfigError
 from specdec.interfaces.draft import CheckedDraft, DrawnNodes
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.once import step_time
+from specdec.interfaces.sampler import VerifyBatch
 from specdec.interfaces.unread import UnreadIds
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
-    from specdec.interfaces.sampler import Verdict, VerifyBatch
+    from specdec.interfaces.request_table import RequestTable
+    from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
     from specdec.interfaces.sent import Along
 
@@ -201,6 +203,31 @@ class Step:
                 row.first_logits = first_logits
                 first_logits += 1 + len(row.nodes)
         self.num_prompt_tokens = num_chunks - len(self.sampled)
+
+    def verify_batch(self, num_top_k: int, table: RequestTable | None) -> VerifyBatch:
+        """Return what the sampler is given.
+
+        Args:
+            num_top_k: number of the most probable ids of every row that the proposer needs.
+            table: the scorer's.
+        """
+        rows = self.sampled
+        parents = None
+        if any(row.parents is not None for row in rows):
+            parents = [chain(row) if row.parents is None else row.parents for row in rows]
+        return VerifyBatch(
+            nodes=[row.nodes for row in rows],
+            num_tokens=[row.num_tokens for row in rows],
+            seeds=[row.sequence.seed for row in rows],
+            sample_indices=[row.sequence.sample_index for row in rows],
+            sampling_params=[row.sequence.params for row in rows],
+            parents=parents,
+            drawn=self.drawn,
+            num_logprobs=[-1 if r.sequence.logprobs is None else r.sequence.logprobs.num_few for r in rows],
+            num_top_k=num_top_k,
+            unread=self.unread,
+            table=table,
+        )
 
     def leave(self, running: Ids[Sequence]) -> bool:
         """Take the samples that no longer run out of the step; what its pass computes of them is not read.
