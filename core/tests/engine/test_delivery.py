@@ -55,9 +55,9 @@ def test_states_that_wait_longer_than_a_step_are_copied() -> None:
     kept, made, states = sequence(), delivery(), passed(6)
     made.keep_hidden(kept, states, [1, 2, 4])
     expected = [tuple(state.clone() for state in piece) for piece in kept.deliverable_hidden]
-    made.own_states([kept])
+    made.copy_states([kept])
     owned = [piece[0].data_ptr() for piece in kept.deliverable_hidden]
-    made.own_states([kept])
+    made.copy_states([kept])
     assert [piece[0].data_ptr() for piece in kept.deliverable_hidden] == owned, "once"
     for state in states:
         state.zero_()

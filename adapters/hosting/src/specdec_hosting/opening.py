@@ -9,7 +9,7 @@ from specdec.assembly import open_speculation
 from specdec.backends import choose_attention
 from specdec.config import ResolvedSpeculation, parse_speculative_config
 from specdec.interfaces import NEEDED_CAPABILITIES, AttentionNeeds, Capability, Proposer
-from specdec.registry.undisturbed import importing
+from specdec.registry.plugin_call import importing
 from specdec.runner import SdpaAttention
 from specdec.scorers import Lender, num_slots
 from specdec_hosting.hosted import HostedProposer

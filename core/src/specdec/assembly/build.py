@@ -26,7 +26,7 @@ from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetInfo
 from specdec.loading.target import LoadedTarget
 from specdec.metrics import Counter, Gauge, Metric
-from specdec.registry.undisturbed import importing
+from specdec.registry.plugin_call import importing
 
 if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler

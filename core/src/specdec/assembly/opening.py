@@ -21,7 +21,7 @@ from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler
 from specdec.interfaces.target import TargetInfo
-from specdec.registry.undisturbed import undisturbed
+from specdec.registry.plugin_call import call_plugin
 
 logger = logging.getLogger("specdec")
 
@@ -117,7 +117,7 @@ def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
 
 def _named(proposer: type[Proposer], what: str, function: Callable[[], Made]) -> tuple[Made, list[str]]:
     try:
-        return undisturbed(function)
+        return call_plugin(function)
     except (ConfigError, ModelError, PluginError, EngineError, MemoryError):
         raise
     except BaseException as error:

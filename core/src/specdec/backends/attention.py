@@ -149,7 +149,7 @@ def _batch(device: torch.device) -> PackedBatch:
         row += new
     slots = np.concatenate([s.first_slot + each for s, each in zip(segments, positions, strict=True)])
     segments[-1].num_drafted = len(_PARENTS)
-    positions[-1] = segments[-1].plant(_PARENTS)
+    positions[-1] = segments[-1].set_parents(_PARENTS)
     return PackedBatch.of_rows(
         HostRows(np.zeros(row, np.int64), np.concatenate(positions), slots, None), segments, device
     )

@@ -235,9 +235,9 @@ class Engine:
             return None
         keep_states(step)
         try:
-            if (self._ended and speculation is not None) or not self._scheduler.goes_on(after):
+            if (self._ended and speculation is not None) or not self._scheduler.reserve_next(after):
                 return None
-            if speculation is not None and not speculation.rests(after):
+            if speculation is not None and not speculation.skips_proposer(after):
                 step.lap()
                 is_late = looks is not None and looks.has_nothing(step, running) and looks.pays(step)
                 step.propose_s += step.lap()

@@ -11,7 +11,7 @@ from specdec.engine.step import Step
 from specdec.errors import described, is_interrupt, line_of
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.outputs import RequestOutput
-from specdec.registry.undisturbed import undisturbed
+from specdec.registry.plugin_call import call_plugin
 
 if TYPE_CHECKING:
     import pluggy
@@ -56,7 +56,7 @@ class Observers:
         """Call each observer, the last registered first."""
         for observer in reversed(hook.get_hookimpls()):
             try:
-                _, changed = undisturbed(observer.function, *[stats] * len(observer.argnames))
+                _, changed = call_plugin(observer.function, *[stats] * len(observer.argnames))
                 problem = f"changed {', '.join(changed)}, which is put back" if changed else None
             except BaseException as error:
                 if is_interrupt(error):

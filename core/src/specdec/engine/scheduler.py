@@ -138,7 +138,7 @@ class Scheduler:
         step.sampled = [row for row in step.rows if row.is_sampled]
         return step
 
-    def goes_on(self, step: Step) -> bool:
+    def reserve_next(self, step: Step) -> bool:
         """Reserve the rows of a step that runs the next token of the running samples; False if there is no room, or others may
         run instead."""
         is_full = len(self.running) >= self._max_num_seqs

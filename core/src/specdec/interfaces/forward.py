@@ -45,7 +45,7 @@ class Segment:
         """Rows in the cache once this pass has written its own."""
         return self.num_cached + self.num_rows
 
-    def plant(self, parents: Sequence[int]) -> Int64s:
+    def set_parents(self, parents: Sequence[int]) -> Int64s:
         """Set mask and depths of a tree of drafted rows behind a chain; returns the positions of all rows.
 
         Args:
@@ -111,7 +111,7 @@ class PackedBatch:
         if device.type == "cpu":  # which shares the host's memory
             batch.token_ids = torch.from_numpy(rows.token_ids)
             if drafted is not None:
-                batch.plant()
+                batch.read_trees()
                 batch.token_ids = _with_drafted(batch.token_ids, drafted)
             batch.positions = torch.from_numpy(rows.positions)
             batch.slots = None if len(segments) == 1 else torch.from_numpy(rows.slots)
@@ -129,7 +129,7 @@ class PackedBatch:
         is_tree = self.drafted is not None and self.drafted.is_tree
         return is_tree and any(s.num_drafted and s.tree_mask is None for s in self.segments)
 
-    def plant(self) -> None:
+    def read_trees(self) -> None:
         """Read the parents of unread trees, for who does not take them from the device."""
         if not self.has_unread_trees:
             return
@@ -139,12 +139,12 @@ class PackedBatch:
             if segment.num_drafted:
                 end = segment.row + segment.num_rows
                 row = (-1 - host.token_ids[end - 1]) // ids.width
-                host.positions[segment.row : end] = segment.plant(ids.known[1][row])
+                host.positions[segment.row : end] = segment.set_parents(ids.known[1][row])
 
     def __getattr__(self, name: str) -> torch.Tensor | None:
         if name not in _SENT or self.host is None:
             raise AttributeError(name)
-        self.plant()
+        self.read_trees()
         rows, is_single = self.host, len(self.segments) == 1
         arrays: list[npt.NDArray[Any]] = [rows.token_ids, rows.positions]
         arrays += [] if is_single else [rows.slots]

@@ -45,7 +45,7 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
         segment = Segment(first, count, sequence.first_slot, start, owner=sequence, num_drafted=len(nodes))
         slots += range(sequence.first_slot + start, sequence.first_slot + start + count)
         if parents is not None and nodes and unread is None:
-            positions += segment.plant(parents).tolist()
+            positions += segment.set_parents(parents).tolist()
         else:
             positions += range(start, start + count)
         segments.append(segment)

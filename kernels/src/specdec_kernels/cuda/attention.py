@@ -172,7 +172,7 @@ class PagedAttention:
     def numbers(self, batch: PackedBatch) -> PassNumbers:
         """Return what the kernels read of a pass, on the host."""
         if self.is_invariant:
-            batch.plant()
+            batch.read_trees()
         cache = self.cache
         return pass_numbers(batch.segments, cache.num_slots, cache.shared, is_exact=self.is_invariant)
 

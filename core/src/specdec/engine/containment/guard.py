@@ -22,7 +22,7 @@ from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.once import step_time
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.unread import UnreadIds
-from specdec.registry.undisturbed import undisturbed
+from specdec.registry.plugin_call import call_plugin
 
 logger = logging.getLogger("specdec")
 
@@ -105,7 +105,7 @@ class ProposerGuard:
         counts = list(batch.counts)
         started = step_time()
         try:
-            offered, changed = undisturbed(self.proposer.propose, batch)
+            offered, changed = call_plugin(self.proposer.propose, batch)
             if changed:
                 self._note_changes(changed)
             draft, num_cut, flaw = check_draft(
@@ -153,7 +153,7 @@ class ProposerGuard:
         shown.flags.writeable = False
         started = step_time()
         try:
-            offered, changed = undisturbed(self.proposer.resume, request_id, shown)
+            offered, changed = call_plugin(self.proposer.resume, request_id, shown)
             if changed:
                 self._note_changes(changed)
             held = as_int(offered) if hasattr(offered, "__index__") else -1
@@ -194,7 +194,7 @@ class ProposerGuard:
         if not request_ids:
             return
         try:
-            _, changed = undisturbed(self.proposer.finish, list(request_ids), reason)
+            _, changed = call_plugin(self.proposer.finish, list(request_ids), reason)
             if changed:
                 self._note_changes(changed)
         except BaseException as error:

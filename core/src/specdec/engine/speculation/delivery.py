@@ -61,7 +61,7 @@ class Delivery:
         self._device = device
         self._metrics = metrics or EngineMetrics()
         self._reasons: set[str] = set()
-        self.overwritten = 0  # memory of kept states that the next pass writes to; 0 for none
+        self.reused_memory = 0  # address of memory of kept states that the next pass writes to; 0 for none
 
     def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch:
         """Return this step's batch, and mark its tokens and the last draft's result as delivered."""
@@ -144,17 +144,17 @@ class Delivery:
             )
             return
         is_first = sequence.num_computed == sequence.delivered == 0
-        self.overwritten = passed[0].untyped_storage().data_ptr()
+        self.reused_memory = passed[0].untyped_storage().data_ptr()
         gaps = [place for place in range(1, len(rows)) if rows[place] > rows[place - 1] + 1]
         for start, end in pairwise((0, *gaps, len(rows))):
             _keep(sequence, passed, rows[start:end], is_first=is_first and not start)
 
-    def own_states(self, sequences: Ids[Sequence]) -> None:
+    def copy_states(self, sequences: Ids[Sequence]) -> None:
         """Copy the states of the last pass, whose memory the next one writes to, by one launch."""
         last = list[tuple[list[tuple[torch.Tensor, ...]], int]]()
         for rows in (sequence.deliverable_hidden for sequence in sequences):
             for at in reversed(range(len(rows))):
-                if rows[at][0].untyped_storage().data_ptr() != self.overwritten:
+                if rows[at][0].untyped_storage().data_ptr() != self.reused_memory:
                     break  # those of earlier passes are copies
                 last.append((rows, at))
         if last:

@@ -126,10 +126,10 @@ class Speculation:
             if draft is not None:
                 return draft
             step.is_measured = False
-        self._delivery.own_states(sequences)
+        self._delivery.copy_states(sequences)
         return CheckedDraft.empty(len(sequences))
 
-    def rests(self, step: Step) -> bool:
+    def skips_proposer(self, step: Step) -> bool:
         """Plan a step; return whether nothing is drafted in it, nor the proposer called, whatever the last tokens are."""
         self.plan(step)
         may_draft = any(row.cap for row in step.rows)
@@ -171,7 +171,7 @@ class Speculation:
         )
         self._delivery.keep_hidden(row.sequence, (scores.hidden_states, *scores.aux_hidden_states), kept)
         if step.owns_states:
-            self._delivery.overwritten = 0
+            self._delivery.reused_memory = 0
 
     def take_states(self, sequence: Sequence, states: tuple[torch.Tensor, ...]) -> None:
         """Keep the next hidden states of a sample that another engine computed, `[n, H]` of every kind."""

@@ -132,12 +132,12 @@ class PassGraphs(Graphs[StaticPass]):
         if num_rows > (self._most_rows if wanted is None else MAX_WHOLE_ROWS):
             return None
         if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
-            batch.plant()
+            batch.read_trees()
         numbers = self._backend.numbers(batch)
         shape = shape_of(num_rows, numbers, self._mask_words)
         found = self._recordings.find(shape)
         if found is None and self._recordings.is_due(shape):
-            batch.plant()
+            batch.read_trees()
             numbers = self._backend.numbers(batch)
             static = self._place(shape, batch.token_ids.device, features)
             if not static.has_room(batch):

@@ -17,7 +17,7 @@ from torch.utils._device import DeviceContext
 
 from specdec.errors import is_interrupt
 
-__all__ = ["importing", "undisturbed"]
+__all__ = ["call_plugin", "importing"]
 
 logger = logging.getLogger("specdec")
 
@@ -53,7 +53,7 @@ _WRITE: dict[str, Callable[[Any], object]] = {
 """Puts back each of the values that `_settings` reads, in its order."""
 
 
-def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Result, list[str]]:
+def call_plugin(function: Callable[..., Result], *arguments: Any) -> tuple[Result, list[str]]:
     """Call a plugin's function; returns its result and the names of the settings that it changed, which are put back.
 
     They are put back as well if it raises.
@@ -95,7 +95,7 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
 
 def importing(what: str, function: Callable[[], Result]) -> Result:
     """Call a function that imports plugins; what their modules change of the process is put back, with a warning."""
-    result, changed = undisturbed(function)
+    result, changed = call_plugin(function)
     if changed:
         logger.warning(
             "%s changed settings of the process when it was imported: %s; put back", what, ", ".join(changed)

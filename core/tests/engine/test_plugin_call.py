@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch.utils import _device as device_modes
 
-from specdec.registry import undisturbed as module
-from specdec.registry.undisturbed import undisturbed
+from specdec.registry import call_plugin as module
+from specdec.registry.plugin_call import call_plugin
 
 
 def test_a_default_device_is_put_back_for_those_who_ask_for_it_and_set_it_next() -> None:
     before = torch.get_default_device()
-    undisturbed(torch.set_default_device, "meta:0")
+    call_plugin(torch.set_default_device, "meta:0")
     assert torch.get_default_device() == before
     assert torch.empty(1).device == before
     assert device_modes.CURRENT_DEVICE is None
@@ -41,7 +41,7 @@ def test_an_interruption_while_settings_are_put_back_is_raised_after_them(
     monkeypatch.setattr(module, "_put_back", interrupted)
     handler = signal.getsignal(signal.SIGUSR1)
     with pytest.raises(KeyboardInterrupt):
-        undisturbed(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
+        call_plugin(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
     assert left == []
     assert signal.getsignal(signal.SIGUSR1) is handler
 
@@ -57,13 +57,13 @@ def test_an_exception_while_settings_are_put_back_is_the_calls(monkeypatch: pyte
     monkeypatch.setattr(module, "_put_back", interrupted)
     dtype = torch.get_default_dtype()
     with pytest.raises(ValueError, match="from a handler"):
-        undisturbed(torch.set_default_dtype, torch.float64)
+        call_plugin(torch.set_default_dtype, torch.float64)
     assert torch.get_default_dtype() is dtype
 
 
 ALARMS = """
 import random, signal, time
-from specdec.registry.undisturbed import undisturbed
+from specdec.registry.plugin_call import call_plugin
 
 def rings(*_):
     raise RuntimeError("the alarm")
@@ -75,7 +75,7 @@ def plugin(seconds):
 end, heard = time.monotonic() + 3.0, 0
 while time.monotonic() < end:
     try:
-        undisturbed(plugin, random.uniform(1e-6, 6e-5))
+        call_plugin(plugin, random.uniform(1e-6, 6e-5))
     except RuntimeError:
         heard += 1
 assert heard > 20, heard
