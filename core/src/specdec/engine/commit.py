@@ -58,6 +58,7 @@ class Committer:
             listed = _listed(step.sampled, scores, verdict)
         if any(nodes and nodes[-1] != len(nodes) - 1 for nodes in verdict.accepted_nodes):
             self._gather(step, verdict)
+        # Verdicts are of the sampled rows, in their order; rows that left the step have one that nobody takes.
         place = -1
         for row in step.rows:
             place += row.is_sampled
@@ -91,6 +92,7 @@ class Committer:
             chosen = [first + node for node in row.accepted[: max(0, len(row.emitted) - 1)]]
             kept = [*range(row.first, row.first + num_choosers), *chosen]
             self._speculation.keep_states(step, row, kept)
+        # Rows of accepted nodes are in the cache; the token after them is the first row of the next step.
         sequence.num_computed += row.chunk + len(row.accepted)
         if row.emitted:
             self._append(step, row)

@@ -176,9 +176,11 @@ class Engine:
 
     def _overlapped_step(self) -> list[RequestOutput]:
         """See `step`."""
+        # What kept this step from being launched by the last call, whose outputs had to be returned first.
         problem, self._problem = self._problem, None
         if problem is not None and not set(problem[1]).isdisjoint(self._scheduler.running):
             raise problem[0]
+        # Requests may have been aborted since the step was launched; a step of which nothing is left is not read.
         step, self._launched = self._launched, None
         if step is None or not step.leave(self._scheduler.running):
             step = self._launch(self._scheduler.schedule())
@@ -201,6 +203,7 @@ class Engine:
         step.schedule_s += step.lap()
         self._propose(step)
         step.propose_s += step.lap()
+        # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
         step.place()
         speculation = self._speculation
         num_top_k = 0 if speculation is None or step.is_suspended else speculation.num_top_k
@@ -233,6 +236,7 @@ class Engine:
         after = following(step, running, may_draft=looks is not None)
         if after is None:
             return None
+        # From here on the next pass may run, and write to the memory of this step's states.
         keep_states(step)
         try:
             if (self._ended and speculation is not None) or not self._scheduler.reserve_next(after):
@@ -245,13 +249,13 @@ class Engine:
                 if not is_late:
                     return None
                 after.is_late = True
+            # Whoever would draft for it needs the tokens that are not read.
             for row in after.rows:
                 row.cap = 0
             return self._launch(after)
         except BaseException:
-            if isinstance(
-                step.begun, Begun
-            ):  # nothing of it is lost: the next call reads it, and launches none before
+            # Nothing of this step is lost: the next call reads its verdict, and launches none before.
+            if isinstance(step.begun, Begun):
                 step.begun = step.begun.read
                 self._launched = step
             raise

@@ -99,7 +99,7 @@ class KVManager:
     def reserve(self, sequence: Sequence, num_slots: int, num_kept: int) -> bool:
         """Make room for `num_slots` tokens of a sequence, moving its `num_kept` rows if necessary; False if there is none."""
         if num_slots <= sequence.num_slots:
-            return True
+            return True  # as in most steps: the last draft was rejected, or its block has room
         if not self.pool.reserve(sequence, num_slots, num_kept):
             return False
         sequence.first_slot = self.pool.first_slot(sequence)

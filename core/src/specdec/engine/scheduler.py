@@ -93,6 +93,7 @@ class Scheduler:
         for_prompts = self._token_budget // _PROMPT_SHARE if prefilling or may_admit else 0
         for sequence in self._displaced(without_room) if has_waiting else ():
             self._preempt(sequence, step)
+        # How much may be drafted is decided for all rows at once, before the token budget and the cache have their say.
         rows = {s: Row(s, s.num_computed, s.num_tokens) for s in self.running}
         for sequence in prefilling:
             if sequence.num_tokens - sequence.num_computed > self._token_budget and sequence in rows:
@@ -120,10 +121,11 @@ class Scheduler:
             if is_last and sequence.expected is not None:
                 row.expected = _expected(sequence, nodes, num_running)
                 nodes = len(row.expected) or nodes
+            # A draft takes what the chunk, the rows owed to others and the share of prompts leave of the budget.
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             depth = nodes and max(nodes, step.shared_depth)
             if chunk > 0 and not self._kv.reserve(sequence, row.start + chunk + depth, row.start):
-                nodes = 0
+                nodes = 0  # a draft preempts nobody
                 if not self._make_room(row, chunk, step):
                     continue
             row.chunk, row.cap, row.is_sampled = chunk, nodes, is_last

@@ -142,6 +142,7 @@ class Step:
         """Take the draft of the proposer, whose first rows belong to `rows`: what it has for those that are sampled."""
         if len(self.sampled) < len(draft.rows):
             draft = select_rows(draft, [place for place, row in enumerate(self.rows) if row.is_sampled])
+        # Nodes on a device are read with the verdict, or when a grammar or a rule has to know them.
         self.drawn = draft.drawn
         self.unread = self.proposed = draft.unread
         for place, row in enumerate(self.sampled):

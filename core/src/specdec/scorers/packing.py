@@ -58,5 +58,11 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
     has_all = len(logits_rows) == first and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     ids, places, where = (np.array(each, np.int64) for each in (tokens, positions, slots))
-    host, known = HostRows(ids, places, where, wanted), unread if emitted is None else emitted[0]
+    known = unread if emitted is None else emitted[0]
+    if device.type == "cpu" and known is None:  # which shares the host's memory: nothing is sent
+        slots_there = None if len(segments) == 1 else torch.from_numpy(where)
+        logits_there = None if wanted is None else torch.from_numpy(wanted)
+        tensors = torch.from_numpy(ids), torch.from_numpy(places)
+        return PackedBatch(*tensors, segments, slots_there, logits_there), blocks
+    host = HostRows(ids, places, where, wanted)
     return PackedBatch.of_rows(host, segments, device, known, batch.along), blocks

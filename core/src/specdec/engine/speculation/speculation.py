@@ -92,6 +92,7 @@ class Speculation:
         returning = None
         if most and not step.is_paused and any(row.sequence.left_out is not None for row in rows):
             returning = self._returning(rows, most)
+        # `adaptive` is asked for every row, also where 0 is the most: it counts those too.
         for row in rows:
             sequence = row.sequence
             cap = most if sequence.has_proposals else 0
