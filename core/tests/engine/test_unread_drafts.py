@@ -27,15 +27,14 @@ def unread(num_nodes: tuple[int, ...] = (3, 1, 2)) -> Draft:
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[UnreadIds]:
     """The ids that were read by themselves."""
     reads: list[UnreadIds] = []
-    known = UnreadIds.known.fget
-    assert known is not None
+    read = UnreadIds.read
 
-    def counted(ids: UnreadIds) -> list[list[tuple[int, ...]]]:
+    def counted(ids: UnreadIds) -> None:
         if ids.num_outside is None:
             reads.append(ids)
-        return known(ids)
+        read(ids)
 
-    monkeypatch.setattr(UnreadIds, "known", property(counted))
+    monkeypatch.setattr(UnreadIds, "read", counted)
     return reads
 
 
@@ -44,9 +43,10 @@ def test_lengths_are_known_before_the_ids(monkeypatch) -> None:
     draft, num_cut, flaw = check_draft(unread(), [3, 3, 3], VOCAB)
     assert (draft.num_nodes, num_cut, flaw) == ([3, 1, 2], 0, None)
     assert not reads
+    assert draft.unread is not None
+    draft.unread.read()
     assert [list(row) for row in draft.rows] == [[1, 2, 3], [4], [8, 0]]  # the nearest ids of the vocabulary
     assert len(reads) == 1
-    assert draft.unread is not None
     assert draft.unread.num_outside == 2
     assert draft.unread.scored(torch.device("cpu")).view(3, 3)[:, :2].tolist() == [[1, 2], [4, 8], [8, 0]]
 
@@ -59,6 +59,8 @@ def test_caps_cut_and_rows_are_selected(monkeypatch) -> None:
         chosen = select_rows(draft, indices)
         assert chosen.num_nodes == [draft.num_nodes[index] for index in indices]
         assert not reads
+        assert chosen.unread is not None
+        chosen.unread.read()
         assert [list(row) for row in chosen.rows] == [[[1, 2], [], [8, 0]][index] for index in indices]
         reads.clear()
 
@@ -81,13 +83,16 @@ def test_parents_are_read_with_the_ids(monkeypatch) -> None:
     assert draft.parents is not None
     assert draft.confidence is None
     assert not reads
+    assert draft.unread is not None
+    draft.unread.read()
     assert [list(row) for row in draft.parents] == [[-1, 0, 1], [-1], [-1, -1]]  # the nearest that precede
     assert [list(row) for row in draft.rows] == [[1, 2, 3], [4], [8, 0]]
     assert len(reads) == 1
-    assert draft.unread is not None
     assert draft.unread.num_outside == 5
     chosen = select_rows(draft, [2, 0])
     assert chosen.parents is not None
+    assert chosen.unread is not None
+    chosen.unread.read()
     assert [list(row) for row in chosen.parents] == [[-1, -1], [-1, 0, 1]]
     chains, num_cut, flaw = check_draft(offered, [3, 3, 3], VOCAB, takes_trees=False)
     assert (chains.rows, chains.parents, num_cut) == (((1, 2), (), ()), None, 4)
@@ -114,6 +119,7 @@ def test_nodes_of_two_tensors_are_copied_once(is_moved: bool) -> None:
     ids.copy_to(memory)
     assert torch.equal(ids.nodes, expected)
     assert memory[18:].tolist() == [-9, -9]
+    ids.read()
     assert [list(row) for row in ids.rows] == [[1, 2, 3], [4], [8, 0]]
 
 
@@ -121,6 +127,8 @@ def test_nothing_is_the_plugins_afterwards() -> None:
     offered = unread()
     draft, _, _ = check_draft(offered, [3, 3, 3], VOCAB)
     offered.token_ids.zero_()
+    assert draft.unread is not None
+    draft.unread.read()
     assert list(draft.rows[0]) == [1, 2, 3]
 
 
@@ -150,6 +158,7 @@ def test_drawn_nodes_keep_their_q_on_a_device(flaw, monkeypatch) -> None:
             assert torch.equal(chosen.token_ids.cpu(), ids[indices])
             assert chosen.has_probs.tolist() == [index != 2 for index in indices]
         assert not reads
+        draft.unread.read()
         assert [*draft.rows[0]] == [1, 2 if flaw is None else 0, 3]
     assert draft.unread.num_outside == 2 + (flaw is not None)
 

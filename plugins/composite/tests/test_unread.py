@@ -101,3 +101,10 @@ def test_beside_a_tree_all_is_read() -> None:
     draft = draft_of([tree, offer], {}, is_tree=True, vocab_size=97)
     assert draft.num_nodes is None
     assert draft.rows == ((1, 2), (5, 6))
+
+
+def test_a_shorter_one_is_known() -> None:
+    _, (offer,) = unread(torch.tensor([[5, 6, 7]]), (3,))
+    assert isinstance(offer, UnreadOffer)
+    assert offer.first(3) is offer
+    assert offer.first(2) == Offer((5, 6), (-1, 0), "model", None, 1)

@@ -274,6 +274,8 @@ class Engine:
         assert scores is not None
         assert batch is not None
         step.lap()
+        if step.unread is not None and not self._sampler.takes_any_rows:
+            step.unread.read()  # a sampler of its own looks at the ids
         verdict = self._sampler.verify(scores, batch) if step.begun is None else step.begun()
         verdict = check_verdict(verdict, batch, scores, self._sampler.name)
         if self._speculation is not None and step.proposed is not None:

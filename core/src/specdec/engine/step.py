@@ -152,6 +152,8 @@ class Step:
 
     def expect(self) -> None:
         """Draft the expected tokens where there are some; beside rows with q, which are of one width, no more than these."""
+        if self.unread is not None:
+            self.unread.read()
         drawn = self.drawn if self.drawn is not None and self.drawn.token_ids.shape[1] else None
         most = None if drawn is None else drawn.token_ids.shape[1]
         for row in self.sampled:
@@ -169,6 +171,8 @@ class Step:
         A chain of point masses is cut before its first forbidden node, a tree after its last allowed one. Nodes
         drawn from q stay and are rejected: the presence of a node must not depend on its own token.
         """
+        if self.unread is not None:
+            self.unread.read()
         for place, row in enumerate(self.sampled):
             grammar, drawn = None if row.sequence.rules is None else row.sequence.rules.grammar, self.drawn
             is_drawn = drawn is not None and (drawn.has_probs is None or bool(drawn.has_probs[place]))

@@ -130,7 +130,7 @@ class CheckedDraft:
 
     rows: tuple[Sequence[int], ...]
     """`[B]` the token ids that are scored: a drawn id outside the vocabulary, which can only be rejected, is replaced by a
-    valid one here. With `unread` the host waits for the device when it first reads one of them, not for a length."""
+    valid one here. With `unread` their lengths are known, and they once that is read (`UnreadIds.read`)."""
     parents: tuple[Sequence[int], ...] | None = None
     """`[B]` the parent of every node, which precedes it; -1 is the last committed token. None if all rows are chains."""
     drawn: DrawnNodes | None = None

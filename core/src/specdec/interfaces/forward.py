@@ -135,6 +135,7 @@ class PackedBatch:
             return
         ids, host = self.drafted, self.host
         assert ids is not None and host is not None
+        ids.read()
         for segment in self.segments:
             if segment.num_drafted:
                 end = segment.row + segment.num_rows

@@ -14,6 +14,7 @@ from specdec.interfaces.grammar import GrammarState
 from specdec.interfaces.part import Part
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import TargetInfo
+from specdec.interfaces.unread import UnreadRow
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ class RowBlock:
     def output_token_ids(self) -> TokenIds:
         """Committed tokens after the prompt."""
         return self.token_ids[self.num_prompt_tokens :]
+
+    def read(self) -> None:
+        """Wait for drafted ids and parents that are on a device; who looks at one of them calls this before."""
+        for part in (self.nodes, self.parents):
+            if isinstance(part, UnreadRow):
+                part.ids.read()
 
     def paths(self) -> list[tuple[int, ...]]:
         """Return, for each row, the drafted tokens between the last committed token and the token the row predicts."""

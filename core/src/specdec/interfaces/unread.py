@@ -10,7 +10,7 @@ import torch
 
 
 class UnreadIds:
-    """Token ids, and of trees parents; the host reads them once, when it first needs one of them or together with the verdict.
+    """Token ids, and of trees parents; the host reads them once, by `read` when it needs one of them, or with the verdict.
 
     Args:
         nodes: `[1, B, N]` int64 token ids; of trees `[2, B, N]` token ids and parents. There may be ids outside the vocabulary
@@ -50,7 +50,7 @@ class UnreadIds:
 
     @property
     def rows(self) -> tuple[Sequence[int], ...]:
-        """`[B]` rows of ids, whose lengths are known; see `known`."""
+        """`[B]` rows of ids, whose lengths are known before they are read."""
         return tuple(UnreadRow(self, row) for row in range(len(self.num_nodes)))
 
     @property
@@ -58,12 +58,15 @@ class UnreadIds:
         """`[B]` rows of parents likewise; None for chains."""
         return tuple(UnreadRow(self, row, 1) for row in range(len(self.num_nodes))) if self.is_tree else None
 
-    @property
-    def known(self) -> list[list[tuple[int, ...]]]:
-        """`[1 or 2][B]` what `nodes` holds, for which the host waits; possible ones in place of numbers that are not."""
+    def read(self) -> None:
+        """Wait for the device, unless the numbers were read before."""
         if self._known is None:
             self.take(self.nodes.tolist())
-        assert self._known is not None
+
+    @property
+    def known(self) -> list[list[tuple[int, ...]]]:
+        """`[1 or 2][B]` what `nodes` holds, possible ones in place of numbers that are not; they must have been read."""
+        assert self._known is not None, "call `read` before"
         return self._known
 
     def take(self, numbers: Sequence[Sequence[Sequence[int]]]) -> None:
@@ -105,7 +108,7 @@ def rows_of(tensor: torch.Tensor, indices: Sequence[int], dim: int = 0) -> torch
 
 
 class UnreadRow(Sequence[int]):
-    """The ids, or with `part` 1 the parents, of one row of `ids`."""
+    """The ids, or with `part` 1 the parents, of one row of `ids`, whose length is known before these are read."""
 
     def __init__(self, ids: UnreadIds, row: int, part: int = 0) -> None:
         self.ids, self.row, self._part = ids, row, part
@@ -118,4 +121,6 @@ class UnreadRow(Sequence[int]):
     @overload
     def __getitem__(self, index: slice) -> tuple[int, ...]: ...
     def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        if isinstance(index, int) and not -len(self) <= index < len(self):
+            raise IndexError(index)
         return self.ids.known[self._part][self.row][index]

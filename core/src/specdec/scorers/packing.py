@@ -19,7 +19,9 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
     unread, emitted = batch.unread, batch.emitted
     if unread is not None:
         rules = [row.sequence.rules for row in batch.rows if row.is_sampled]
-        is_read = any(each is not None and each.reads_drafts for each in rules)
+        is_read = device.type == "cpu" or any(each is not None and each.reads_drafts for each in rules)
+        if is_read:
+            unread.read()
         if is_read or not any(len(row.nodes) for row in batch.rows):
             unread = None
     width = 0 if unread is None else unread.width

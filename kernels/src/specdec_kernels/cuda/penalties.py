@@ -40,6 +40,9 @@ class Counted:
             *_rows(texts, self._unread),
         ]
         if self._unread is None:
+            for row in nodes:
+                if isinstance(row, UnreadRow) and len(row):
+                    row.ids.read()
             arrays.append(_joined(nodes))
             parents = [each.parents for each in counts if each.parents is not None]
             if len(parents) == len(counts):

@@ -26,6 +26,9 @@ def draft_of(
     unread = _unread(offers, drawn)
     if unread is not None:
         return unread
+    for offer in offers:
+        if offer is not None:
+            offer.read()
     of_row = {row: draft.drawn for row, draft in drawn.items() if draft.drawn is not None}
     tokens = [() if offer is None else offer.token_ids for offer in offers]
     for row, nodes in of_row.items():  # as they were drawn, whether they can be scored or not

@@ -13,6 +13,7 @@ class Offer:
     """Drafted tokens as a chain or a tree; any prefix is an offer too."""
 
     token_ids: Sequence[int]
+    """Of a draft that is on a device the number is known at once, and they are after `read`."""
     parents: tuple[int, ...]
     """The parent of each node, which precedes it; -1 is the last committed token."""
     proposer: str
@@ -38,6 +39,9 @@ class Offer:
     def is_chain(self) -> bool:
         """Whether each node is the child of the one before."""
         return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+    def read(self) -> None:
+        """Wait for the tokens, if they are on a device; who looks at one of them calls this before."""
 
     def first(self, count: int) -> Offer:
         """Return the offer of the first `count` nodes."""
@@ -73,6 +77,17 @@ class UnreadOffer(Offer):
         """The draft that it is a row of."""
         assert isinstance(self.token_ids, UnreadRow)
         return self.token_ids.ids
+
+    def read(self) -> None:
+        """See `Offer.read`."""
+        self.ids.read()
+
+    def first(self, count: int) -> Offer:
+        """See `Offer.first`; a shorter one is read."""
+        if count >= len(self.token_ids):
+            return self
+        self.read()
+        return Offer(tuple(self.token_ids[:count]), self.parents[:count], self.proposer, None, self.member)
 
     @property
     def is_judged(self) -> bool:

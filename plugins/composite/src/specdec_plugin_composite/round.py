@@ -95,6 +95,9 @@ class Round:
             the drafts alone, without what they follow.
         """
         assert member not in self._drafts, "a member is asked once in a step"
+        for offer in offers:
+            if offer is not None:
+                offer.read()
         paths = [() if offer is None else offer.token_ids for offer in offers]
         draft = self._members[member].ask_behind(self._batch, paths, limits)
         self._drafts[member] = draft
