@@ -213,6 +213,7 @@ class Listener:
 
 def test_observers_see_every_step_and_every_request_aborted_ones_too(subject) -> None:
     from specdec import hooks
+    from specdec.engine.observers import Observers
 
     llm = make_llm(subject.model, scripted("Recorder", 4, texts=subject.texts))
     manager = pluggy.PluginManager(PROJECT)
@@ -220,7 +221,7 @@ def test_observers_see_every_step_and_every_request_aborted_ones_too(subject) ->
     listener = Listener()
     manager.register(listener)
     engine = engine_of(llm)
-    engine._observers = manager.hook
+    engine._observers = Observers(manager.hook, engine.metrics)
     outputs = llm.generate(subject.prompts[:2], greedy(16))
     stream = llm.stream(subject.prompts[2], greedy(16))
     next(stream)
