@@ -80,16 +80,14 @@ class Engine:
         self._is_overlapped = is_overlapped
         self._launched: Step | None = None
         """The next step, if it is launched."""
-        self._last: Step | None = None
+        self.last_step: StepStats | None = None
+        """What observers were told of the last step; None before the first one."""
+        self._was_suspended = True
+        """See `Step.is_suspended`, of the last step."""
         self._looks = LateLooks.of(speculation) if is_overlapped else None
         """None where no proposer can be asked late."""
         self._problem: tuple[Exception, list[Sequence]] | None = None
         """What kept the next step of these sequences from being launched; told after the outputs of the one before."""
-
-    @property
-    def last_step(self) -> StepStats | None:
-        """What observers were told of the last step; None before the first one."""
-        return None if self._last is None else self._last.stats()
 
     @property
     def has_work(self) -> bool:
@@ -156,7 +154,7 @@ class Engine:
             self._finish(dropped, FinishReason.ABORT)  # last: it may raise
         finally:
             if self._ended and not self._scheduler.has_work:
-                self._finish_last(self._last)
+                self._finish_last()
         return outputs
 
     def step(self) -> list[RequestOutput]:
@@ -186,16 +184,19 @@ class Engine:
             step = self._launch(self._scheduler.schedule())
         following = self._launch_before_verdict(step)
         self._commit(step)
+        self._launched = following
         if following is None and not any(row.sequence.is_finished for row in step.rows):
-            self._count(step)  # before the next one, as what `adaptive` decides of that depends on this one
-            following = self._launch_behind_commit()
+            # What `adaptive` decides of the next step depends on this one, whose text can wait until the device has that.
+            self._count(step)
+            self._launched = following = self._launch_behind_commit()
             outputs = self._show(step)
             if following is not None:
                 following.commit_s += following.lap()  # it ran meanwhile
         else:
             outputs = self._show(step)
             self._count(step)
-        self._launched = following if self._scheduler.has_work else None
+        if not self._scheduler.has_work:
+            self._launched = None
         return outputs
 
     def _launch(self, step: Step) -> Step:
@@ -203,6 +204,9 @@ class Engine:
         step.schedule_s += step.lap()
         self._propose(step)
         step.propose_s += step.lap()
+        if step.unread is not None and not self._scorer.reads_unread:
+            step.unread.read()
+            step.unread = None
         # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
         step.place()
         speculation = self._speculation
@@ -282,7 +286,9 @@ class Engine:
             self._speculation.judge(step.proposed)
         step.verify_s += step.lap()
         self._committer.commit(step, verdict)
-        step.scores = step.batch = step.begun = None  # what they hold is large
+        # What these hold is large, and on the device: logits, states, q.
+        step.scores = step.batch = step.begun = step.drawn = None
+        step.unread = step.proposed = step.emitted = step.along = None
         step.commit_s += step.lap()
 
     def _propose(self, step: Step) -> None:
@@ -364,14 +370,15 @@ class Engine:
         if failed:
             self._finish(failed, FinishReason.ERROR)
         if self._ended and not self._scheduler.has_work:
-            self._finish_last(step)
+            self._was_suspended = step.is_suspended
+            self._finish_last()
         step.commit_s += step.lap()
         return outputs
 
-    def _finish_last(self, last: Step | None) -> None:
+    def _finish_last(self) -> None:
         """Deliver and finish what ended, as no step follows the last one."""
         if self._speculation is not None:
-            self._speculation.deliver_last(self._ended, is_suspended=last is None or last.is_suspended)
+            self._speculation.deliver_last(self._ended, is_suspended=self._was_suspended)
         self._finish_ended()
 
     def _read(self, sequence: Sequence) -> None:
@@ -383,8 +390,8 @@ class Engine:
 
     def _count(self, step: Step) -> None:
         """Count a step in the metrics, and tell it to `adaptive` and to observers."""
-        self._last = step
         self.metrics.count_step(step)
+        self.last_step, self._was_suspended = step.stats(), step.is_suspended
         is_plain = step.num_prompt_tokens == 0 and len(step.sampled) == len(step.rows)
         expected = next((r.sequence.expected for r in step.rows if r.sequence.expected is not None), None)
         if expected is not None and is_plain:
@@ -396,4 +403,4 @@ class Engine:
                 step.is_measured = False
             self._speculation.observe(step)
         if self._observers is not None:
-            self._observers.step_finished(step)
+            self._observers.step_finished(self.last_step)

@@ -70,6 +70,7 @@ class EngineMetrics(DraftCounts):
     def count_step(self, step: Step) -> None:
         """Add one step, and its drafts."""
         self.num_steps += 1
+        step.num_prompt_tokens = sum(row.chunk - (row.is_sampled and row.chunk > 0) for row in step.rows)
         for row in step.sampled:
             self.num_emitted_tokens += len(row.emitted)
             if row.nodes and row.chunk:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
-from specdec.engine.step import Step
 from specdec.errors import described, is_interrupt, line_of
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.outputs import RequestOutput
@@ -30,9 +29,9 @@ class Observers:
     def __init__(self, hooks: pluggy.HookRelay, metrics: EngineMetrics) -> None:
         self._hooks, self._metrics = hooks, metrics
 
-    def step_finished(self, step: Step) -> None:
+    def step_finished(self, stats: StepStats) -> None:
         """Tell of a step."""
-        self._tell(self._hooks.specdec_step_finished, step.stats())
+        self._tell(self._hooks.specdec_step_finished, stats)
 
     def request_finished(self, request: Request, output: RequestOutput) -> None:
         """Tell of each sample of a request that ended."""

@@ -95,14 +95,18 @@ class Scheduler:
             self._preempt(sequence, step)
         # How much may be drafted is decided for all rows at once, before the token budget and the cache have their say.
         rows = {s: Row(s, s.num_computed, s.num_tokens) for s in self.running}
-        for sequence in prefilling:
-            if sequence.num_tokens - sequence.num_computed > self._token_budget and sequence in rows:
-                rows[sequence].cap = 0  # its chunk cannot reach its last token
+        left = self._token_budget - len(rows)  # each has a row for its last token
+        for row in filter(lambda row: row.sequence in prefilling, rows.values()):
+            left -= row.num_tokens - row.start - 1
+            if left < 0:
+                row.cap = 0  # its chunk does not reach that
         if speculation is not None:
             step.rows = list(rows.values())
             returning = speculation.plan(step)
             if returning is not None and self._take_back(rows[returning], step):
                 prefilling.add(returning)
+            elif returning is not None:
+                rows[returning].cap = 0
         budget, num_running, num_displaced = self._token_budget, len(self.running), len(step.preempted)
         order = sorted(self.running, key=prefilling.__contains__)
         # Reserve one row for every decoding sequence: drafts of the first ones must not starve the others.

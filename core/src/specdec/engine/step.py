@@ -122,9 +122,10 @@ class Step:
     verify_s: float = 0.0
     commit_s: float = 0.0
     num_prompt_tokens: int = 0
-    """Number of tokens that ran beside the last one of each sampled row."""
+    """Number of tokens that ran beside the last one of each sampled row; this and the next one are known once the step is
+    counted, and without samples that left."""
     num_drafted: int = 0
-    """Number of nodes that were verified, without those of samples that left; known once the step is counted."""
+    """Number of nodes that were verified."""
     _since: float = field(default_factory=step_time)
 
     @property
@@ -195,19 +196,17 @@ class Step:
 
     def place(self) -> None:
         """Give the rows their places in the pass, in the logits and in the cache."""
-        first = first_logits = first_prompt = num_chunks = 0
+        first = first_logits = first_prompt = 0
         for row in self.rows:
             if not row.chunk:
                 continue
             row.first, row.first_prompt_logits = first, first_prompt
             row.node_slot = row.sequence.first_slot + row.start + row.chunk
             first += row.chunk + len(row.nodes)
-            num_chunks += row.chunk
             first_prompt += len(row.prompt_rows)
             if row.is_sampled:
                 row.first_logits = first_logits
                 first_logits += 1 + len(row.nodes)
-        self.num_prompt_tokens = num_chunks - len(self.sampled)
 
     def verify_batch(self, num_top_k: int, table: RequestTable | None) -> VerifyBatch:
         """Return what the sampler is given.
@@ -221,7 +220,7 @@ class Step:
         if any(row.parents is not None for row in rows):
             parents = [chain(row) if row.parents is None else row.parents for row in rows]
         return VerifyBatch(
-            nodes=[row.nodes for row in rows],
+            nodes=tuple(row.nodes for row in rows),
             num_tokens=[row.num_tokens for row in rows],
             seeds=[row.sequence.seed for row in rows],
             sample_indices=[row.sequence.sample_index for row in rows],

@@ -38,6 +38,7 @@ class Judged(NamedTuple):
 class RequestTable:
     """One for all models of an engine, made by its scorer: the numbers of the target's passes, drafted nodes and verdicts.
 
+    It holds what one pass leaves to the next; texts and places of requests are the host's, which sends their numbers.
     Passes run one after another. Verification writes its results behind drafted nodes, where the next draft loop finds them, or
     the next pass; nothing of that waits for the host. On the CPU it holds nothing: there the host has it all.
 
@@ -64,4 +65,5 @@ class RequestTable:
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor is a view of the numbers."""
-        return tensor.untyped_storage().data_ptr() == self.numbers.untyped_storage().data_ptr()
+        there = self.numbers.untyped_storage().data_ptr()
+        return self.numbers.numel() > 0 and tensor.untyped_storage().data_ptr() == there

@@ -61,7 +61,7 @@ class VerifyBatch:
     unread: UnreadIds | None = None
     """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
     table: RequestTable | None = None
-    """What the device holds of running requests between passes; None on the CPU."""
+    """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
     along: Along | None = None
     """The arrays of `Sampler.ahead`, which go to the device with the pass; None where nothing is sent."""
 

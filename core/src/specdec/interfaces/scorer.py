@@ -60,7 +60,7 @@ class Scorer(ABC):
     again."""
 
     table: RequestTable | None = None
-    """What the device holds of running requests between passes; None where the host has it all."""
+    """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
     reads_unread: ClassVar[bool] = False
     """Whether `score` takes tokens of `ScoreBatch.unread` from where they are."""
 

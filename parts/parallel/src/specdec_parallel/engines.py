@@ -79,7 +79,6 @@ class FollowingEngine(Engine):
     kv_cache_usage = 0.0
     num_waiting_requests = 0
     proposer = None
-    last_step = None
 
     def __init__(self, ranks: RankGroup, number: int, models: SplitModels) -> None:
         self._ranks, self._number, self._models = ranks, number, models
@@ -88,7 +87,7 @@ class FollowingEngine(Engine):
         self._is_streaming = False
         self.metrics = EngineMetrics()
         """Rank 0's metrics, as of its last output."""
-        self.last_step = None
+        self.last_step: StepStats | None = None
 
     def add(self, request: Request) -> None:
         """Wait for rank 0 to add the same request.
