@@ -11,8 +11,8 @@ from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted
 from speccheck.malformed import MALFORMED
 
 from specdec import FinishReason, SamplingParams
+from specdec.engine.containment import guard as guard_module
 from specdec.engine.containment.draft import DraftError
-from specdec.engine.speculation import guard as guard_module
 
 SAMPLED = SamplingParams(temperature=0.8, seed=7, max_tokens=20, ignore_eos=True)
 CUT = {

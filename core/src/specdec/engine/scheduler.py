@@ -105,8 +105,6 @@ class Scheduler:
             returning = speculation.plan(step)
             if returning is not None and self._take_back(rows[returning], step):
                 prefilling.add(returning)
-            elif returning is not None:
-                rows[returning].cap = 0
         budget, num_running, num_displaced = self._token_budget, len(self.running), len(step.preempted)
         order = sorted(self.running, key=prefilling.__contains__)
         # Reserve one row for every decoding sequence: drafts of the first ones must not starve the others.

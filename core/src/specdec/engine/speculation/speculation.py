@@ -76,8 +76,8 @@ class Speculation:
             decoding: those that count as running for `adaptive`; None for all.
 
         Returns:
-            a sample that the proposer left out and that can come back, if that pays: call `take_back` when there is room, else
-            its cap is 0. One at a time, because the room that the proposer sees may be for one alone.
+            a sample that the proposer left out and that can come back, if that pays; call `take_back`, when there is room.
+            One at a time, because the room that the proposer sees may be for one alone. It drafts from the next step on.
         """
         rows, depth = step.rows, self.draft_depth
         most = self.num_speculative_tokens
@@ -95,7 +95,7 @@ class Speculation:
         # `adaptive` is asked for every row, also where 0 is the most: it counts those too.
         for row in rows:
             sequence = row.sequence
-            cap = most if sequence.has_proposals or sequence is returning else 0
+            cap = most if sequence.has_proposals else 0
             if self.needs_hidden and sequence.num_with_states < sequence.num_tokens:
                 cap = 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
             if is_on_target and row.start < row.num_tokens - 1:
