@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specdec import LLM, SamplingParams
-from specdec.engine.speculation import guard
+from specdec.engine.containment import guard
 from specdec.runner.slot_pool import BlockAllocator
 from specdec_drafting import RequestSlots
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specdec.engine.containment import guard as guard_module
 from specdec.engine.containment.draft import DraftError, check_draft, check_vocab_map, select_rows
 from specdec.engine.containment.guard import ProposerGuard
-from specdec.engine.speculation import guard as guard_module
 from specdec.interfaces import (
     CheckedDraft,
     Draft,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils import _device as device_modes
 
-from specdec.registry import call_plugin as module
+from specdec.registry import plugin_call as module
 from specdec.registry.plugin_call import call_plugin
 
 

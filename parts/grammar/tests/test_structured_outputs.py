@@ -17,7 +17,7 @@ from speccheck.proposers import Scripted
 from transformers import PreTrainedTokenizerFast
 
 from specdec import CheckedDraft, ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams, reference
-from specdec.engine.draft_rows import constrain
+from specdec.engine import Row, Step
 from specdec.engine.sequence import Sequence
 from specdec.interfaces import DrawnNodes
 from specdec.structured_outputs import StructuredOutputsParams
@@ -116,19 +116,28 @@ def test_ids_outside_the_vocabulary_are_not_allowed() -> None:
     assert state().allowed_nodes([-1, len(WORDS), 2], [-1, -1, -1]) == [False, False, True]
 
 
+def constrained(draft: CheckedDraft, grammars: list[MatcherState | None]) -> tuple[tuple[int, ...], ...]:
+    """Return what grammars leave of a draft, in a step."""
+    rows = [Row(sequence_with(grammar), 0, 1, chunk=1, is_sampled=True) for grammar in grammars]
+    step = Step(rows, sampled=rows)
+    step.take(draft)
+    step.constrain()
+    assert all(row.parents is None or len(row.parents) == len(row.nodes) for row in rows)
+    return tuple(tuple(row.nodes) for row in rows)
+
+
 def test_drafts_are_cut_where_they_were_not_drawn() -> None:
     chain = [2, 3, 0, 0, 1]  # ab ba a | a b
     ids = Draft.from_lists([chain, chain, [4, 2], [END, 1]]).token_ids
     rows = CheckedDraft((tuple(chain), tuple(chain), (4, 2), (END, 1)))
     grammars = [state(), None, state(), state()]
-    got = constrain(rows, [sequence_with(grammar) for grammar in grammars])
-    assert got.rows == ((2, 3, 0), tuple(chain), (4,), (END,))
+    assert constrained(rows, grammars) == ((2, 3, 0), tuple(chain), (4,), (END,))
     tree = CheckedDraft(((0, 0, 2, 1, 4, 2),), ((-1, 0, -1, 0, 2, 4),))  # a, a>a!, ab, a>b, ab>c, c>ab!
-    assert constrain(tree, [sequence_with(state())]).rows == ((0, 0, 2, 1, 4),)
+    assert constrained(tree, [state()]) == ((0, 0, 2, 1, 4),)
     flags = torch.tensor([True, True, False, True])
     q = torch.full((4, 6, len(WORDS)), 1 / 7)
     drawn = CheckedDraft(rows.rows, drawn=DrawnNodes(ids, q, DraftSampling.IID, flags))
-    kept = constrain(drawn, [sequence_with(grammar) for grammar in grammars]).rows
+    kept = constrained(drawn, grammars)
     assert kept == (tuple(chain), tuple(chain), (4,), (END, 1)), (
         "whether a drawn node is there must not depend on it"
     )
