@@ -40,17 +40,13 @@ def drafting() -> LLM:
 def verification_that_keeps_drafted_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     score: Callable[..., Any] = TransformersScorer.score
 
-    def keeping(self: TransformersScorer, batch: Any, draft: Any) -> Any:
+    def keeping(self: TransformersScorer, batch: Any) -> Any:
         cache = self.cache
-        spans = []
-        for row, index in enumerate(batch.decoding):
-            sequence, chunk = batch.sequences[index], batch.chunks[index]
-            first = sequence.first_slot + sequence.num_computed + chunk
-            spans.append(slice(first, first + len(draft.rows[row])))
+        spans = [slice(row.node_slot, row.node_slot + len(row.nodes)) for row in batch.sampled]
         tensors = [*cache.keys.values(), *cache.values.values()]
         with torch.inference_mode():
             drafted = [[tensor[span].clone() for span in spans] for tensor in tensors]
-            scores = score(self, batch, draft)
+            scores = score(self, batch)
             for tensor, rows in zip(tensors, drafted, strict=True):
                 for span, row in zip(spans, rows, strict=True):
                     tensor[span] = row
