@@ -77,7 +77,7 @@ class Committer:
             if verdict.is_sound is not None and _spoils(row, verdict.accepted_nodes[place], verdict.is_sound):
                 self._repeat_without_draft(sequence)
                 return
-            nodes, emitted = _judge(row, place, verdict, scores, listed)
+            nodes, emitted = _cut_at_end(row, place, verdict, scores, listed)
             row.accepted, row.emitted = nodes, emitted
             if row.nodes:  # else the proposer may still have to learn of an earlier draft
                 sequence.drafts.count(len(row.nodes), len(nodes))
@@ -168,7 +168,7 @@ def _spoils(row: Row, accepted: Ids[int], sound: Ids[bool]) -> bool:
     return bool(row.nodes) and not all(sound[row.first_logits + 1 + node] for node in (-1, *accepted))
 
 
-def _judge(
+def _cut_at_end(
     row: Row, place: int, verdict: Verdict, scores: Scores, listed: Mapping[int, Ids[Listing]] | None
 ) -> tuple[list[int], list[int]]:
     """Return the kept nodes and tokens of a verdict, cut at the end of the text and where no token could be chosen.

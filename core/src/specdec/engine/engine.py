@@ -303,7 +303,7 @@ class Engine:
         if self._ended and not step.is_late:
             self._finish_ended()
         if any(row.expected for row in step.sampled):
-            step.expect()
+            step.draft_expected()
         if any(
             row.sequence.rules is not None and row.sequence.rules.grammar is not None for row in step.sampled
         ):

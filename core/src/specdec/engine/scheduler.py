@@ -125,7 +125,7 @@ class Scheduler:
                 nodes = len(row.expected) or nodes
             # A draft takes what the chunk, the rows owed to others and the share of prompts leave of the budget.
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
-            depth = nodes and max(nodes, step.shared_depth)
+            depth = nodes and max(nodes, step.num_draft_slots)
             if chunk > 0 and not self._kv.reserve(sequence, row.start + chunk + depth, row.start):
                 nodes = 0  # a draft preempts nobody
                 if not self._make_room(row, chunk, step):

@@ -83,7 +83,7 @@ class Step:
     sampled: list[Row] = field(default_factory=list)
     """The rows that are sampled; the drafts, logits and verdicts of a step are theirs."""
 
-    shared_depth: int = 0
+    num_draft_slots: int = 0
     """Nodes for which every row with a draft needs room in the target's cache, where drafts of all rows are made together
     there; 0 for drafts that are made elsewhere."""
     may_draft: bool = False
@@ -151,7 +151,7 @@ class Step:
             row.parents = None if draft.parents is None else draft.parents[place]
             row.proposer = "" if draft.proposers is None else draft.proposers[place]
 
-    def expect(self) -> None:
+    def draft_expected(self) -> None:
         """Draft the expected tokens where there are some; beside rows with q, which are of one width, no more than these."""
         if self.unread is not None:
             self.unread.read()

@@ -84,7 +84,7 @@ class Speculation:
         if self._by_batch_size is not None:
             most = min(most, self._by_batch_size(len(rows)))
         is_on_target = self._delivery.draft_slots is not None
-        step.shared_depth = most if is_on_target else 0
+        step.num_draft_slots = most if is_on_target else 0
         step.is_paused = self._guard.pause_left > 0
         step.is_measured = depth is not None and not step.is_paused
         if depth is not None:
