@@ -1,6 +1,6 @@
 """`python scripts/mutants.py [NAME ...]`: plant faults, one at a time, and name those that no test at the default level finds.
 
-`mutants.toml` lists the faults: a file, a text that it has once, what replaces it, and the tests that must fail then. Each is
+`mutants.toml` lists each file's faults: a text that it has once, what replaces it, and the tests that must fail then. Each is
 planted in a copy of the working tree, `build/mutants`, where its tests run in a process of their own. The exit code is 1 if a
 fault survives, if its text is not found, or if its tests fail without it. Run it before and after tests are removed or made
 faster. All faults take about half an hour; `NAME` is a fault or the beginning of some, `--jobs 2` tries two at once.
@@ -136,7 +136,11 @@ def read_faults(names: Sequence[str] = ()) -> list[Fault]:
         ValueError: for a name that none begins with.
     """
     listed = tomllib.loads(FAULTS.read_text(encoding="utf-8"))
-    found = [Fault(name, **{**keys, "tests": tuple(keys["tests"])}) for name, keys in listed.items()]
+    found = [
+        Fault(name, file, text, replaced, tuple(tests))
+        for file, faults in listed.items()
+        for name, (text, replaced, *tests) in faults.items()
+    ]
     if unknown := [name for name in names if not any(fault.name.startswith(name) for fault in found)]:
         raise ValueError(f"no fault begins with {unknown[0]!r}")
     return [fault for fault in found if not names or fault.name.startswith(tuple(names))]

@@ -10,7 +10,7 @@ from pathlib import Path
 from servercheck.served import Served
 
 from specdec.engine.metrics import EngineMetrics
-from specdec.interfaces.observer import StepStats
+from specdec.engine.step import Step
 from specdec.metrics import BOUNDS_S, Gauge, Metric
 from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from specdec_server.descriptions import ENGINE_METRICS
@@ -33,7 +33,9 @@ def numbers(telemetry: Telemetry) -> dict[str, float]:
 
 def engine_metrics() -> list[Metric]:
     engine = EngineMetrics()
-    engine.count_step(StepStats(1, 0, 1, 4, 3, 4, 1.0, 2.0, 30.0, 4.0, 5.0))
+    step = Step([])
+    step.schedule_s, step.propose_s, step.score_s, step.verify_s, step.commit_s = 1e-3, 2e-3, 3e-2, 4e-3, 5e-3
+    engine.count_step(step)
     engine.count_draft("first", 4, 3)
     engine.count_draft("second", 2, 0)
     for seconds in (0.0004, 0.004, 0.004, 20.0):
