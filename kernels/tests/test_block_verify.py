@@ -1,8 +1,10 @@
 """`block_verify` against core and the target's distribution: the reference, and the kernel where it runs."""
 
+from functools import partial
+
 import pytest
 import torch
-from kernelchains import chains, of_core, poisoned
+from kernelchains import chains, checked, of_core
 from kernelcheck import keys_for
 
 from specdec import DraftSampling
@@ -17,25 +19,7 @@ from specdec_kernels.triton.rejection_verify import rejection_verify
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
 
-def check(batch, temperatures, device, q, has_probs=None, draft_ids=None, **options) -> ChainVerdict:
-    """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
-    size, width = batch[1].shape
-    keys = keys_for(size, 1)
-    inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
-    out = poisoned(size, width, device)
-    result = block_verify(
-        *(tensor.to(device) for tensor in inputs),
-        NoiseKeys(*(key.to(device) for key in keys)),
-        draft_probs=q.to(device),
-        has_probs=None if has_probs is None else has_probs.to(device),
-        draft_ids=None if draft_ids is None else draft_ids.to(device),
-        out=out,
-        **options,
-    )
-    assert result is out
-    expected = block_verify_reference(*inputs, keys, q, has_probs, draft_ids)
-    assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
-    return out
+check = partial(checked, block_verify, block_verify_reference, 1)
 
 
 @pytest.mark.parametrize("vocab_size", [1, 33, 8193, pytest.param(151936, marks=pytest.mark.full)])

@@ -1,8 +1,10 @@
 """`rejection_verify` against core and the target's distribution: the reference, and the kernel where it runs."""
 
+from functools import partial
+
 import pytest
 import torch
-from kernelchains import chains, of_core, poisoned
+from kernelchains import chains, checked, of_core
 from kernelcheck import NAN, keys_for
 
 from specdec import DraftSampling
@@ -16,27 +18,7 @@ from specdec_kernels.triton.rejection_verify.reference import rejection_verify_r
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
 
 
-def check(
-    batch, temperatures, device, q=None, has_probs=None, draft_ids=None, keys=None, **options
-) -> ChainVerdict:
-    """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
-    size, width = batch[1].shape
-    keys = keys_for(size) if keys is None else keys
-    inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
-    out = poisoned(size, width, device)
-    result = rejection_verify(
-        *(tensor.to(device) for tensor in inputs),
-        NoiseKeys(*(key.to(device) for key in keys)),
-        draft_probs=None if q is None else q.to(device),
-        has_probs=None if has_probs is None else has_probs.to(device),
-        draft_ids=None if draft_ids is None else draft_ids.to(device),
-        out=out,
-        **options,
-    )
-    assert result is out
-    expected = rejection_verify_reference(*inputs, keys, q, has_probs, draft_ids)
-    assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
-    return out
+check = partial(checked, rejection_verify, rejection_verify_reference, 0)
 
 
 @pytest.mark.parametrize("vocab_size", [1, 33, 8193, pytest.param(151936, marks=pytest.mark.full)])

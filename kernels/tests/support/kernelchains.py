@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from kernelcheck import POISON
+from kernelcheck import POISON, keys_for
 
 from specdec import SamplingParams, registry
 from specdec.interfaces import ChainRules, DrawnNodes, Draws, SamplerConfig, Scores, VerifyBatch
@@ -61,6 +62,33 @@ def poisoned(size: int, width: int, device: torch.device) -> ChainVerdict:
     """A verdict to write to, full of numbers that are none of its."""
     shapes = (size,), (size, width + 1), (size,)
     return ChainVerdict._make(torch.full(shape, POISON, device=device) for shape in shapes)
+
+
+def checked(
+    verify: Callable[..., ChainVerdict],
+    reference: Callable[..., ChainVerdict],
+    key: int,
+    batch: Batch,
+    temperatures: list[float],
+    device: torch.device,
+    q: torch.Tensor | None = None,
+    has_probs: torch.Tensor | None = None,
+    draft_ids: torch.Tensor | None = None,
+    keys: NoiseKeys | None = None,
+    **options: Any,
+) -> ChainVerdict:
+    """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
+    size, width = batch[1].shape
+    keys = keys_for(size, key) if keys is None else keys
+    inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
+    out = poisoned(size, width, device)
+    there = [None if tensor is None else tensor.to(device) for tensor in (q, has_probs, draft_ids)]
+    named = dict(zip(("draft_probs", "has_probs", "draft_ids"), there, strict=True))
+    own = NoiseKeys(*(each.to(device) for each in keys))
+    assert verify(*(tensor.to(device) for tensor in inputs), own, **named, out=out, **options) is out
+    expected = reference(*inputs, keys, q, has_probs, draft_ids)
+    assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
+    return out
 
 
 def of_core(

@@ -36,6 +36,16 @@ def _llama(**keys: Any) -> PretrainedConfig:
     return hf.LlamaConfig(**_BASE | keys)
 
 
+_EXPERTS: dict[str, Any] = {
+    "moe_intermediate_size": 16, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
+}  # fmt: skip
+_LATENT: dict[str, Any] = {
+    "kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 12,
+}  # fmt: skip
+_GPT: dict[str, Any] = {
+    "vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": MAX_LEN, "bos_token_id": None,
+    "eos_token_id": None,
+}  # fmt: skip
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     "llama": _llama,
     "llama_rope_scaled": lambda: _llama(
@@ -79,15 +89,7 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     ),
     "phi3": lambda: hf.Phi3Config(**_BASE, sliding_window=WINDOW),
     "opt": lambda: hf.OPTConfig(**_MHA, ffn_dim=48, word_embed_proj_dim=32),
-    "gpt2": lambda: hf.GPT2Config(
-        vocab_size=VOCAB,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        n_positions=MAX_LEN,
-        bos_token_id=None,
-        eos_token_id=None,
-    ),
+    "gpt2": lambda: hf.GPT2Config(**_GPT),
     "gpt_neox": lambda: hf.GPTNeoXConfig(
         **_MHA,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
@@ -101,19 +103,10 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         layer_types=_MIXED_LAYERS,
     ),
     "deepseek_v3": lambda: hf.DeepseekV3Config(
-        **_MHA,
-        moe_intermediate_size=16,
-        n_routed_experts=4,
-        n_shared_experts=1,
-        num_experts_per_tok=2,
+        **_MHA | _EXPERTS | _LATENT,
         n_group=2,
         topk_group=1,
         first_k_dense_replace=1,
-        kv_lora_rank=16,
-        q_lora_rank=16,
-        qk_rope_head_dim=8,
-        qk_nope_head_dim=8,
-        v_head_dim=12,
     ),
 }
 """The models of the default run."""
@@ -169,52 +162,22 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     "apertus": lambda: hf.ApertusConfig(**_BASE),
     "ernie4_5": lambda: hf.Ernie4_5Config(**_BASE, head_dim=8),
     "hunyuan": lambda: hf.HunYuanDenseV1Config(**_BASE, head_dim=8),
-    "gpt_bigcode": lambda: hf.GPTBigCodeConfig(
-        vocab_size=VOCAB,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        n_positions=MAX_LEN,
-        bos_token_id=None,
-        eos_token_id=None,
-    ),
+    "gpt_bigcode": lambda: hf.GPTBigCodeConfig(**_GPT),
     "phimoe": lambda: hf.PhimoeConfig(
         **_BASE, num_local_experts=4, num_experts_per_tok=2, sliding_window=WINDOW
     ),
     "deepseek_v2": lambda: hf.DeepseekV2Config(
-        **_MHA,
-        moe_intermediate_size=16,
-        n_routed_experts=4,
-        n_shared_experts=1,
-        num_experts_per_tok=2,
+        **_MHA | _EXPERTS | _LATENT,
         first_k_dense_replace=1,
-        kv_lora_rank=16,
-        q_lora_rank=16,
-        qk_rope_head_dim=8,
-        qk_nope_head_dim=8,
-        v_head_dim=12,
         topk_method="greedy",
     ),
     "glm4_moe": lambda: hf.Glm4MoeConfig(
-        **_BASE | {"head_dim": 8},
-        moe_intermediate_size=16,
-        n_routed_experts=4,
-        n_shared_experts=1,
-        num_experts_per_tok=2,
+        **_BASE | {"head_dim": 8} | _EXPERTS,
         first_k_dense_replace=1,
         use_qk_norm=True,
     ),
     "glm4_moe_lite": lambda: hf.Glm4MoeLiteConfig(
-        **_MHA,
-        moe_intermediate_size=16,
-        n_routed_experts=4,
-        n_shared_experts=1,
-        num_experts_per_tok=2,
-        kv_lora_rank=16,
-        q_lora_rank=16,
-        qk_rope_head_dim=8,
-        qk_nope_head_dim=8,
-        v_head_dim=12,
+        **_MHA | _EXPERTS | _LATENT,
     ),
     "minimax_m2": lambda: hf.MiniMaxM2Config(**_BASE, head_dim=8, num_local_experts=4, num_experts_per_tok=2),
     "ernie4_5_moe": lambda: hf.Ernie4_5_MoeConfig(
@@ -250,11 +213,7 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         floor_scale=16,
     ),
     "dots1": lambda: hf.Dots1Config(
-        **_BASE | {"head_dim": 8},
-        moe_intermediate_size=16,
-        n_routed_experts=4,
-        n_shared_experts=1,
-        num_experts_per_tok=2,
+        **_BASE | {"head_dim": 8} | _EXPERTS,
         first_k_dense_replace=1,
     ),
 }

@@ -8,12 +8,10 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import torch
-
 from specdec.engine.commit import Committer, first_node_slots
 from specdec.engine.containment.sample import contain, output_of
-from specdec.engine.containment.verdict import check_verdict, problem_of
-from specdec.engine.following import following, keep_states
+from specdec.engine.containment.verdict import check_verdict
+from specdec.engine.following import begin_to_verify, following, keep_states
 from specdec.engine.late_looks import LateLooks
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.observers import Observers
@@ -27,8 +25,8 @@ from specdec.interfaces.begun import Begun
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.proposer import Proposer
-from specdec.interfaces.sampler import Sampler, VerifyBatch
-from specdec.interfaces.scorer import Scorer, Scores
+from specdec.interfaces.sampler import Sampler
+from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.sent import Along
 from specdec.outputs import RequestOutput
 from specdec.samplers.paths import sound_rows
@@ -80,14 +78,17 @@ class Engine:
         self._is_overlapped = is_overlapped
         self._launched: Step | None = None
         """The next step, if it is launched."""
-        self.last_step: StepStats | None = None
-        """What observers were told of the last step; None before the first one."""
-        self._was_suspended = True
-        """See `Step.is_suspended`, of the last step."""
+        self._last: Step | None = None
+        """The last step, committed; what it held of the device is let go."""
         self._looks = LateLooks.of(speculation) if is_overlapped else None
         """None where no proposer can be asked late."""
         self._problem: tuple[Exception, list[Sequence]] | None = None
         """What kept the next step of these sequences from being launched; told after the outputs of the one before."""
+
+    @property
+    def last_step(self) -> StepStats | None:
+        """What the last step did and took; None before the first one."""
+        return None if self._last is None else self._last.stats()
 
     @property
     def has_work(self) -> bool:
@@ -221,18 +222,9 @@ class Engine:
         step.batch, step.scores = batch, scores if self._sampler.takes_any_rows else sound_rows(scores)
         step.score_s += step.lap()
         if self._is_overlapped:
-            step.begun = self._begin_to_verify(batch, step.scores)
+            step.begun = begin_to_verify(self._sampler, batch, step.scores, self._device)
             step.verify_s += step.lap()
         return step
-
-    def _begin_to_verify(self, batch: VerifyBatch, scores: Scores) -> Begun | None:
-        """Begin to verify a step; None where that waits for the device."""
-        if self._device.type != "cpu":
-            return self._sampler.begin(scores, batch)
-        verdict = self._sampler.verify(scores, batch)
-        if problem_of(verdict, batch, scores.logits.shape[1]) is not None:
-            return None
-        return Begun(torch.tensor([row[:1] for row in verdict.token_ids]), lambda: verdict)
 
     def _launch_before_verdict(self, step: Step) -> Step | None:
         """Launch the step after one whose tokens are not read; None if they have to be read first."""
@@ -289,6 +281,7 @@ class Engine:
         # What these hold is large, and on the device: logits, states, q.
         step.scores = step.batch = step.begun = step.drawn = None
         step.unread = step.proposed = step.emitted = step.along = None
+        self._last = step
         step.commit_s += step.lap()
 
     def _propose(self, step: Step) -> None:
@@ -370,7 +363,6 @@ class Engine:
         if failed:
             self._finish(failed, FinishReason.ERROR)
         if self._ended and not self._scheduler.has_work:
-            self._was_suspended = step.is_suspended
             self._finish_last()
         step.commit_s += step.lap()
         return outputs
@@ -378,7 +370,9 @@ class Engine:
     def _finish_last(self) -> None:
         """Deliver and finish what ended, as no step follows the last one."""
         if self._speculation is not None:
-            self._speculation.deliver_last(self._ended, is_suspended=self._was_suspended)
+            self._speculation.deliver_last(
+                self._ended, is_suspended=self._last is None or self._last.is_suspended
+            )
         self._finish_ended()
 
     def _read(self, sequence: Sequence) -> None:
@@ -391,7 +385,6 @@ class Engine:
     def _count(self, step: Step) -> None:
         """Count a step in the metrics, and tell it to `adaptive` and to observers."""
         self.metrics.count_step(step)
-        self.last_step, self._was_suspended = step.stats(), step.is_suspended
         is_plain = step.num_prompt_tokens == 0 and len(step.sampled) == len(step.rows)
         expected = next((r.sequence.expected for r in step.rows if r.sequence.expected is not None), None)
         if expected is not None and is_plain:
@@ -403,4 +396,4 @@ class Engine:
                 step.is_measured = False
             self._speculation.observe(step)
         if self._observers is not None:
-            self._observers.step_finished(self.last_step)
+            self._observers.step_finished(step.stats())

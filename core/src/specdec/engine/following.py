@@ -7,11 +7,26 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from specdec.engine.containment.verdict import problem_of
 from specdec.engine.step import Row, Step
 from specdec.interfaces.begun import Begun, EmittedIds
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
+    from specdec.interfaces.sampler import Sampler, VerifyBatch
+    from specdec.interfaces.scorer import Scores
+
+
+def begin_to_verify(
+    sampler: Sampler, batch: VerifyBatch, scores: Scores, device: torch.device
+) -> Begun | None:
+    """Begin to verify a step; None where that waits for the device."""
+    if device.type != "cpu":
+        return sampler.begin(scores, batch)
+    verdict = sampler.verify(scores, batch)
+    if problem_of(verdict, batch, scores.logits.shape[1]) is not None:
+        return None
+    return Begun(torch.tensor([row[:1] for row in verdict.token_ids]), lambda: verdict)
 
 
 def following(last: Step, running: list[Sequence], *, may_draft: bool = False) -> Step | None:

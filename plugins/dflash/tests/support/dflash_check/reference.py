@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from head_check.plain import rms_norm, rotated
+from head_check.plain import PlainHead, rotated
 from torch import Tensor
 from torch.nn import functional as F
 
-from dflash_check.shape import Shape
 
-
-class Reference:
-    """A head over whole texts.
-
-    Args:
-        shape: its sizes and habits.
-        tensors: its weights.
-        embedding: the target's, `[V, H]`.
-        lm_head: the target's, `[V, H]`.
-    """
-
-    def __init__(self, shape: Shape, tensors: dict[str, Tensor], embedding: Tensor, lm_head: Tensor) -> None:
-        self.shape = shape
-        self._t = {k: v.double() if v.is_floating_point() else v for k, v in tensors.items()}
-        self._embedding = self._t.get("embed_tokens.weight", embedding.double())
-        self._lm_head = self._t.get("lm_head.weight", lm_head.double())
+class Reference(PlainHead):
+    """A head over whole texts."""
 
     def block(self, text: Sequence[int], states: Sequence[Tensor], num_masks: int) -> Tensor:
         """Return the logits `[1 + num_masks, V']` of a block behind a text whose last token is the block's first.
@@ -55,9 +40,6 @@ class Reference:
         if self.shape.predicts_at_anchor:
             return self.block(text, states, count - 1)
         return self.block(text, states, count)[1:]
-
-    def _norm(self, x: Tensor, name: str) -> Tensor:
-        return rms_norm(x, self._t[name], self.shape.epsilon)
 
     def _attention(self, entry: Tensor, fused: Tensor, layer: int) -> Tensor:
         s, at, count = self.shape, f"layers.{layer}.self_attn.", len(fused)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from head_check.files import write_tensors
 from head_check.target import VOCAB
+from head_check.tensors import Drawn, layer_config
 from torch import Tensor
 
 
@@ -48,44 +48,15 @@ class Shape:
 
 def random_tensors(shape: Shape, seed: int = 0) -> dict[str, Tensor]:
     """Return weights whose logits are of order 1, all parts mattering."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def matrix(rows: int, columns: int) -> Tensor:
-        return torch.randn(rows, columns, generator=generator) * columns**-0.5
-
-    def vector(size: int, mean: float) -> Tensor:
-        return mean + 0.2 * torch.randn(size, generator=generator)
-
-    s = shape
-    out = {
-        "fc.weight": matrix(s.hidden, len(s.aux) * s.target_hidden),
-        "hidden_norm.weight": vector(s.hidden, 1.0),
-        "norm.weight": vector(s.hidden, 1.0),
-    }
+    s, out = shape, Drawn(shape, seed)
+    out["fc.weight"] = out.matrix(s.hidden, len(s.aux) * s.target_hidden)
+    out["hidden_norm.weight"] = out.vector(s.hidden, 1.0)
+    out["norm.weight"] = out.vector(s.hidden, 1.0)
     for index in range(s.num_layers):
         at = f"layers.{index}."
-        out[at + "input_layernorm.weight"] = vector(s.hidden, 1.0)
-        out[at + "post_attention_layernorm.weight"] = vector(s.hidden, 1.0)
-        for name, heads in (("q", s.num_heads), ("k", s.num_kv_heads), ("v", s.num_kv_heads)):
-            out[f"{at}self_attn.{name}_proj.weight"] = 1.5 * matrix(heads * s.head_dim, s.hidden)
-            if s.has_attention_bias:
-                out[f"{at}self_attn.{name}_proj.bias"] = vector(heads * s.head_dim, 0.0)
-        out[at + "self_attn.o_proj.weight"] = matrix(s.hidden, s.num_heads * s.head_dim)
-        if s.has_attention_bias:
-            out[at + "self_attn.o_proj.bias"] = vector(s.hidden, 0.0)
-        out[at + "self_attn.q_norm.weight"] = vector(s.head_dim, 1.0)
-        out[at + "self_attn.k_norm.weight"] = vector(s.head_dim, 1.0)
-        out[at + "mlp.gate_proj.weight"] = matrix(s.intermediate, s.hidden)
-        out[at + "mlp.up_proj.weight"] = matrix(s.intermediate, s.hidden)
-        out[at + "mlp.down_proj.weight"] = matrix(s.hidden, s.intermediate)
-    if s.has_own_embedding:
-        out["embed_tokens.weight"] = 0.7 * torch.randn(s.vocab, s.hidden, generator=generator)
-    if s.has_own_lm_head:
-        out["lm_head.weight"] = matrix(s.num_logits, s.hidden)
-    if s.has_map:
-        ids = torch.randperm(s.vocab, generator=generator)[: s.num_logits].sort().values
-        out["d2t"] = ids - torch.arange(s.num_logits)
-        out["t2d"] = torch.zeros(s.vocab, dtype=torch.bool).index_fill_(0, ids, True)
+        out[at + "input_layernorm.weight"] = out.vector(s.hidden, 1.0)
+        out.add_layer(at, s.hidden, has_output_bias=s.has_attention_bias, has_head_norms=True)
+    out.add_vocabulary()
     return out
 
 
@@ -132,22 +103,7 @@ def make_head(
 
 
 def _config(shape: Shape, layout: Layout) -> dict[str, Any]:
-    layer: dict[str, Any] = {
-        "model_type": "qwen3",
-        "vocab_size": shape.vocab,
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": shape.epsilon,
-        "rope_theta": shape.theta,
-        "max_position_embeddings": 2048,
-        "attention_bias": shape.has_attention_bias,
-        "tie_word_embeddings": False,
-    }
+    layer = layer_config(shape, "qwen3")
     layer["layer_types"] = ["full_attention" if w is None else "sliding_attention" for w in shape.windows]
     if any(shape.windows):
         layer |= {"use_sliding_window": True, "sliding_window": max(w for w in shape.windows if w)}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from head_check.files import write_tensors
+from head_check.tensors import layer_config
 from torch import Tensor
 
 from eagle_check.shape import Shape
@@ -64,7 +65,7 @@ def write_head(folder: Path, shape: Shape, tensors: dict[str, Tensor], layout: L
 
 def published_config(shape: Shape) -> dict[str, Any]:
     """Return the flat `config.json` of the papers' repositories."""
-    config = {"architectures": ["LlamaForCausalLM"], **_layer(shape)}
+    config = {"architectures": ["LlamaForCausalLM"], **layer_config(shape, shape.family)}
     if shape.logit_scale != 1.0:
         config["logit_scale"] = shape.logit_scale
     if not shape.is_eagle3:
@@ -86,32 +87,13 @@ def speculators_config(shape: Shape, verifier: str = "some/target", k: int = 3) 
             "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": k}],
             "verifier": {"architectures": ["LlamaForCausalLM"], "name_or_path": verifier},
         },
-        "transformer_layer_config": _layer(shape),
+        "transformer_layer_config": layer_config(shape, shape.family),
     }
     if not shape.is_eagle3:
         return config | {"fusion_bias": shape.has_fc_bias, "layernorms": shape.has_para_norms}
     config |= _habits(shape)
     config.setdefault("norm_before_residual", shape.is_normed_residual)
     return config | ({} if shape.mask_id is None else {"mask_token_id": shape.mask_id})
-
-
-def _layer(shape: Shape) -> dict[str, Any]:
-    return {
-        "model_type": shape.family,
-        "vocab_size": shape.vocab,
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": shape.epsilon,
-        "rope_theta": shape.theta,
-        "max_position_embeddings": 2048,
-        "attention_bias": shape.has_attention_bias,
-        "tie_word_embeddings": False,
-    }
 
 
 def _habits(shape: Shape) -> dict[str, Any]:

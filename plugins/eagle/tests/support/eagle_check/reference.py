@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from head_check.plain import rms_norm, rotated
+from head_check.plain import PlainHead, rotated
 from torch import Tensor
 from torch.nn import functional as F
 
 from eagle_check.shape import Shape
 
 
-class Reference:
-    """A head over whole texts.
-
-    Args:
-        shape: its sizes and habits.
-        tensors: its weights.
-        embedding: the target's, `[V, H]`.
-        lm_head: the target's, `[V, H]`.
-    """
+class Reference(PlainHead):
+    """A head over whole texts."""
 
     def __init__(self, shape: Shape, tensors: dict[str, Tensor], embedding: Tensor, lm_head: Tensor) -> None:
-        self.shape = shape
-        self._t = {k: v.double() if v.is_floating_point() else v for k, v in tensors.items()}
-        self._embedding = self._t.get("embed_tokens.weight", embedding.double())
-        self._lm_head = self._t.get("lm_head.weight", lm_head.double())
+        super().__init__(shape, tensors, embedding, lm_head)
         ids = torch.arange(shape.num_logits)
         self.target_ids: Tensor = ids + self._t["d2t"] if "d2t" in self._t else ids
 
@@ -86,9 +76,6 @@ class Reference:
         ids = [*text[1:], *[self.shape.mask_id] * (count - 1)]
         features = torch.cat((self.feature(states)[: len(text) - 1], mask.expand(count - 1, -1)))
         return self.run(ids, features)[0][-count:]
-
-    def _norm(self, x: Tensor, name: str) -> Tensor:
-        return rms_norm(x, self._t[name], self.shape.epsilon)
 
     def _attention(self, entry: Tensor, at: str) -> Tensor:
         s, count = self.shape, len(entry)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from head_check.target import VOCAB
+from head_check.tensors import Drawn
 
 
 @dataclass(frozen=True)
@@ -54,58 +55,31 @@ class Shape:
 
 def random_tensors(shape: Shape, seed: int = 0) -> dict[str, torch.Tensor]:
     """Return weights whose logits are of order 1, all parts mattering."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, generator=generator) * columns**-0.5
-
-    def vector(size: int, mean: float) -> torch.Tensor:
-        return mean + 0.2 * torch.randn(size, generator=generator)
-
-    s, out = shape, {}
+    s, out = shape, Drawn(shape, seed)
     width = 2 * s.hidden if s.is_eagle3 else s.hidden
     if s.is_eagle3:
         if s.num_aux or s.hidden != s.target_hidden:
-            out["fc.weight"] = matrix(s.hidden, s.num_states * s.target_hidden)
-        out["layers.0.hidden_norm.weight"] = vector(s.hidden, 1.0)
-        out["norm.weight"] = vector(s.hidden, 1.0)
+            out["fc.weight"] = out.matrix(s.hidden, s.num_states * s.target_hidden)
+        out["layers.0.hidden_norm.weight"] = out.vector(s.hidden, 1.0)
+        out["norm.weight"] = out.vector(s.hidden, 1.0)
     else:
-        out["fc.weight"] = matrix(s.hidden, s.hidden + s.target_hidden)
+        out["fc.weight"] = out.matrix(s.hidden, s.hidden + s.target_hidden)
     if s.has_fc_bias:
-        out["fc.bias"] = vector(s.hidden, 0.0)
+        out["fc.bias"] = out.vector(s.hidden, 0.0)
     if s.has_para_norms:
-        out["embedding_layernorm.weight"] = vector(s.hidden, 1.0)
-        out["hidden_states_layernorm.weight"] = vector(s.target_hidden, 1.0)
+        out["embedding_layernorm.weight"] = out.vector(s.hidden, 1.0)
+        out["hidden_states_layernorm.weight"] = out.vector(s.target_hidden, 1.0)
     if s.has_norm_before_fc:
-        out["input_norm.weight"] = vector(s.num_states * s.target_hidden, 1.0)
+        out["input_norm.weight"] = out.vector(s.num_states * s.target_hidden, 1.0)
     if s.has_fc_norms:
-        out |= {f"fc_norm.{i}.weight": vector(s.target_hidden, 1.0) for i in range(s.num_states)}
+        out |= {f"fc_norm.{i}.weight": out.vector(s.target_hidden, 1.0) for i in range(s.num_states)}
     for index in range(s.num_layers):
         at, columns = f"layers.{index}.", width if index == 0 else s.hidden
         if s.is_eagle3 or index:
-            out[at + "input_layernorm.weight"] = vector(s.hidden, 1.0)
-        out[at + "post_attention_layernorm.weight"] = vector(s.hidden, 1.0)
-        for name, heads in (("q", s.num_heads), ("k", s.num_kv_heads), ("v", s.num_kv_heads)):
-            out[f"{at}self_attn.{name}_proj.weight"] = 1.5 * matrix(heads * s.head_dim, columns)
-            if s.has_attention_bias:
-                out[f"{at}self_attn.{name}_proj.bias"] = vector(heads * s.head_dim, 0.0)
-        out[at + "self_attn.o_proj.weight"] = matrix(s.hidden, s.num_heads * s.head_dim)
-        if s.has_attention_bias and s.family != "qwen2":
-            out[at + "self_attn.o_proj.bias"] = vector(s.hidden, 0.0)
-        if s.family == "qwen3":
-            out[at + "self_attn.q_norm.weight"] = vector(s.head_dim, 1.0)
-            out[at + "self_attn.k_norm.weight"] = vector(s.head_dim, 1.0)
-        out[at + "mlp.gate_proj.weight"] = matrix(s.intermediate, s.hidden)
-        out[at + "mlp.up_proj.weight"] = matrix(s.intermediate, s.hidden)
-        out[at + "mlp.down_proj.weight"] = matrix(s.hidden, s.intermediate)
-    if s.has_own_embedding:
-        out["embed_tokens.weight"] = 0.7 * torch.randn(s.vocab, s.hidden, generator=generator)
-    if s.has_own_lm_head:
-        out["lm_head.weight"] = matrix(s.num_logits, s.hidden)
-    if s.has_map:
-        ids = torch.randperm(s.vocab, generator=generator)[: s.num_logits].sort().values
-        out["d2t"] = ids - torch.arange(s.num_logits)
-        out["t2d"] = torch.zeros(s.vocab, dtype=torch.bool).index_fill_(0, ids, True)
+            out[at + "input_layernorm.weight"] = out.vector(s.hidden, 1.0)
+        has_output_bias = s.has_attention_bias and s.family != "qwen2"
+        out.add_layer(at, columns, has_output_bias=has_output_bias, has_head_norms=s.family == "qwen3")
+    out.add_vocabulary()
     if s.mask_id is not None:
-        out["mask_hidden"] = torch.randn(1, s.num_states * s.target_hidden, generator=generator)
+        out["mask_hidden"] = torch.randn(1, s.num_states * s.target_hidden, generator=out.generator)
     return out
