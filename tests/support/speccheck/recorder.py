@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from specdec import LLM, RequestOutput, registry
-from specdec.interfaces import Backend, Declined, DraftHead, Form, PackedBatch, Runner
+from specdec.interfaces import (
+    Backend,
+    Declined,
+    DraftHead,
+    Form,
+    HostRows,
+    PackedBatch,
+    RowBlock,
+    Runner,
+    ScoreBatch,
+)
+from specdec.scorers import transformers
+from specdec.scorers.packing import pack
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.backend import TritonBackend
 from specdec_kernels.cuda.form import GraphForm
@@ -52,8 +65,20 @@ class RecordingBackend(TritonBackend):
 
 
 def use_backends(monkeypatch: pytest.MonkeyPatch, *backends: Backend) -> None:
-    """Make these the only backends."""
+    """Make these the only backends, and give passes the numbers that recordings are sent, as on devices."""
     monkeypatch.setattr(registry, "backends", lambda: backends)
+    monkeypatch.setattr(transformers, "pack", _packed_with_numbers)
+
+
+def _packed_with_numbers(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[RowBlock]]:
+    packed, blocks = pack(batch, device)
+    if packed.host is None:
+        starts = [(segment.first_slot + segment.num_cached, segment.num_rows) for segment in packed.segments]
+        slots = np.concatenate([np.arange(start, start + count) for start, count in starts])
+        wanted = None if packed.logits_rows is None else packed.logits_rows.numpy()
+        rows = HostRows(packed.token_ids.numpy(), packed.positions.numpy(), slots, wanted)
+        packed = PackedBatch.of_rows(rows, packed.segments, device, None, batch.along)
+    return packed, blocks
 
 
 class StandInAttention:
