@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from speccheck.engines import greedy, letter_tokenizer, make_llm, tokens_of
 from speccheck.hybrids import HYBRIDS
 from speccheck.identity import references
-from speccheck.models import _BASE, MAX_LEN, VOCAB, make, prompts, tiny
+from speccheck.models import BASE, MAX_LEN, VOCAB, make, prompts, tiny
 
 from specdec import LLM, ConfigError, ModelError
 from specdec.loading.checkpoint import SafetensorsReader
@@ -31,7 +31,7 @@ ALIEN = {
 STATEFUL = {
     "rwkv": lambda: hf.RwkvConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2),
     "minimax": lambda: hf.MiniMaxConfig(
-        **_BASE, num_local_experts=4, layer_types=["linear_attention", "full_attention"]
+        **BASE, num_local_experts=4, layer_types=["linear_attention", "full_attention"]
     ),
 }  # fmt: skip
 
@@ -85,7 +85,7 @@ def test_encoder_decoder(tmp_path) -> None:
 
 def test_attention_in_chunks_of_the_text() -> None:
     config = hf.Llama4TextConfig(
-        **_BASE, head_dim=8, intermediate_size_mlp=48, num_local_experts=2, attention_chunk_size=8,
+        **BASE, head_dim=8, intermediate_size_mlp=48, num_local_experts=2, attention_chunk_size=8,
         interleave_moe_layer_step=2, layer_types=["chunked_attention", "full_attention"],
     )  # fmt: skip
     model = make(config)
@@ -119,7 +119,7 @@ def test_directories_without_a_model(tmp_path) -> None:
 
 
 def test_a_checkpoint_without_weights(tmp_path) -> None:
-    hf.LlamaConfig(**_BASE).save_pretrained(tmp_path)
+    hf.LlamaConfig(**BASE).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="cannot load"):
         load(str(tmp_path))
 
@@ -169,7 +169,7 @@ LONG = {
 
 @pytest.mark.parametrize("rope", [DYNAMIC, LONG], ids=["dynamic", "longrope"])
 def test_positions_scaled_by_length_are_refused_beyond_the_original_window(rope) -> None:
-    config = hf.LlamaConfig(**_BASE, rope_parameters=rope)
+    config = hf.LlamaConfig(**BASE, rope_parameters=rope)
     with pytest.raises(ModelError, match="max_model_len=32"):
         load(make(config))
     with pytest.raises(ModelError, match="max_model_len=32"):
@@ -178,7 +178,7 @@ def test_positions_scaled_by_length_are_refused_beyond_the_original_window(rope)
 
 @pytest.mark.parametrize("rope", [DYNAMIC, LONG], ids=["dynamic", "longrope"])
 def test_and_right_below_it(rope) -> None:
-    model = make(hf.LlamaConfig(**_BASE, rope_parameters=rope))
+    model = make(hf.LlamaConfig(**BASE, rope_parameters=rope))
     many = prompts([20, 3, 11], seed=4)
     expected = references(model, many, 12)
     for eager in (True, False):
@@ -187,7 +187,7 @@ def test_and_right_below_it(rope) -> None:
 
 def test_longrope_of_phi3(tmp_path) -> None:
     config = hf.Phi3Config(
-        **_BASE | {"original_max_position_embeddings": 32},
+        **BASE | {"original_max_position_embeddings": 32},
         rope_parameters={
             k: v for k, v in LONG.items() if k not in ("factor", "original_max_position_embeddings")
         },
@@ -204,7 +204,7 @@ def test_longrope_of_phi3(tmp_path) -> None:
     {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 32},
 ])  # fmt: skip
 def test_scaling_that_does_not_depend_on_length_is_fine(parameters) -> None:
-    model = make(hf.LlamaConfig(**_BASE, rope_parameters=parameters))
+    model = make(hf.LlamaConfig(**BASE, rope_parameters=parameters))
     many = prompts([70, 3], seed=4)
     assert tokens_of(make_llm(model), many, greedy(8)) == references(model, many, 8)
 
@@ -289,7 +289,7 @@ def test_a_damaged_file_is_named_by_its_folder(tmp_path, name, old, new) -> None
 
 UNRUNNABLE = {
     "Input language unknown": lambda: hf.XmodConfig(
-        **_BASE | {"num_key_value_heads": 4}, is_decoder=True, languages=["en_XX"]
+        **BASE | {"num_key_value_heads": 4}, is_decoder=True, languages=["en_XX"]
     ),
     "At least one of 'min' or 'max'": lambda: hf.DbrxConfig(
         d_model=32, n_heads=4, n_layers=2, max_seq_len=64, vocab_size=VOCAB,

@@ -12,7 +12,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 from speccheck.engines import greedy, make_llm, tokens_of
 from speccheck.identity import references
-from speccheck.models import _BASE, make, prompts, tiny
+from speccheck.models import BASE, make, prompts, tiny
 
 from specdec import LLM, ModelError
 
@@ -77,7 +77,7 @@ def test_a_draft_model(tmp_path) -> None:
 
 @pytest.mark.parametrize("part", ["lm_head", "embed_tokens"])
 def test_one_of_two_tied_tensors_is_enough(part, tmp_path) -> None:
-    model = make(hf.LlamaConfig(**_BASE | {"tie_word_embeddings": True}))
+    model = make(hf.LlamaConfig(**BASE | {"tie_word_embeddings": True}))
 
     def both_but_one(tensors: Tensors) -> Tensors:
         weight = tensors["model.embed_tokens.weight"]
@@ -89,5 +89,5 @@ def test_one_of_two_tied_tensors_is_enough(part, tmp_path) -> None:
 
 
 def test_neither_of_two_tied_tensors(tmp_path) -> None:
-    model = make(hf.LlamaConfig(**_BASE | {"tie_word_embeddings": True}))
+    model = make(hf.LlamaConfig(**BASE | {"tie_word_embeddings": True}))
     assert "model.embed_tokens.weight" in refusal(folder(tmp_path, model, without("embed_tokens")))

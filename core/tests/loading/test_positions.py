@@ -7,7 +7,7 @@ import torch
 import transformers as hf
 from speccheck.engines import greedy, make_llm, scripted, tokens_of
 from speccheck.identity import references
-from speccheck.models import _BASE, make, prompts
+from speccheck.models import BASE, make, prompts
 
 from specdec import ModelError
 from specdec.interfaces.pass_cache import PassCache
@@ -22,13 +22,13 @@ SCALED = {
 
 
 def ministral3() -> hf.PreTrainedModel:
-    config = hf.Ministral3Config(**_BASE | LONG, head_dim=8, rope_parameters=SCALED)
+    config = hf.Ministral3Config(**BASE | LONG, head_dim=8, rope_parameters=SCALED)
     return make(config)
 
 
 def llama4(**keys: object) -> hf.PreTrainedModel:
     config = hf.Llama4TextConfig(
-        **_BASE | LONG, head_dim=8, intermediate_size_mlp=48, num_local_experts=2, attention_chunk_size=256,
+        **BASE | LONG, head_dim=8, intermediate_size_mlp=48, num_local_experts=2, attention_chunk_size=256,
         no_rope_layers=[1, 0], attn_temperature_tuning=True, attn_scale=4.0, **{"floor_scale": 16} | keys,
     )  # fmt: skip
     return make(config)
@@ -65,4 +65,4 @@ def test_positions_that_no_length_of_rows_gives(monkeypatch) -> None:
 
 def test_attention_called_twice_in_a_layer() -> None:
     with pytest.raises(ModelError, match="DiffLlamaAttention calls attention more than once in layer 0"):
-        make_llm(make(hf.DiffLlamaConfig(**_BASE)), max_model_len=64)
+        make_llm(make(hf.DiffLlamaConfig(**BASE)), max_model_len=64)

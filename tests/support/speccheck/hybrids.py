@@ -8,21 +8,9 @@ from typing import Any
 import transformers as hf
 from transformers import PretrainedConfig, PreTrainedModel
 
-from speccheck.models import MAX_LEN, VOCAB, WINDOW, make
+from speccheck.models import BASE, VOCAB, WINDOW, make
 
-_BASE: dict[str, Any] = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": MAX_LEN,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-    "tie_word_embeddings": False,
-}
+_BASE: dict[str, Any] = BASE | {"num_hidden_layers": 3}
 _DELTA: dict[str, Any] = {
     "linear_key_head_dim": 8,
     "linear_value_head_dim": 8,

@@ -15,7 +15,7 @@ WINDOW = 16
 """Sliding window of the models that have one: shorter than most prompts of the tests."""
 MAX_LEN = 160
 
-_BASE: dict[str, Any] = {
+BASE: dict[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -28,12 +28,12 @@ _BASE: dict[str, Any] = {
     "pad_token_id": None,
     "tie_word_embeddings": False,
 }
-_MHA = {**_BASE, "num_key_value_heads": 4}
+_MHA = {**BASE, "num_key_value_heads": 4}
 _MIXED_LAYERS = ["sliding_attention", "full_attention"]
 
 
 def _llama(**keys: Any) -> PretrainedConfig:
-    return hf.LlamaConfig(**_BASE | keys)
+    return hf.LlamaConfig(**BASE | keys)
 
 
 _EXPERTS: dict[str, Any] = {
@@ -67,17 +67,17 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         }
     ),
     "llama_biased": lambda: _llama(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
-    "qwen2": lambda: hf.Qwen2Config(**_BASE),
+    "qwen2": lambda: hf.Qwen2Config(**BASE),
     "qwen2_window": lambda: hf.Qwen2Config(
-        **_BASE, use_sliding_window=True, sliding_window=WINDOW, layer_types=_MIXED_LAYERS
+        **BASE, use_sliding_window=True, sliding_window=WINDOW, layer_types=_MIXED_LAYERS
     ),
-    "qwen3": lambda: hf.Qwen3Config(**_BASE, head_dim=16),
-    "mistral": lambda: hf.MistralConfig(**_BASE, sliding_window=WINDOW),
+    "qwen3": lambda: hf.Qwen3Config(**BASE, head_dim=16),
+    "mistral": lambda: hf.MistralConfig(**BASE, sliding_window=WINDOW),
     "mixtral": lambda: hf.MixtralConfig(
-        **_BASE, num_local_experts=4, num_experts_per_tok=2, sliding_window=None
+        **BASE, num_local_experts=4, num_experts_per_tok=2, sliding_window=None
     ),
     "gemma2": lambda: hf.Gemma2Config(
-        **_BASE,
+        **BASE,
         head_dim=8,
         sliding_window=WINDOW,
         query_pre_attn_scalar=8,
@@ -85,9 +85,9 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         final_logit_softcapping=10.0,
     ),
     "gemma3": lambda: hf.Gemma3TextConfig(
-        **_BASE, head_dim=8, sliding_window=WINDOW, query_pre_attn_scalar=8, layer_types=_MIXED_LAYERS
+        **BASE, head_dim=8, sliding_window=WINDOW, query_pre_attn_scalar=8, layer_types=_MIXED_LAYERS
     ),
-    "phi3": lambda: hf.Phi3Config(**_BASE, sliding_window=WINDOW),
+    "phi3": lambda: hf.Phi3Config(**BASE, sliding_window=WINDOW),
     "opt": lambda: hf.OPTConfig(**_MHA, ffn_dim=48, word_embed_proj_dim=32),
     "gpt2": lambda: hf.GPT2Config(**_GPT),
     "gpt_neox": lambda: hf.GPTNeoXConfig(
@@ -95,7 +95,7 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
     ),
     "gpt_oss": lambda: hf.GptOssConfig(
-        **_BASE,
+        **BASE,
         head_dim=8,
         sliding_window=WINDOW,
         num_local_experts=4,
@@ -113,37 +113,37 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 
 MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     "phi": lambda: hf.PhiConfig(**_MHA),
-    "olmo": lambda: hf.OlmoConfig(**_BASE),
-    "olmo2": lambda: hf.Olmo2Config(**_BASE),
-    "olmo3": lambda: hf.Olmo3Config(**_BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS),
-    "starcoder2": lambda: hf.Starcoder2Config(**_BASE, sliding_window=WINDOW),
-    "cohere": lambda: hf.CohereConfig(**_BASE, logit_scale=0.5),
+    "olmo": lambda: hf.OlmoConfig(**BASE),
+    "olmo2": lambda: hf.Olmo2Config(**BASE),
+    "olmo3": lambda: hf.Olmo3Config(**BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS),
+    "starcoder2": lambda: hf.Starcoder2Config(**BASE, sliding_window=WINDOW),
+    "cohere": lambda: hf.CohereConfig(**BASE, logit_scale=0.5),
     "cohere2": lambda: hf.Cohere2Config(
-        **_BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS, logit_scale=0.5
+        **BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS, logit_scale=0.5
     ),
     "granite": lambda: hf.GraniteConfig(
-        **_BASE,
+        **BASE,
         attention_multiplier=0.3,
         residual_multiplier=0.4,
         logits_scaling=2.0,
         embedding_multiplier=3.0,
     ),
-    "smollm3": lambda: hf.SmolLM3Config(**_BASE, no_rope_layers=[1, 0]),
-    "glm": lambda: hf.GlmConfig(**_BASE, head_dim=8),
-    "glm4": lambda: hf.Glm4Config(**_BASE, head_dim=8),
+    "smollm3": lambda: hf.SmolLM3Config(**BASE, no_rope_layers=[1, 0]),
+    "glm": lambda: hf.GlmConfig(**BASE, head_dim=8),
+    "glm4": lambda: hf.Glm4Config(**BASE, head_dim=8),
     "qwen2_moe": lambda: hf.Qwen2MoeConfig(
-        **_BASE,
+        **BASE,
         moe_intermediate_size=16,
         shared_expert_intermediate_size=16,
         num_experts=4,
         num_experts_per_tok=2,
     ),
     "qwen3_moe": lambda: hf.Qwen3MoeConfig(
-        **_BASE | {"head_dim": 8}, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
+        **BASE | {"head_dim": 8}, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
     ),
-    "gemma": lambda: hf.GemmaConfig(**_BASE, head_dim=8),
+    "gemma": lambda: hf.GemmaConfig(**BASE, head_dim=8),
     "gemma4": lambda: hf.Gemma4TextConfig(
-        **_BASE,
+        **BASE,
         head_dim=8,
         global_head_dim=16,
         num_global_key_value_heads=1,
@@ -154,17 +154,17 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         sliding_window=WINDOW,
         layer_types=_MIXED_LAYERS,
     ),
-    "nemotron": lambda: hf.NemotronConfig(**_BASE),
-    "exaone4": lambda: hf.Exaone4Config(**_BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS),
-    "seed_oss": lambda: hf.SeedOssConfig(**_BASE, head_dim=8),
-    "helium": lambda: hf.HeliumConfig(**_BASE, head_dim=8),
-    "arcee": lambda: hf.ArceeConfig(**_BASE),
-    "apertus": lambda: hf.ApertusConfig(**_BASE),
-    "ernie4_5": lambda: hf.Ernie4_5Config(**_BASE, head_dim=8),
-    "hunyuan": lambda: hf.HunYuanDenseV1Config(**_BASE, head_dim=8),
+    "nemotron": lambda: hf.NemotronConfig(**BASE),
+    "exaone4": lambda: hf.Exaone4Config(**BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS),
+    "seed_oss": lambda: hf.SeedOssConfig(**BASE, head_dim=8),
+    "helium": lambda: hf.HeliumConfig(**BASE, head_dim=8),
+    "arcee": lambda: hf.ArceeConfig(**BASE),
+    "apertus": lambda: hf.ApertusConfig(**BASE),
+    "ernie4_5": lambda: hf.Ernie4_5Config(**BASE, head_dim=8),
+    "hunyuan": lambda: hf.HunYuanDenseV1Config(**BASE, head_dim=8),
     "gpt_bigcode": lambda: hf.GPTBigCodeConfig(**_GPT),
     "phimoe": lambda: hf.PhimoeConfig(
-        **_BASE, num_local_experts=4, num_experts_per_tok=2, sliding_window=WINDOW
+        **BASE, num_local_experts=4, num_experts_per_tok=2, sliding_window=WINDOW
     ),
     "deepseek_v2": lambda: hf.DeepseekV2Config(
         **_MHA | _EXPERTS | _LATENT,
@@ -172,23 +172,23 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         topk_method="greedy",
     ),
     "glm4_moe": lambda: hf.Glm4MoeConfig(
-        **_BASE | {"head_dim": 8} | _EXPERTS,
+        **BASE | {"head_dim": 8} | _EXPERTS,
         first_k_dense_replace=1,
         use_qk_norm=True,
     ),
     "glm4_moe_lite": lambda: hf.Glm4MoeLiteConfig(
         **_MHA | _EXPERTS | _LATENT,
     ),
-    "minimax_m2": lambda: hf.MiniMaxM2Config(**_BASE, head_dim=8, num_local_experts=4, num_experts_per_tok=2),
+    "minimax_m2": lambda: hf.MiniMaxM2Config(**BASE, head_dim=8, num_local_experts=4, num_experts_per_tok=2),
     "ernie4_5_moe": lambda: hf.Ernie4_5_MoeConfig(
-        **_BASE, moe_intermediate_size=16, moe_k=2, moe_num_experts=4, moe_num_shared_experts=1
+        **BASE, moe_intermediate_size=16, moe_k=2, moe_num_experts=4, moe_num_shared_experts=1
     ),
-    "olmoe": lambda: hf.OlmoeConfig(**_BASE, num_experts=4, num_experts_per_tok=2),
+    "olmoe": lambda: hf.OlmoeConfig(**BASE, num_experts=4, num_experts_per_tok=2),
     "granitemoe": lambda: hf.GraniteMoeConfig(
-        **_BASE, num_local_experts=4, num_experts_per_tok=2, attention_multiplier=0.3, logits_scaling=2.0
+        **BASE, num_local_experts=4, num_experts_per_tok=2, attention_multiplier=0.3, logits_scaling=2.0
     ),
     "ministral3": lambda: hf.Ministral3Config(
-        **_BASE,
+        **BASE,
         head_dim=8,
         rope_parameters={
             "rope_type": "yarn",
@@ -201,7 +201,7 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         },
     ),
     "llama4": lambda: hf.Llama4TextConfig(
-        **_BASE,
+        **BASE,
         head_dim=8,
         intermediate_size_mlp=48,
         num_local_experts=2,
@@ -213,7 +213,7 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         floor_scale=16,
     ),
     "dots1": lambda: hf.Dots1Config(
-        **_BASE | {"head_dim": 8} | _EXPERTS,
+        **BASE | {"head_dim": 8} | _EXPERTS,
         first_k_dense_replace=1,
     ),
 }

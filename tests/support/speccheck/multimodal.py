@@ -10,7 +10,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.models.gemma4 import Gemma4VisionConfig
 from transformers.models.llama4 import Llama4VisionConfig
 
-from speccheck.models import _BASE, _MIXED_LAYERS, MAX_LEN, VOCAB, WINDOW, sharpen
+from speccheck.models import _MIXED_LAYERS, BASE, MAX_LEN, VOCAB, WINDOW, sharpen
 
 PLACEHOLDER = VOCAB + 7
 """Token id of an image: none that a model of text says."""
@@ -24,7 +24,7 @@ _QWEN_TOWER = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_head
 
 def _gemma3(**keys: Any) -> PretrainedConfig:
     text = hf.Gemma3TextConfig(
-        **_BASE | keys, head_dim=8, sliding_window=WINDOW, query_pre_attn_scalar=8, layer_types=_MIXED_LAYERS
+        **BASE | keys, head_dim=8, sliding_window=WINDOW, query_pre_attn_scalar=8, layer_types=_MIXED_LAYERS
     )
     return hf.Gemma3Config(
         text_config=text, vision_config=hf.SiglipVisionConfig(**_TOWER), mm_tokens_per_image=4,
@@ -34,7 +34,7 @@ def _gemma3(**keys: Any) -> PretrainedConfig:
 
 def _gemma4(**keys: Any) -> PretrainedConfig:
     text = hf.Gemma4TextConfig(
-        **_BASE | {"num_hidden_layers": 4, "pad_token_id": 0, "layer_types": _MIXED_LAYERS * 2} | keys,
+        **BASE | {"num_hidden_layers": 4, "pad_token_id": 0, "layer_types": _MIXED_LAYERS * 2} | keys,
         head_dim=8, global_head_dim=16, sliding_window=WINDOW,
     )  # fmt: skip
     tower = {key: value for key, value in _TOWER.items() if key not in ("image_size", "patch_size")}
@@ -46,7 +46,7 @@ def _gemma4(**keys: Any) -> PretrainedConfig:
 
 def _gemma4_unified() -> PretrainedConfig:
     text = hf.Gemma4UnifiedTextConfig(
-        **_BASE | {"pad_token_id": 0, "layer_types": _MIXED_LAYERS}, head_dim=8, global_head_dim=16, sliding_window=WINDOW
+        **BASE | {"pad_token_id": 0, "layer_types": _MIXED_LAYERS}, head_dim=8, global_head_dim=16, sliding_window=WINDOW
     )  # fmt: skip
     return hf.Gemma4UnifiedConfig(
         text_config=text, audio_config=None, image_token_id=PLACEHOLDER, tie_word_embeddings=False,
@@ -68,7 +68,7 @@ def _llama4() -> PretrainedConfig:
         **_TOWER | {"intermediate_size": 64}, vision_output_dim=16, projector_input_dim=16, projector_output_dim=16
     )  # fmt: skip
     text = hf.Llama4TextConfig(
-        **_BASE, head_dim=8, intermediate_size_mlp=48, num_local_experts=2, interleave_moe_layer_step=2,
+        **BASE, head_dim=8, intermediate_size_mlp=48, num_local_experts=2, interleave_moe_layer_step=2,
         attention_chunk_size=2 * MAX_LEN, no_rope_layers=[1, 0], attn_temperature_tuning=False,
     )  # fmt: skip
     return hf.Llama4Config(
@@ -77,7 +77,7 @@ def _llama4() -> PretrainedConfig:
 
 
 def _qwen3_5() -> PretrainedConfig:
-    text = {**_BASE, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
+    text = {**BASE, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
     return hf.Qwen3_5Config(text_config=text, vision_config=_QWEN_TOWER, image_token_id=PLACEHOLDER)
 
 
@@ -103,10 +103,10 @@ SERVED: dict[str, Callable[[], PretrainedConfig]] = {
     "gemma4_dense": lambda: _gemma4(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
     "gemma4_experts": lambda: _gemma4(**_experts()),
     "gemma4_unified": _gemma4_unified,
-    "mistral3": lambda: _mistral3(hf.MistralConfig(**_BASE, sliding_window=None, head_dim=8)),
+    "mistral3": lambda: _mistral3(hf.MistralConfig(**BASE, sliding_window=None, head_dim=8)),
     "ministral3": lambda: _mistral3(
         hf.Ministral3Config(
-            **_BASE,
+            **BASE,
             head_dim=8,
             rope_parameters={
                 "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
@@ -117,20 +117,20 @@ SERVED: dict[str, Callable[[], PretrainedConfig]] = {
     "llama4": _llama4,
     "qwen3_5": _qwen3_5,
     "llava": lambda: hf.LlavaConfig(
-        text_config=hf.LlamaConfig(**_BASE), vision_config=hf.CLIPVisionConfig(**_TOWER),
+        text_config=hf.LlamaConfig(**BASE), vision_config=hf.CLIPVisionConfig(**_TOWER),
         image_token_index=PLACEHOLDER, tie_word_embeddings=False,
     ),
 }  # fmt: skip
 REFUSED: dict[str, tuple[Callable[[], PretrainedConfig], str]] = {
     "qwen3_vl": (
         lambda: hf.Qwen3VLConfig(
-            text_config={**_BASE, "head_dim": 8}, vision_config=_QWEN_TOWER, image_token_id=PLACEHOLDER
+            text_config={**BASE, "head_dim": 8}, vision_config=_QWEN_TOWER, image_token_id=PLACEHOLDER
         ),
         r"no class for its language model \('qwen3_vl_text'\) alone",
     ),
     "paligemma": (  # attends to the whole prompt in both directions
         lambda: hf.PaliGemmaConfig(
-            text_config=hf.Gemma2Config(**_BASE, head_dim=8), image_token_index=PLACEHOLDER,
+            text_config=hf.Gemma2Config(**BASE, head_dim=8), image_token_index=PLACEHOLDER,
             vision_config=hf.SiglipVisionConfig(**_TOWER, projection_dim=32),
         ),
         "Gemma2ForCausalLM gives other logits for text than PaliGemmaForConditionalGeneration",
