@@ -34,6 +34,10 @@ TEMPLATES = {
         ["<bos>", "<start_of_turn>", "<end_of_turn>"],
         "<bos>{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content }}<end_of_turn>\n{% endfor %}",
     ),
+    "beginnings": (
+        ["<|end|>", "<|end|>."],
+        "{% for m in messages %}{{ m.content }}<|end|>.{% endfor %}",
+    ),
     "roles": (
         ["<|user|>", "<|assistant|>", "<|end|>"],
         "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
