@@ -270,6 +270,19 @@ def test_64_requests_of_one_prompt_of_4000_tokens(pool: type[SlotPool], num_bloc
     assert round(held * 16 * 2**17 / 1e9, 1) == (35.7 if pool is SlotPool else 2.8)
 
 
+def test_shared_blocks_that_nobody_else_finds_can_be_kept() -> None:
+    """A prefix cache that is reset forgets what is in them; who reads them may be computed again from the middle."""
+    served = Served()
+    first, second = (served.make(range(12 + more)) for more in range(2))
+    assert served.admit(first)
+    assert served.admit(second)
+    pool = served.kv.pool
+    assert pool.num_shared_slots(second) == 12
+    pool.forget_prefixes()
+    assert pool.rewrite_from(second, 6)
+    assert pool.num_shared_slots(second) == SIZE
+
+
 def test_growth_ends_before_blocks_that_are_read() -> None:
     """An old prefix lies in the headroom of a run, where it is valid until the run needs the room."""
 

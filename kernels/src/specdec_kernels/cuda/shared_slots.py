@@ -19,11 +19,13 @@ class _Shared(NamedTuple):
     """The first blocks of a request that are not its own."""
 
     blocks: range
+    keys: list[int]
+    """See `PrefixCache.key_of`: they name what is in the blocks, though nobody else may find it there any more."""
     first_slot: int | None = None
     """Key of the request in `KVCache.shared`; None of one that is not there yet."""
 
 
-_NOTHING = _Shared(range(0))
+_NOTHING = _Shared(range(0), [])
 
 
 class SharedSlots(SlotPool):
@@ -85,9 +87,10 @@ class SharedSlots(SlotPool):
             self._prefixes.forget(run.start + num_own, max(0, len(run.keys) - num_own))
             return super().rewrite_from(request_id, num_ids - len(shared) * self._block_size)
         needed, most = run.num_needed + len(shared), run.most_blocks + len(shared)
+        kept = _Shared(shared[:num_kept], self._shared[request_id].keys[:num_kept])
         self._blocks.hold(shared)
         self.release(request_id)
-        is_placed = self._place_behind(request_id, shared[:num_kept], needed, most, []) is not None
+        is_placed = self._place_behind(request_id, kept, needed, most, []) is not None
         num_rows = num_ids % self._block_size
         if is_placed and num_rows:
             size = self._block_size
@@ -100,7 +103,7 @@ class SharedSlots(SlotPool):
     def release(self, request_id: Hashable) -> None:
         """See `SlotPool.release`; blocks that others read stay."""
         super().release(request_id)
-        blocks, first_slot = self._shared.pop(request_id, _NOTHING)
+        blocks, _, first_slot = self._shared.pop(request_id, _NOTHING)
         if first_slot is not None:
             del self._places[first_slot]
             self._blocks.free(blocks.start, len(blocks))
@@ -108,15 +111,17 @@ class SharedSlots(SlotPool):
     def _place(self, request_id: Hashable, needed: int, most: int, blocks: list[int]) -> int | None:
         shared = _first_run(blocks)
         if self._runs and shared and 2 * len(shared) >= len(blocks):
-            num_rows = self._place_behind(request_id, shared, needed, most, blocks[len(shared) :])
+            known = _Shared(shared, [self._prefixes.key_of(block) for block in shared])
+            num_rows = self._place_behind(request_id, known, needed, most, blocks[len(shared) :])
             if num_rows is not None:
                 return num_rows
-        return self._place_behind(request_id, range(0), needed, most, blocks)
+        return self._place_behind(request_id, _NOTHING, needed, most, blocks)
 
     def _place_behind(
-        self, request_id: Hashable, shared: range, needed: int, most: int, blocks: list[int]
+        self, request_id: Hashable, known: _Shared, needed: int, most: int, blocks: list[int]
     ) -> int | None:
         """Give a request a run behind shared blocks, with the rows of more cached blocks; see `SlotPool._place`."""
+        shared = known.blocks
         count = len(shared)
         if shared:
             self._end_headroom(shared)
@@ -127,8 +132,8 @@ class SharedSlots(SlotPool):
             self._blocks.free(shared.start, count)
             return None
         if shared:
-            self._runs[request_id].parent = self._prefixes.key_of(shared[-1])
-            self._shared[request_id] = _Shared(shared)
+            self._runs[request_id].parent = known.keys[-1]
+            self._shared[request_id] = known
             self._tell(request_id)
         return num_rows + count * self._block_size
 
@@ -147,12 +152,12 @@ class SharedSlots(SlotPool):
 
     def _tell(self, request_id: Hashable) -> None:
         """Say where a request's shared rows are, if it has any."""
-        blocks, before = self._shared.get(request_id, _NOTHING)
+        blocks, keys, before = self._shared.get(request_id, _NOTHING)
         first_slot = self.first_slot(request_id)
         if blocks:
             if before is not None:
                 del self._places[before]
-            self._shared[request_id] = _Shared(blocks, first_slot)
+            self._shared[request_id] = _Shared(blocks, keys, first_slot)
             self._places[first_slot] = blocks.start * self._block_size, len(blocks) * self._block_size
 
     def _blocks_of(self, request_id: Hashable) -> range:
