@@ -87,7 +87,12 @@ class FollowingEngine(Engine):
         self._is_streaming = False
         self.metrics = EngineMetrics()
         """Rank 0's metrics, as of its last output."""
-        self.last_step: StepStats | None = None
+        self._last_stats: StepStats | None = None
+
+    @property
+    def last_step(self) -> StepStats | None:
+        """What rank 0's last step with outputs did and took; None before the first one."""
+        return self._last_stats
 
     def add(self, request: Request) -> None:
         """Wait for rank 0 to add the same request.
@@ -119,7 +124,7 @@ class FollowingEngine(Engine):
         """Run this rank's part of the passes until rank 0 has outputs; returns these outputs."""
         # The reader of a stream may pause between two steps.
         stepped: Stepped = self.until("stepped", is_limited=not self._is_streaming)
-        self.metrics, self.last_step = stepped.metrics, stepped.last_step
+        self.metrics, self._last_stats = stepped.metrics, stepped.last_step
         return [replace(output, request_id=self._own_name(output)) for output in stepped.outputs]
 
     def _own_name(self, output: RequestOutput) -> str:
