@@ -102,23 +102,6 @@ def _range(values: list[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def server_load(file: Path) -> str:
-    """Return what clients of a server under load met."""
-    content = results_in(file)
-    numbers = content["numbers"]
-    rows = [["what", "measured"]]
-    rows.append(
-        ["correct, wrong answers", f"{numbers['streams_right']:,}, {numbers['streams_wrong']:,}"],
-    )
-    for name, key in (("`/health`", "health_ms"), ("two tokens", "two_tokens_ms")):
-        times = numbers[key]
-        rows.append([f"{name}, p50 and p99", f"{times['p50']:.1f}, {times['p99']:.1f} ms"])
-    rows.append(
-        ["hostile requests, all answered as specified", f"{sum(numbers['hostile'].values()):,}"],
-    )
-    return _told(rows, content, file)
-
-
 def expected_tokens(file: Path) -> str:
     """Return what predictions and forced tokens gain over plain decoding."""
     content = results_in(file)
@@ -132,5 +115,5 @@ def expected_tokens(file: Path) -> str:
 
 TABLES = (
     *(device_steps, device_goals, device_methods, device_questions),
-    *(never_slower, server_load, expected_tokens),
+    *(never_slower, expected_tokens),
 )

@@ -1,1 +1,0 @@
-"""Load test of a server: well-behaved and hostile clients, and measurements."""
