@@ -191,6 +191,16 @@ def test_advance_rows(compile_launches) -> None:
     assert set(compiled) == {"advance_rows_kernel"}
 
 
+def test_move_rows(compile_launches) -> None:
+    from specdec_kernels.triton.move_rows import PassRows, kernel
+    from specdec_kernels.triton.move_rows.config import heuristic
+
+    compiled = compile_launches(kernel)
+    rows = PassRows(*(longs(size) for size in (12, 12, 12, 5, 4, 4, 5)))
+    kernel.move_rows_triton(rows, longs(50), heuristic(12, 4))
+    assert set(compiled) == {"move_rows_kernel"}
+
+
 @pytest.mark.parametrize(("dtype", "width"), [(torch.bfloat16, 7), (torch.float64, 1)], ids=str)
 def test_block_verify(dtype: torch.dtype, width: int, compile_launches) -> None:
     from specdec_kernels.triton.block_verify import kernel

@@ -166,7 +166,7 @@ def calls(monkeypatch) -> list[ProposeBatch]:
     monkeypatch.setattr(
         ProposerGuard,
         "propose",
-        lambda self, batch, *most: batches.append(batch) or propose(self, batch, *most),
+        lambda self, batch, *most, **keys: batches.append(batch) or propose(self, batch, *most, **keys),
     )
     return batches
 

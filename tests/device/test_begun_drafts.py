@@ -8,6 +8,9 @@ import pytest
 from pretend.requests import METHODS, TEXT
 
 from specdec import LLM, RequestOutput, SamplingParams
+from specdec.engine.commit import Committer
+from specdec.engine.step import Step
+from specdec.interfaces import Verdict
 from specdec_kernels.cuda.graphs.chain_graphs import ChainGraphs
 
 OPTIONS = {
@@ -90,32 +93,33 @@ def test_known_chains_beside_a_loop_may_be_longer_than_its_own(device) -> None:
 
 
 class Watched:
-    """What the draft loops of an engine do."""
+    """What the draft loops of an engine do, and the drafts that are verified."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool) -> None:
         self.drafts, self.num_begun, self.num_used = list[list[list[int]]](), 0, 0
-        begin_next, draft = ChainGraphs.begin_next, ChainGraphs._draft
+        begin_next, draft, commit = ChainGraphs.begin_next, ChainGraphs._draft, Committer.commit
 
         def beginning(graphs: ChainGraphs, *given: Any) -> None:
             if may_begin:
+                before = graphs._num_begun
                 begin_next(graphs, *given)
-                self.num_begun += graphs._is_begun
+                self.num_begun += graphs._num_begun - before
 
         def drafting(graphs: ChainGraphs, work: Any, *given: Any) -> Any:
-            was_begun, num_replays = graphs._is_begun, graphs.num_replays
+            was_begun, num_replays = graphs._num_begun > 0, graphs.num_replays
             chains = draft(graphs, work, *given)
             self.num_used += was_begun and graphs.num_replays == num_replays
-            rows, rules = chains.token_ids.held.tolist(), work.rules
-            # What is deeper than a draft may be means nothing.
-            counts = [
-                rules.width * (rules.siblings + (depth - 1) * max(rules.width, rules.siblings))
-                for depth in work.depths
-            ]
-            self.drafts.append([row[:count] for row, count in zip(rows, counts, strict=False)])
             return chains
+
+        def committing(committer: Committer, step: Step, verdict: Verdict) -> None:
+            rows = [list(row.nodes) for row in step.rows if row.chunk]
+            if any(rows):
+                self.drafts.append(rows)
+            commit(committer, step, verdict)
 
         monkeypatch.setattr(ChainGraphs, "begin_next", beginning)
         monkeypatch.setattr(ChainGraphs, "_draft", drafting)
+        monkeypatch.setattr(Committer, "commit", committing)
 
 
 def served(

@@ -42,7 +42,7 @@ DRAWN = {
     for sampler in ("probabilistic", "block")
 }
 """Where p and q are compared: texts are those of the same sampler on the CPU, whose noise is the same."""
-LONGER = ("draft_model", "eagle3", "mtp", "eagle", "recycling", "composite", *HEADS, *DRAWN)
+LONGER = ("draft_model", "eagle3", "eagle3-tree", "mtp", "eagle", "recycling", "composite", *HEADS, *DRAWN)
 MORE = {
     "eagle": {"method": "eagle", "model": "zoo", "num_speculative_tokens": 3},
     "recycling": {"method": "recycling", "num_speculative_tokens": 6},

@@ -248,7 +248,7 @@ class Drafter:
             num_rows, deepest = (
                 (most, most) if trees is None else (trees.most_rows(most), trees.depth or most)
             )
-            has_room = self.rows.has_room(names, deepest + 1 + num_rows + 1)
+            has_room = self.rows.has_room(names, 2 * (deepest + 1) + num_rows + 1)
         if self._tree_loop is not None:
             self._tree_loop.draft(batch, drafts, call, places, has_room=has_room)
             return

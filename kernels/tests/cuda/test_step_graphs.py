@@ -176,7 +176,7 @@ def test_what_follows_a_verdict_is_not_sent(is_changed: bool, monkeypatch: pytes
         memory.states[0] = rows
         if turn != 1:  # when the host is first
             graphs.begin_next(PLACES, [MOST_STEPS] * 3)
-            num_begun += graphs._is_begun
+            num_begun += graphs._num_begun
         memory.judged = Judged(counts, emitted.tolist(), PLACES)
         states = [rows[start + count] for start, count in zip(starts.tolist(), counts, strict=True)]
         last = emitted[range(3), counts].numpy()

@@ -81,7 +81,7 @@ def test_drafts_after_verdicts(size: int, monkeypatch: pytest.MonkeyPatch) -> No
         memory.numbers[PLACES.token_ids :][: size * (NUM_STEPS + 1)] = torch.tensor(emitted).flatten()
         if turn % 3:  # else the host is first
             graphs.begin_next(PLACES, [NUM_STEPS] * size)
-            num_begun += graphs._is_begun
+            num_begun += graphs._num_begun
         memory.judged = Judged(counts, emitted, PLACES)
         new = [tokens[: count + 1] for tokens, count in zip(emitted, counts, strict=True)]
         if turn == 7:

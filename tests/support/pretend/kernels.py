@@ -20,7 +20,7 @@ RESULTS = {
     "strict_verify": 4,
 }  # fmt: skip
 """Operations whose reference returns what the launcher writes to its last arguments, and how many results there are."""
-IN_PLACE = ("accepted_rows", "advance_rows", "kv_compact", "kv_write", "penalise")
+IN_PLACE = ("accepted_rows", "advance_rows", "kv_compact", "kv_write", "move_rows", "penalise")
 """Operations whose reference writes to the same arguments as the launcher."""
 
 

@@ -19,6 +19,7 @@ from specdec.interfaces.capability import Capability, are_capabilities
 from specdec.interfaces.draft_depth import DraftDepth
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.proposer import Proposer
+from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.sampler import Sampler
 from specdec.interfaces.target import TargetInfo
 from specdec.registry.plugin_call import call_plugin
@@ -38,6 +39,7 @@ def open_speculation(
     is_strict: bool = False,
     is_adaptive: bool = False,
     draft_slots: DraftSlots | None = None,
+    table: RequestTable | None = None,
 ) -> Speculation:
     """Make the configured proposer, check it and load it.
 
@@ -51,6 +53,7 @@ def open_speculation(
         is_strict: see `ProposerGuard`.
         is_adaptive: the value of `adaptive` where the configuration has none.
         draft_slots: of the target's cache, if that is lent.
+        table: the target's, if its passes can follow verdicts that the host has not read.
 
     Raises:
         ConfigError: if the configuration does not fit the target or the sampler.
@@ -70,6 +73,7 @@ def open_speculation(
         is_strict=is_strict,
         takes_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
         metrics=metrics,
+        table=table,
     )
     guard.count_changes(changed)
     delivery = Delivery(

@@ -56,7 +56,7 @@ class Committer:
         listed = verdict.listed
         if listed is None and any(row.sequence.logprobs is not None for row in step.sampled):
             listed = _listed(step.sampled, scores, verdict)
-        if any(nodes and nodes[-1] != len(nodes) - 1 for nodes in verdict.accepted_nodes):
+        if not step.is_compacted and any(n and n[-1] != len(n) - 1 for n in verdict.accepted_nodes):
             self._gather(step, verdict)
         # Verdicts are of the sampled rows, in their order; rows that left the step have one that nobody takes.
         place = -1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from specdec.engine.commit import Committer, first_node_slots
 from specdec.engine.containment.sample import contain, output_of
 from specdec.engine.containment.verdict import check_verdict
-from specdec.engine.following import begin_to_verify, following, keep_states
+from specdec.engine.following import begin_to_verify
 from specdec.engine.late_looks import LateLooks
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.observers import Observers
@@ -20,12 +20,14 @@ from specdec.engine.scheduler import Scheduler
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.step import Step
+from specdec.engine.steps_ahead import StepsAhead
 from specdec.errors import ConfigError
 from specdec.interfaces.begun import Begun
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.forward import NeedsTokens
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.proposer import Proposer
-from specdec.interfaces.sampler import Sampler
+from specdec.interfaces.sampler import Sampler, Verdict
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.sent import Along
 from specdec.outputs import RequestOutput
@@ -82,6 +84,7 @@ class Engine:
         """The last step, committed; what it held of the device is let go."""
         self._looks = LateLooks.of(speculation) if is_overlapped else None
         """None where no proposer can be asked late."""
+        self._ahead = StepsAhead(scorer, scheduler, speculation, self._looks)
         self._problem: tuple[Exception, list[Sequence]] | None = None
         """What kept the next step of these sequences from being launched; told after the outputs of the one before."""
 
@@ -184,9 +187,14 @@ class Engine:
         if step is None or not step.leave(self._scheduler.running):
             step = self._launch(self._scheduler.schedule())
         following = self._launch_before_verdict(step)
-        self._commit(step)
+        if following is not None:
+            self._ahead.find_states(step, following)
+        verdict = self._commit(step)
         self._launched = following
-        if following is None and not any(row.sequence.is_finished for row in step.rows):
+        if following is not None:
+            error = self._ahead.settle(step, following, verdict)
+            self._problem = None if error is None else (error, list(self._scheduler.running))
+        if following is None and not any(row.chunk and row.sequence.is_finished for row in step.rows):
             # What `adaptive` decides of the next step depends on this one, whose text can wait until the device has that.
             self._count(step)
             self._launched = following = self._launch_behind_commit()
@@ -216,7 +224,7 @@ class Engine:
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
             step.along = self._sampler.ahead(batch, self._device) or Along()
             if batch.parents is not None:
-                step.along.add("paths", [first_node_slots(step)])
+                step.along.add("paths", [first_node_slots(step)], moved=0)
             batch = replace(batch, along=step.along)
         scores = self._scorer.score(step)
         step.batch, step.scores = batch, scores if self._sampler.takes_any_rows else sound_rows(scores)
@@ -228,27 +236,11 @@ class Engine:
 
     def _launch_before_verdict(self, step: Step) -> Step | None:
         """Launch the step after one whose tokens are not read; None if they have to be read first."""
-        running, speculation, looks = self._scheduler.running, self._speculation, self._looks
-        after = following(step, running, may_draft=looks is not None)
-        if after is None:
-            return None
-        # From here on the next pass may run, and write to the memory of this step's states.
-        keep_states(step)
         try:
-            if (self._ended and speculation is not None) or not self._scheduler.reserve_next(after):
-                return None
-            if speculation is not None and not speculation.skips_proposer(after):
-                step.lap()
-                is_late = looks is not None and looks.has_nothing(step, running) and looks.pays(step)
-                step.propose_s += step.lap()
-                after.lap()
-                if not is_late:
-                    return None
-                after.is_late = True
-            # Whoever would draft for it needs the tokens that are not read.
-            for row in after.rows:
-                row.cap = 0
-            return self._launch(after)
+            after = self._ahead.make(step, has_ended=bool(self._ended))
+            return None if after is None else self._launch(after)
+        except NeedsTokens:
+            return None
         except BaseException:
             # Nothing of this step is lost: the next call reads its verdict, and launches none before.
             if isinstance(step.begun, Begun):
@@ -264,11 +256,10 @@ class Engine:
             self._problem = error, list(self._scheduler.running)
             return None
 
-    def _commit(self, step: Step) -> None:
-        """Verify and commit."""
+    def _commit(self, step: Step) -> Verdict:
+        """Verify and commit; returns the verdict."""
         scores, batch = step.scores, step.batch
-        assert scores is not None
-        assert batch is not None
+        assert scores is not None and batch is not None
         step.lap()
         if step.unread is not None and not self._sampler.takes_any_rows:
             step.unread.read()  # a sampler of its own looks at the ids
@@ -283,12 +274,13 @@ class Engine:
         step.unread = step.proposed = step.emitted = step.along = None
         self._last = step
         step.commit_s += step.lap()
+        return verdict
 
     def _propose(self, step: Step) -> None:
         """Deliver new tokens to the proposer, and take its draft, or the expected tokens, for the rows that are sampled."""
         self.metrics.num_preemptions += len(step.preempted)
         speculation = self._speculation
-        if speculation is not None and not step.is_late:
+        if speculation is not None and not step.is_late and step.moves is None:
             if step.preempted:
                 running = {row.sequence for row in step.rows}  # those of them restart from their new place
                 speculation.forget([sequence for sequence in step.preempted if sequence not in running])

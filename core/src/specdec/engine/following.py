@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ids
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ import torch
 from specdec.engine.containment.verdict import problem_of
 from specdec.engine.step import Row, Step
 from specdec.interfaces.begun import Begun, EmittedIds
+from specdec.interfaces.forward import Moves
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
+    from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Sampler, VerifyBatch
     from specdec.interfaces.scorer import Scores
 
@@ -66,6 +69,41 @@ def following(last: Step, running: list[Sequence], *, may_draft: bool = False) -
     return step
 
 
+def behind_drafts(last: Step, running: list[Sequence], depths: Ids[int]) -> Step | None:
+    """Return the step behind one with drafts whose verdict is not read; its rows begin as if all were rejected.
+
+    Args:
+        last: the step, which is launched.
+        running: the running samples.
+        depths: `[B]` the most nodes that may be accepted.
+
+    Returns:
+        None if the host has to read the verdict first, or other samples run next.
+    """
+    begun, scores, nodes = last.begun, last.scores, last.unread
+    if not isinstance(begun, Begun) or begun.places is None or nodes is None:
+        return None
+    if nodes.is_tree and begun.paths is None:
+        return None
+    if scores is None or scores.prompt_logits is not None or len(last.sampled) < len(last.rows):
+        return None
+    if [row.sequence for row in last.rows if row.chunk] != running or len(running) < len(last.rows):
+        return None
+    if any(map(_needs_tokens, running)) or len(depths) != len(last.rows):
+        return None
+    step = Step([])
+    for row, depth in zip(last.rows, depths, strict=True):
+        slack = min(len(row.nodes), depth)
+        if row.sequence.max_num_tokens <= row.num_tokens + 1 + slack:
+            return None  # it may end
+        step.rows.append(
+            Row(row.sequence, row.num_tokens, row.num_tokens + 1, chunk=1, is_sampled=True, slack=slack)
+        )
+    step.sampled = step.rows
+    step.moves = Moves(begun.places, range(len(step.rows)), max(row.slack for row in step.rows))
+    return step
+
+
 def keep_states(step: Step) -> None:
     """Copy the hidden states of a step, if it has any, because the next pass writes to their memory."""
     scores = step.scores
@@ -74,6 +112,23 @@ def keep_states(step: Step) -> None:
         final, *aux = torch.cat(states).chunk(len(states))
         step.scores = replace(scores, hidden_states=final, aux_hidden_states=tuple(aux))
     step.owns_states = True
+
+
+def states_behind(step: Step, table: RequestTable | None) -> None:
+    """Find the hidden states of a step where the recorded pass behind it has put them."""
+    scores = step.scores
+    before = None if table is None else table.states_before
+    if (
+        scores is None
+        or scores.hidden_states is None
+        or table is None
+        or table.states is None
+        or before is None
+    ):
+        return
+    if scores.hidden_states.untyped_storage().data_ptr() == table.states.untyped_storage().data_ptr():
+        final, *aux = before[:, : len(scores.hidden_states)].unbind()
+        step.scores = replace(scores, hidden_states=final, aux_hidden_states=tuple(aux))
 
 
 def _needs_tokens(sequence: Sequence) -> bool:

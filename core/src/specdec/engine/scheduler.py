@@ -143,12 +143,17 @@ class Scheduler:
         return step
 
     def reserve_next(self, step: Step) -> bool:
-        """Reserve the rows of a step that runs the next token of the running samples; False if there is no room, or others may
-        run instead."""
+        """Reserve the rows of a step that runs the next token of the running samples, and drafts; False if there is no room, or
+        others may run instead."""
         is_full = len(self.running) >= self._max_num_seqs
         if self.waiting.num_samples and (not is_full or self._displaced(None)):
             return False
-        return all(self._kv.reserve(row.sequence, row.num_tokens, row.start) for row in step.rows)
+        if sum(1 + len(row.nodes) for row in step.rows) > self._token_budget:
+            return False
+        return all(
+            self._kv.reserve(row.sequence, row.num_tokens + row.slack + len(row.nodes), row.start + row.slack)
+            for row in step.rows
+        )
 
     def remove(self, sequences: list[Sequence]) -> None:
         """Remove finished or aborted sequences and free their cache."""

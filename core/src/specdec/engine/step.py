@@ -20,6 +20,7 @@ from specdec.interfaces.unread import UnreadIds
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
+    from specdec.interfaces.forward import Moves
     from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
@@ -47,6 +48,8 @@ class Row:
     """Whether a token is chosen for it: its chunk reaches its last token."""
     expected: Ids[int] = ()
     """Tokens that are drafted for it without the proposer; see `ExpectedTokens`."""
+    slack: int = 0
+    """How many tokens further it may begin, and end, once the verdict on its last draft is read; see `Step.moves`."""
 
     nodes: Ids[int] = ()
     """Drafted ids that are scored."""
@@ -96,6 +99,8 @@ class Step:
     """Whether `adaptive` wants to know what the step cost."""
     is_late: bool = False
     """Whether it was launched without asking the proposer; see `LateLooks`."""
+    moves: Moves | None = None
+    """The verdict on the drafts of the step before, until the host has read it; see `behind_drafts`."""
 
     drawn: DrawnNodes | None = None
     """What nodes were drawn from, of the sampled rows; None if no row carries q."""
@@ -115,6 +120,8 @@ class Step:
     """Whether its hidden states are copies, which the next pass does not write to."""
     begun: Callable[[], Verdict] | None = None
     """Waits for the verdict, if verification has begun on a device."""
+    is_compacted: bool = False
+    """Whether the cache rows of accepted paths of trees move by the verdict on the device."""
 
     schedule_s: float = 0.0
     propose_s: float = 0.0
@@ -193,6 +200,24 @@ class Step:
             row.nodes = row.nodes[:length]
             row.parents = None if parents is None else parents[:length]
         self.unread = None
+
+    def settle(self, last: Step, num_accepted: Ids[int]) -> None:
+        """Move the rows to where they are on the device, once it is read how many nodes of the last step were accepted.
+
+        A row of which that step kept something else, as at the end of a text, leaves.
+        """
+        assert self.moves is not None and self.batch is not None
+        for row, place in enumerate(self.moves.rows):
+            count, own = num_accepted[place], self.rows[row]
+            own.start, own.num_tokens, own.node_slot = (
+                own.start + count,
+                own.num_tokens + count,
+                own.node_slot + count,
+            )
+            if len(last.rows[place].emitted) != count + 1:
+                own.chunk = own.cap = 0
+        num_tokens = [row.num_tokens for row in self.sampled]
+        self.batch, self.moves = replace(self.batch, num_tokens=num_tokens), None
 
     def place(self) -> None:
         """Give the rows their places in the pass, in the logits and in the cache."""

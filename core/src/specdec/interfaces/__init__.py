@@ -23,7 +23,7 @@ from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.form import Form
-from specdec.interfaces.forward import ForwardOutput, HostRows, PackedBatch, Segment
+from specdec.interfaces.forward import ForwardOutput, HostRows, Moves, NeedsTokens, PackedBatch, Segment
 from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
@@ -35,7 +35,7 @@ from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import count_once, done_once, step_time
 from specdec.interfaces.part import Part
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
-from specdec.interfaces.request_table import Judged, Places, RequestTable
+from specdec.interfaces.request_table import BegunDraft, Judged, Places, RequestTable
 from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
@@ -56,6 +56,7 @@ __all__ = [
     "Backend",
     "Begins",
     "Begun",
+    "BegunDraft",
     "Capability",
     "Chain",
     "ChainRules",
@@ -94,6 +95,8 @@ __all__ = [
     "MakeForm",
     "MeasuredStep",
     "ModelFiles",
+    "Moves",
+    "NeedsTokens",
     "NewRows",
     "NoiseKeys",
     "Occurrences",

@@ -33,6 +33,8 @@ class ReadsAhead(Protocol):
 
     takes_any_rows: bool
     """See `Sampler.takes_any_rows`."""
+    moved: int
+    """Which of its arrays has `VerifyBatch.num_tokens`."""
 
     def arrays(self, batch: VerifyBatch) -> Sequence[npt.NDArray[Any]]:
         """Return what it reads of a batch, in the order in which it takes it; for trees core adds arrays of its own behind."""

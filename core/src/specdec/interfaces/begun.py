@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from specdec.interfaces.request_table import Places
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.unread import UnreadIds
@@ -20,6 +21,10 @@ class Begun:
     token_ids: torch.Tensor
     """`[B, N]` int64, N at least 1: the emitted tokens where the logits are, from which the next pass may take them."""
     read: Callable[[], Verdict]
+    places: Places | None = None
+    """Where the table has the verdict; None if it has none."""
+    paths: torch.Tensor | None = None
+    """See `Verdict.paths`."""
 
     def __call__(self) -> Verdict:
         """Return the verdict."""

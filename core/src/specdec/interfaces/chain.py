@@ -74,7 +74,7 @@ class ChainWork:
     ends: Sequence[int] = ()
     """`[B]` number of tokens at which each text ends, from which a loop can tell how deep the next draft may be; or empty."""
     has_room: bool = False
-    """Whether the slots for the draft after this one are each request's too: it may begin without the host."""
+    """Whether the slots for the two drafts after this one are each request's too: they may begin without the host."""
     more_ids: Sequence[Ints] = ()
     """`[B]` further ids of the target that a row may name, where the draft's output projection is its embedding; or empty."""
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.interfaces.request_table import Places
 from specdec.interfaces.sent import Along, sent_together
 from specdec.interfaces.unread import UnreadIds
 
@@ -71,6 +72,20 @@ class HostRows(NamedTuple):
     logits_rows: Int64s | None
 
 
+class NeedsTokens(Exception):
+    """A pass cannot run before the host has read the verdict that it follows."""
+
+
+class Moves(NamedTuple):
+    """A verdict that the host has not read, and that a pass follows: its numbers are those for drafts that are rejected."""
+
+    places: Places
+    rows: Sequence[int]
+    """`[B]` each request's row in the verdict."""
+    most: int
+    """The most nodes that it may accept of a request."""
+
+
 @dataclass(slots=True)
 class PackedBatch:
     """Inputs of one forward pass over T rows."""
@@ -94,6 +109,8 @@ class PackedBatch:
     """With `host`: nodes on the device that the host has not read; None if it knows all."""
     along: Along | None = field(default=None, init=False)
     """With `host`: what is sent with it, for what follows the pass."""
+    moves: Moves | None = field(default=None, init=False)
+    """With `host`: what moves its rows on the device; only recorded passes can do without the host's knowing it."""
 
     @classmethod
     def of_rows(
@@ -103,11 +120,12 @@ class PackedBatch:
         device: torch.device,
         drafted: UnreadIds | None = None,
         along: Along | None = None,
+        moves: Moves | None = None,
     ) -> PackedBatch:
         """Return a pass whose tensors are sent, together, when one of them is first read."""
         batch: PackedBatch = object.__new__(cls)
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
-        batch.drafted, batch.along = drafted, along
+        batch.drafted, batch.along, batch.moves = drafted, along, moves
         if device.type == "cpu":  # which shares the host's memory
             batch.token_ids = torch.from_numpy(rows.token_ids)
             if drafted is not None:
@@ -145,6 +163,8 @@ class PackedBatch:
     def __getattr__(self, name: str) -> torch.Tensor | None:
         if name not in _SENT or self.host is None:
             raise AttributeError(name)
+        if self.moves is not None:
+            raise NeedsTokens
         self.read_trees()
         rows, is_single = self.host, len(self.segments) == 1
         arrays: list[npt.NDArray[Any]] = [rows.token_ids, rows.positions]

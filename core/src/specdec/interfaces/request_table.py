@@ -35,6 +35,17 @@ class Judged(NamedTuple):
     """Where the table has these."""
 
 
+class BegunDraft(NamedTuple):
+    """A draft behind the last verdict, which the device makes before the host has read that."""
+
+    token_ids: torch.Tensor
+    """Where its nodes go, which is where those of the last draft of these requests were, with all that belongs to them."""
+    depths: Sequence[int]
+    """`[B]` the most nodes of the last draft that may be accepted."""
+    take: Callable[[], None]
+    """Called when it is verified next; the proposer is asked for it once the host has read the verdict."""
+
+
 class RequestTable:
     """One for all models of an engine, made by its scorer: the numbers of the target's passes, drafted nodes and verdicts.
 
@@ -55,8 +66,12 @@ class RequestTable:
         """`[M]` the part that the last pass leaves free, unless it has drafted nodes: the next one does not write there."""
         self.states: torch.Tensor | None = None
         """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
+        self.states_before: torch.Tensor | None = None
+        """The same of the pass before, as many rows as the last one has with its padding."""
         self.next_loop: Callable[[Places, Sequence[int]], None] | None = None
         """Called once a verdict is on its way, with where it is and the nodes of each request: begins the next draft."""
+        self.begun_draft: BegunDraft | None = None
+        """The draft behind the last verdict, if it has begun."""
 
     @classmethod
     def on(cls, device: torch.device) -> RequestTable:

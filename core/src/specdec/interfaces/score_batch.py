@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 
 from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.forward import Moves
 from specdec.interfaces.logits_rules import LogitsRules
 from specdec.interfaces.sent import Along
 from specdec.interfaces.unread import UnreadIds
@@ -88,6 +89,10 @@ class ScoreBatch(Protocol):
     @property
     def emitted(self) -> tuple[UnreadIds, Sequence[int]] | None:
         """The last token of each sample, if the host has not read it, and its row there; None if it has read all."""
+
+    @property
+    def moves(self) -> Moves | None:
+        """The verdict of the step before, if the host has not read it and drafts may have been accepted."""
 
     @property
     def along(self) -> Along | None:

@@ -55,14 +55,22 @@ class Along:
 
     Args:
         arrays: those without a name.
+        moved: which of them has a number of each request that grows with its text, see `Moves`; None for none.
     """
 
-    def __init__(self, arrays: Sequence[npt.NDArray[Any]] = ()) -> None:
+    def __init__(self, arrays: Sequence[npt.NDArray[Any]] = (), moved: int | None = None) -> None:
         self._arrays, self._places = [*arrays], {"": slice(len(arrays))}
+        self._moved = [] if moved is None else [moved]
         self._there: list[torch.Tensor] | None = None
 
-    def add(self, name: str, arrays: Sequence[npt.NDArray[Any]]) -> None:
+    @property
+    def moved_at(self) -> list[int]:
+        """Where those begin that grow with texts, in bytes."""
+        return [sum(map(_size, self._arrays[:place])) for place in self._moved]
+
+    def add(self, name: str, arrays: Sequence[npt.NDArray[Any]], moved: int | None = None) -> None:
         """Send further arrays, before any is read."""
+        self._moved += [] if moved is None else [len(self._arrays) + moved]
         self._places[name] = slice(len(self._arrays), len(self._arrays) + len(arrays))
         self._arrays += arrays
 

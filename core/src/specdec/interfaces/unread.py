@@ -49,6 +49,11 @@ class UnreadIds:
         return self.given[0].shape[1]
 
     @property
+    def nodes_size(self) -> int:
+        """Number of `nodes`, counted with those that mean nothing."""
+        return len(self.given) * len(self.num_nodes) * self.width
+
+    @property
     def rows(self) -> tuple[Sequence[int], ...]:
         """`[B]` rows of ids, whose lengths are known before they are read."""
         return tuple(UnreadRow(self, row) for row in range(len(self.num_nodes)))

@@ -43,8 +43,10 @@ class TorchSampler(Sampler):
     def ahead(self, batch: VerifyBatch, device: torch.device) -> Along | None:
         """See `Sampler.ahead`."""
         fast: object = self.fast_on(device)
-        arrays = fast.arrays(batch) if isinstance(fast, ReadsAhead) else ()
-        return Along(arrays) if arrays else None
+        if not isinstance(fast, ReadsAhead):
+            return None
+        arrays = fast.arrays(batch)
+        return Along(arrays, fast.moved) if arrays else None
 
     def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""

@@ -35,7 +35,9 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
         if chunk == 0:
             continue
         count = chunk + len(nodes)
-        if emitted is None:
+        if batch.moves is not None:
+            tokens.append(0)  # the pass finds it on the device
+        elif emitted is None:
             tokens += sequence.token_ids[start : start + chunk].tolist()
         else:  # one token, which is on the device; see `HostRows.token_ids`
             tokens.append(-1 - emitted[1][index])
@@ -67,4 +69,4 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
         tensors = torch.from_numpy(ids), torch.from_numpy(places)
         return PackedBatch(*tensors, segments, slots_there, logits_there), blocks
     host = HostRows(ids, places, where, wanted)
-    return PackedBatch.of_rows(host, segments, device, known, batch.along), blocks
+    return PackedBatch.of_rows(host, segments, device, known, batch.along, batch.moves), blocks

@@ -98,6 +98,11 @@ class Results:
         """Send everything to the host, once all of it is written."""
         self._arriving = Arriving(self._all)
 
+    @property
+    def places(self) -> Places | None:
+        """Where the table has the verdict; None if it has none."""
+        return None if self._memory is None else self._verdict()
+
     def begin_next(self, row_starts: torch.Tensor) -> None:
         """Begin the next draft, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""
         memory, states = self._memory, self._scores.hidden_states

@@ -45,6 +45,7 @@ class _OnDevice(ABC):
     """A verification that synchronises once, after it has begun."""
 
     takes_any_rows = True
+    moved = 3
 
     def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
@@ -84,7 +85,7 @@ class WalkOnDevice(_OnDevice):
         results.send()
         results.begin_next(given.row_starts)
         paths_out = None if batch.parents is None else nodes
-        return Begun(tokens, partial(_read, results, scores, batch, paths_out))
+        return Begun(tokens, partial(_read, results, scores, batch, paths_out), results.places, paths_out)
 
 
 class JudgeOnDevice(_OnDevice):
@@ -133,7 +134,7 @@ class JudgeOnDevice(_OnDevice):
             results.list_logprobs(given.listed, given.row_starts, None, tokens)
         results.send()
         results.begin_next(given.row_starts)
-        return Begun(tokens, partial(_read, results, scores, batch))
+        return Begun(tokens, partial(_read, results, scores, batch), results.places)
 
     def _draft_ids(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Return `[V]` the draft's id of each of the target's, -1 for none; made once for the map of a proposer."""

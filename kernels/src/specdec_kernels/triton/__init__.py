@@ -16,6 +16,7 @@ from specdec_kernels.triton.kv_compact import kv_compact
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.list_logprobs import list_logprobs
 from specdec_kernels.triton.matmul_invariant import matmul_invariant
+from specdec_kernels.triton.move_rows import PassRows, move_rows
 from specdec_kernels.triton.ngram_match import ngram_match
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
@@ -39,6 +40,7 @@ __all__ = [
     "Masks",
     "NoiseKeys",
     "NormOutput",
+    "PassRows",
     "PathRows",
     "PathVerdict",
     "Texts",
@@ -54,6 +56,7 @@ __all__ = [
     "list_logprobs",
     "make_workspace",
     "matmul_invariant",
+    "move_rows",
     "ngram_match",
     "pack_tree_mask",
     "paged_attention",

@@ -93,6 +93,6 @@ class BlockLoop:
         places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
         names = [batch.request_ids[row] for row in pieces]
         call = partial(self._runner.draft_after, new_rows(batch, pieces, batch.aux_hidden_states))
-        has_room = rows.has_room(names, 2 * (max(batch.max_nodes) + 1) + 1)
+        has_room = rows.has_room(names, 3 * (max(batch.max_nodes) + 1) + 1)
         self._loop.draft(batch, every, call, places, has_room=has_room)
         return True

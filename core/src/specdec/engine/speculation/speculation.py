@@ -132,6 +132,22 @@ class Speculation:
         self._delivery.copy_states(sequences)
         return CheckedDraft.empty(len(sequences))
 
+    def begun(self, step: Step) -> CheckedDraft | None:
+        """Plan a step behind drafts whose verdict is not read; return the draft that the device makes for it, or None."""
+        if self.plan(step) is not None or step.is_suspended or step.is_paused:
+            return None
+        if any(r.sequence.max_num_tokens - r.num_tokens - r.slack - 1 < r.cap for r in step.rows):
+            return None  # how long its draft may be depends on what is accepted of the last one
+        return self._guard.begun([row.sequence.row_id for row in step.rows], [row.cap for row in step.rows])
+
+    def catch_up(self, step: Step) -> None:
+        """Deliver what was kept of the last step, behind which a step with a draft of the device is launched already."""
+        rows = [row for row in step.rows if row.chunk]
+        if rows:
+            room = [row.sequence.max_num_tokens - row.num_tokens - 1 for row in rows]
+            caps = [min(row.cap, left) for row, left in zip(rows, room, strict=True)]
+            self._call([row.sequence for row in rows], caps, is_taken=True)
+
     def skips_proposer(self, step: Step) -> bool:
         """Plan a step; return whether nothing is drafted in it, nor the proposer called, whatever the last tokens are."""
         self.plan(step)
@@ -321,13 +337,19 @@ class Speculation:
         learns = not self.needs_hidden and not self._guard.capabilities & NEEDED_CAPABILITIES
         return bool(ended) and learns
 
-    def _call(self, sequences: list[Sequence], max_nodes: list[int]) -> CheckedDraft | None:
+    def _call(
+        self, sequences: list[Sequence], max_nodes: list[int], *, is_taken: bool = False
+    ) -> CheckedDraft | None:
         """Return the proposer's draft, or None if it failed: then its state is dropped and all is delivered again.
+
+        If it is taken already, from the device, an empty one is returned.
 
         Sequences whose hidden states are gone cannot be delivered again and get no further drafts.
         """
         try:
-            draft = self._guard.propose(self._delivery.build(sequences, max_nodes), max_nodes)
+            draft = self._guard.propose(
+                self._delivery.build(sequences, max_nodes), max_nodes, is_taken=is_taken
+            )
         finally:
             if self._delivery.draft_slots is not None:
                 self._delivery.draft_slots.close()

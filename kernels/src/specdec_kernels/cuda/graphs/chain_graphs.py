@@ -219,7 +219,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
                 work,
             )
             return drafted(outputs, num_rows, work)
-        self._last, self._is_begun = None, False
+        self._last, self._num_begun, self._is_taken = None, 0, False
         features = self._features if rows is not None else given[1] if len(given) > 1 else None
         static = self._place(shape, features, given)
         static.send(*last, work, first)

@@ -10,7 +10,7 @@ from weakref import WeakMethod
 
 import numpy as np
 
-from specdec.interfaces import ChainWork, Judged, NewRows, Places, RequestTable
+from specdec.interfaces import BegunDraft, ChainWork, Judged, NewRows, Places, RequestTable
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
 from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
@@ -65,8 +65,10 @@ class FollowingGraphs(Graphs[L]):
         """Where the last verdict on so many requests was, and the next one is likely to be."""
         self._share_followed = 1.0
         """Of drafts that follow a verdict on the device, recent ones most."""
-        self._is_begun = False
-        """Whether the draft after the last one is under way already."""
+        self._num_begun = 0
+        """How many drafts after the last one are under way already, or done."""
+        self._is_taken = False
+        """Whether the first of these is verified before the host asks for it."""
 
     @abstractmethod
     def _has_room_behind(self, static: L, work: ChainWork, depths: Int64s) -> bool:
@@ -107,7 +109,8 @@ class FollowingGraphs(Graphs[L]):
             self._places[len(judged.num_accepted)] = judged.places
         places = self._places.get(len(work.num_cached), NOWHERE)
         follows = rows is not None and judged is not None and self._follows(static, judged, rows, work)
-        is_begun, self._is_begun = self._is_begun and follows, False
+        is_begun, is_taken = self._num_begun > 0 and follows, self._is_taken
+        self._num_begun, self._is_taken = (self._num_begun - 1 if is_begun else 0), False
         if self._last is not None:
             self._share_followed += (follows - self._share_followed) / _SHARE_OF
         self._last = None if rows is None else (static, work, places)
@@ -117,7 +120,9 @@ class FollowingGraphs(Graphs[L]):
             fill(judged if follows else None)
             recording.replay()
             self.num_replays += 1
-        if memory is not None:
+        if memory is not None and not (is_taken and is_begun):
+            memory.begun_draft = None
+        if memory is not None and not is_taken:
             memory.next_loop = _weakly(self)
         return recording.outputs
 
@@ -133,7 +138,13 @@ class FollowingGraphs(Graphs[L]):
         """
         size = len(num_nodes)
         memory, last, self._places[size] = self._verdicts, self._last, places
-        if memory is None or last is None or self._is_begun or self._share_followed < _LEAST_FOLLOWED:
+        num_begun = self._num_begun
+        if (
+            memory is None
+            or last is None
+            or num_begun > self._is_taken
+            or self._share_followed < _LEAST_FOLLOWED
+        ):
             return
         static, work, expected = last
         found = self._recordings.find(static.shape)
@@ -144,13 +155,22 @@ class FollowingGraphs(Graphs[L]):
             return  # there is no room for what may be emitted
         # Siblings are so many nodes of each depth; the host wants fewer, and of fewer depths, where a text is about to end.
         most_nodes = depths * count if count > 1 else 0
-        num_left = np.array(work.ends or [NO_END]) - work.keys.positions
+        # What the drafts that have begun may add the host does not know.
+        num_left = np.array(work.ends or [NO_END]) - work.keys.positions - num_begun * (depths + 1)
         if not (num_left > depths + 1 + most_nodes).all():
             return
-        if self._has_room_behind(static, work, depths) and static.start.follow(memory, places, size):
+        behind = depths + num_begun * (depths + 1)
+        if self._has_room_behind(static, work, behind) and static.start.follow(memory, places, size):
             found[1].replay()
             self.num_replays += 1
-            self._is_begun = True
+            self._num_begun += 1
+            memory.begun_draft = BegunDraft(found[1].outputs[0], depths.tolist(), self._take)
+
+    def _take(self) -> None:
+        """Note that the draft which has begun is verified next; the one behind it may then begin."""
+        self._is_taken = True
+        if self._verdicts is not None:
+            self._verdicts.begun_draft, self._verdicts.next_loop = None, _weakly(self)
 
     def _follows(self, static: L, judged: Judged, rows: NewRows, work: ChainWork) -> bool:
         """Return whether the numbers of a loop are those of its last replay, advanced by a verdict that is on the device."""

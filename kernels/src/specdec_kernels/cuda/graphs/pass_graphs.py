@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec.backends import FACTOR, distance
-from specdec.interfaces import PackedBatch, RequestTable, done_once
+from specdec.interfaces import NeedsTokens, PackedBatch, RequestTable, done_once
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
     MAX_WHOLE_ROWS,
@@ -21,7 +21,7 @@ from specdec_kernels.cuda.graphs.pass_shape import (
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
-from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers
+from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, bound_of
 from specdec_kernels.triton.paged_attention.tree import WORD
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
@@ -90,6 +90,8 @@ class PassGraphs(Graphs[StaticPass]):
         self._memory: RequestTable | None = None
         """The table, or the place of their own, once a pass has one."""
         self._most_rows = MAX_ROWS
+        self._last_rows = 0
+        """Rows of the last replay."""
         self._shared: list[torch.Tensor] = []
         """Outputs of all recordings, which run one after another; what a recording computes is freed for the next one."""
         self._states = torch.empty(0)
@@ -98,7 +100,8 @@ class PassGraphs(Graphs[StaticPass]):
     @property
     def num_bytes(self) -> int:
         """Device memory that the recordings hold."""
-        return super().num_bytes + sum(output.nbytes for output in self._shared)
+        num_bytes = super().num_bytes + sum(output.nbytes for output in self._shared)
+        return num_bytes + (0 if self._keeps_outputs else self._states.nbytes)
 
     def prepare(self, shapes: list[PassShape], device: torch.device, features: torch.Tensor | None) -> None:
         """Record shapes with passes of padding, which read and write nothing; as many as half of the room has.
@@ -120,6 +123,8 @@ class PassGraphs(Graphs[StaticPass]):
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns the outputs of `run`, logits of the wanted rows only, or None if it has to run eagerly."""
         outputs = None if self.failure is not None else self._replay(batch, features)
+        if outputs is None and batch.moves is not None:
+            raise NeedsTokens
         if outputs is None:
             self.num_plain += 1
         return outputs
@@ -132,11 +137,18 @@ class PassGraphs(Graphs[StaticPass]):
         if num_rows > (self._most_rows if wanted is None else MAX_WHOLE_ROWS):
             return None
         if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
+            if batch.moves is not None:
+                return None
             batch.read_trees()
         numbers = self._backend.numbers(batch)
-        shape = shape_of(num_rows, numbers, self._mask_words)
+        if batch.moves is not None:  # contexts may be longer
+            longest = int(numbers.context_lens.max()) + batch.moves.most
+            numbers = replace(numbers, bound=bound_of(longest))
+        # A pass that follows a verdict keeps the states of the last one, row by row.
+        num_kept = 0 if batch.moves is None or not len(self._states) else self._last_rows
+        shape = shape_of(max(num_rows, num_kept), numbers, self._mask_words)
         found = self._recordings.find(shape)
-        if found is None and self._recordings.is_due(shape):
+        if found is None and batch.moves is None and self._recordings.is_due(shape):
             batch.read_trees()
             numbers = self._backend.numbers(batch)
             static = self._place(shape, batch.token_ids.device, features)
@@ -150,6 +162,10 @@ class PassGraphs(Graphs[StaticPass]):
         static, recording = found
         more = None if batch.along is None else batch.along.packed.view(np.int64)
         more = more if more is not None and len(more) <= len(static.more) else None
+        if batch.moves is not None:
+            is_there = self._table is not None and self._table.holds(static.room)
+            if more is None or not is_there or not static.can_move(batch, len(more)):
+                return None
         if self._memory is not None:
             self._memory.judged = None
         static.send(batch, numbers, features, more)
@@ -158,7 +174,7 @@ class PassGraphs(Graphs[StaticPass]):
         if batch.along is not None and more is not None:
             batch.along.arrive(static.more[: len(more)].view(torch.uint8))
         recording.replay()
-        self.num_replays += 1
+        self.num_replays, self._last_rows = self.num_replays + 1, num_rows
         logits, *states = recording.outputs
         logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
         if wanted is None and self._keeps_outputs:
@@ -184,6 +200,9 @@ class PassGraphs(Graphs[StaticPass]):
         return self._run(static.batch, static.features)
 
     def _run_static(self, static: StaticPass) -> Tensors:
+        if self._memory is not None and self._memory.states_before is not None:
+            num_rows = len(static.batch.token_ids)
+            self._memory.states_before[:, :num_rows].copy_(self._states[:, :num_rows])
         outputs = self._run_once(static)
         places = tuple(place[: len(output)] for place, output in zip(self._shared, outputs, strict=True))
         for place, output in zip(places, outputs, strict=True):
@@ -199,6 +218,8 @@ class PassGraphs(Graphs[StaticPass]):
             self._shared += self._states.unbind()
             if self._memory is not None:
                 self._memory.states = self._states
+                if not self._keeps_outputs:
+                    self._memory.states_before = torch.empty_like(self._states)
 
     def _record(
         self,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 
-from specdec.interfaces import EmittedIds, HostRows, PackedBatch, Segment, UnreadIds
+from specdec.interfaces import Along, EmittedIds, HostRows, Moves, PackedBatch, Segment, UnreadIds
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
+from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
 
 _ANY_ID = 2**62
 
@@ -89,6 +91,12 @@ class StaticPass:
     def make_inputs(self) -> None:
         """Write token ids, block tables, and what rows of trees see of each other; the first operations of a recording."""
         part, shape, ids = self._part, self._shape, self.batch.token_ids
+        if len(part["drafted"]):  # where there are verdicts
+            own = self.rows.slots, part["sources"], self.rows.query_starts, self.rows.context_lens
+            with torch.cuda.device(ids.device) if ids.is_cuda else nullcontext():
+                move_rows(
+                    PassRows(part["positions"], *own, part["verdict_rows"], part["verdict"]), self._numbers
+                )
         torch.index_select(self._numbers, 0, part["sources"], out=ids)
         if len(part["drafted"]):  # which may be any numbers
             torch.minimum(ids.clamp_min_(0), part["last_id"], out=ids)
@@ -110,7 +118,23 @@ class StaticPass:
         ids = batch.drafted
         if ids is None:
             return True
-        return (1 + ids.is_tree) * len(ids.num_nodes) * ids.width <= len(self._part["drafted"])
+        return ids.nodes_size <= len(self._part["drafted"])
+
+    def can_move(self, batch: PackedBatch, num_more: int) -> bool:
+        """Return whether nothing that is sent of a pass, nor its drafted nodes, gets where the verdict that it follows is."""
+        if batch.moves is None:
+            return True
+        if batch.along is None or not batch.along.moved_at:
+            return False
+        counts, tokens, columns, *_ = batch.moves.places
+        size, num_nodes = max(batch.moves.rows) + 1, 0 if batch.drafted is None else batch.drafted.nodes_size
+        first = self._at["drafted"].start
+        return all(
+            self._at["more"].start + num_more <= start
+            and (end <= first or first + num_nodes <= start)
+            and end <= len(self._numbers)
+            for start, end in ((counts, counts + size), (tokens, tokens + size * columns))
+        )
 
     def send(
         self,
@@ -139,12 +163,22 @@ class StaticPass:
         together = self.packed(batch.host, numbers, more, trees, first)
         if drafted is not None:
             together[self._at["last_id"]] = drafted.vocab_size - 1
+        if batch.moves is not None:
+            self._pack_moves(together, batch.moves, batch.along)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
         if self.features is not None and features is not None:
             count = len(features)
             self.features[:count].copy_(features)
             if count < len(self.features):
                 self.features[count:].fill_(0)
+
+    def _pack_moves(self, numbers: Int64s, moves: Moves, along: Along | None) -> None:
+        """Write the numbers of a pass that follows a verdict."""
+        first, verdict = self._at["verdict_rows"].start, self._at["verdict"]
+        numbers[first : first + len(moves.rows)] = moves.rows
+        first, places = self._at["more"].start, [] if along is None else along.moved_at
+        grow = [first + place // numbers.itemsize for place in places]
+        numbers[verdict] = *moves.places[:3], *grow, *[-1] * (NUM_GROWING - len(grow))
 
     def _place_of(self, ids: UnreadIds, num_more: int) -> int | None:
         """Return where emitted ids are in the numbers, if they are there and nothing that is sent gets there; None if not."""
@@ -225,6 +259,7 @@ class StaticPass:
         numbers[at["slots"]] = numbers[at["tree_mask"]] = -1
         numbers[at["sources"]] = np.arange(self._shape.num_rows)
         numbers[at["last_id"]] = _ANY_ID
+        numbers[at["verdict_rows"]] = -1
         self._host_branches(numbers)[0] = self._shape.max_context_len
         return numbers
 
@@ -257,6 +292,8 @@ def _layout(shape: PassShape, num_more: int, num_drafted: int) -> dict[str, slic
             "branches": 2 * num_requests * shape.num_branches,
             "sources": num_rows,
             "last_id": 1,
+            "verdict_rows": num_requests if num_drafted else 0,
+            "verdict": 3 + NUM_GROWING if num_drafted else 0,
             "more": num_more,
             "drafted": num_drafted,
         }

@@ -84,7 +84,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         found = next(filter(None, map(self._recordings.find, self._shapes(num_rows, work))), None)
         if found is None:
             self.num_plain += 1
-            self._last, self._is_begun = None, False
+            self._last, self._num_begun, self._is_taken = None, 0, False
             shape = StepsShape(num_rows, work.num_steps, *StaticChoice.way_of(work), work.rules)
             static = StaticSteps(shape, self._steps, self._like.new_zeros(num_rows, *self._like.shape), None)
             static.send(token_ids, work)

@@ -53,7 +53,7 @@ class TextGraphs(FollowingGraphs[StaticTexts]):
         size = len(lines)
         found = self._recordings.find(TextsShape(1 << (size - 1).bit_length(), self._num_steps))
         if found is None or len(slots) > found[0].max_new_rows:
-            self._last, self._is_begun = None, False
+            self._last, self._num_begun, self._is_taken = None, 0, False
             self.num_plain += 1
             return None
         static, width = found[0], self.texts.shape[1]

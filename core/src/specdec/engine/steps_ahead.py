@@ -1,0 +1,110 @@
+"""Steps that are made before the verdict on the last one is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec.engine.following import behind_drafts, following, keep_states, states_behind
+from specdec.interfaces.begun import Begun
+
+if TYPE_CHECKING:
+    from specdec.engine.late_looks import LateLooks
+    from specdec.engine.scheduler import Scheduler
+    from specdec.engine.speculation.speculation import Speculation
+    from specdec.engine.step import Step
+    from specdec.interfaces.sampler import Verdict
+    from specdec.interfaces.scorer import Scorer
+
+
+class StepsAhead:
+    """Makes the step after one whose tokens the host has not read, if nothing on the host needs them.
+
+    Args:
+        scorer: the loaded target.
+        scheduler: knows what runs.
+        speculation: drives the proposer; None without one.
+        looks: whether the proposer may be asked late; None if it never is.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        scheduler: Scheduler,
+        speculation: Speculation | None,
+        looks: LateLooks | None,
+    ) -> None:
+        self._scorer, self._scheduler, self._speculation, self._looks = scorer, scheduler, speculation, looks
+
+    def make(self, step: Step, *, has_ended: bool) -> Step | None:
+        """Return the next step, to be launched; None if the host has to read the tokens first.
+
+        Args:
+            step: the last one, launched.
+            has_ended: whether the proposer still has to be told of samples that ended.
+        """
+        speculation = self._speculation
+        if speculation is not None and has_ended:
+            return None
+        if speculation is not None and step.unread is not None:
+            return self._behind_drafts(step, speculation)
+        after = self._without_drafts(step)
+        if after is None:
+            return None
+        if speculation is not None and not speculation.skips_proposer(after):
+            looks = self._looks
+            step.lap()
+            after.is_late = (
+                looks is not None and looks.has_nothing(step, self._scheduler.running) and looks.pays(step)
+            )
+            step.propose_s += step.lap()
+            after.lap()
+            if not after.is_late:
+                return None
+        # Whoever would draft for it needs the tokens that are not read.
+        for row in after.rows:
+            row.cap = 0
+        return after
+
+    def find_states(self, step: Step, after: Step) -> None:
+        """Find the states of a step, before it is committed, where the pass of the one after it has put them."""
+        if after.moves is not None:
+            states_behind(step, self._scorer.table)
+
+    def settle(self, step: Step, after: Step, verdict: Verdict) -> Exception | None:
+        """Move the rows of the next step, if it was launched behind drafts, to where they are, now that the last one is
+        committed; and tell the proposer what that kept. Returns what the proposer raised."""
+        if after.moves is None or self._speculation is None:
+            return None
+        after.settle(step, verdict.num_accepted)
+        after.lap()
+        try:
+            self._speculation.catch_up(after)
+        except Exception as error:
+            return error
+        finally:
+            after.propose_s += after.lap()
+        return None
+
+    def _without_drafts(self, step: Step) -> Step | None:
+        """Return the step after one without drafts."""
+        after = following(step, self._scheduler.running, may_draft=self._looks is not None)
+        if after is None:
+            return None
+        keep_states(step)
+        return after if self._scheduler.reserve_next(after) else None
+
+    def _behind_drafts(self, step: Step, speculation: Speculation) -> Step | None:
+        """Return the step after one with drafts, with the draft that the device makes behind these."""
+        table = self._scorer.table
+        begun = None if table is None else table.begun_draft
+        after = None if begun is None else behind_drafts(step, self._scheduler.running, begun.depths)
+        draft = None if after is None else speculation.begun(after)
+        if after is None or draft is None:
+            return None
+        after.take(draft)
+        cache = self._scorer.cache
+        if isinstance(step.begun, Begun) and step.begun.paths is not None and step.along is not None:
+            (slots,) = step.along.on(cache.device, "paths")
+            cache.gather(slots, step.begun.paths)
+            step.is_compacted = True
+        return after if self._scheduler.reserve_next(after) else None

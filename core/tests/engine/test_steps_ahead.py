@@ -1,0 +1,145 @@
+"""Steps behind drafts whose verdict the host has not read: their rows, and the drafts that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pytest
+import torch
+
+from specdec.engine.containment.guard import ProposerGuard
+from specdec.engine.following import behind_drafts
+from specdec.engine.sequence import Sequence
+from specdec.engine.step import Row, Step
+from specdec.interfaces import (
+    Begun,
+    BegunDraft,
+    Draft,
+    Draws,
+    Places,
+    ProposeBatch,
+    Proposer,
+    RequestTable,
+    UnreadIds,
+)
+from specdec.sampling_params import SamplingParams
+
+PLACES = Places(40, 48, 4)
+
+
+def last_step(*, most: int = 30) -> Step:
+    """A launched step of two samples of 10 and 12 tokens, with 3 and 1 drafted nodes."""
+    rows = []
+    for index, count in enumerate((10, 12)):
+        own = SamplingParams(max_tokens=most)
+        sequence = Sequence(
+            str(index), np.arange(count, dtype=np.int32), own, seed=0, sample_index=0, max_num_tokens=most
+        )
+        rows.append(Row(sequence, count - 1, count, chunk=1, is_sampled=True, nodes=range(3 - 2 * index)))
+    step = Step(rows, sampled=rows)
+    step.unread = UnreadIds(torch.zeros(1, 2, 3, dtype=torch.int64), [3, 1], 9)
+    step.begun = Begun(torch.zeros(2, 4, dtype=torch.int64), cast(Any, None), PLACES)
+    step.scores = cast(Any, SimpleNamespace(prompt_logits=None))
+    return step
+
+
+def running(step: Step) -> list[Any]:
+    return [row.sequence for row in step.rows]
+
+
+def test_rows_begin_as_if_drafts_were_rejected_and_move_when_the_verdict_is_read() -> None:
+    last = last_step()
+    step = behind_drafts(last, running(last), [2, 2])
+    assert step is not None
+    assert [(row.start, row.num_tokens, row.slack) for row in step.rows] == [(10, 11, 2), (12, 13, 1)]
+    assert step.moves == (PLACES, range(2), 2)
+    step.place()
+    step.batch = step.verify_batch(0, None)
+    slots = [row.node_slot for row in step.rows]
+    last.rows[0].emitted, last.rows[1].emitted = [5, 6, 7], [8]
+    step.settle(last, [2, 0])
+    assert [(row.start, row.num_tokens) for row in step.rows] == [(12, 13), (12, 13)]
+    assert [row.node_slot for row in step.rows] == [slots[0] + 2, slots[1]]
+    assert step.batch.num_tokens == [13, 13]
+    assert step.moves is None
+    assert [row.chunk for row in step.rows] == [1, 1]
+
+
+def test_a_row_of_which_something_else_was_kept_leaves() -> None:
+    last = last_step()
+    step = behind_drafts(last, running(last), [3, 1])
+    assert step is not None
+    step.batch = step.verify_batch(0, None)
+    last.rows[0].emitted, last.rows[1].emitted = [5, 6], [8, 9]  # a text ended within its draft
+    step.settle(last, [3, 1])
+    assert [row.chunk for row in step.rows] == [0, 1]
+    assert step.leave([last.rows[1].sequence])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda step: setattr(step, "unread", None),
+        lambda step: setattr(step, "begun", step.begun.read),
+        lambda step: setattr(step, "begun", Begun(step.begun.token_ids, step.begun.read)),
+        lambda step: setattr(step.rows[1], "chunk", 0),
+        lambda step: setattr(step, "sampled", step.rows[:1]),
+        lambda step: setattr(step.rows[0].sequence, "rules", object()),
+        lambda step: setattr(step.rows[0].sequence, "max_num_tokens", 14),
+    ],
+    ids=["no drafts", "read", "elsewhere", "left", "a prompt", "rules", "its end"],
+)
+def test_others_wait(change: Callable[[Step], None]) -> None:
+    last = last_step()
+    change(last)
+    assert behind_drafts(last, running(last), [3, 3]) is None
+    assert behind_drafts(last_step(), [], [3, 3]) is None
+
+
+class Fixed(Proposer):
+    """Drafts two nodes for one request."""
+
+    name: ClassVar[str] = "fixed"
+    ids = torch.tensor([[3, 4]])
+    names: tuple[str, ...] | None = None
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        return Draft(self.ids, num_nodes=(2,), proposers=self.names)
+
+
+def guarded(names: tuple[str, ...] | None = None) -> tuple[ProposerGuard, RequestTable, list[str]]:
+    """A guard whose proposer has drafted once, the table, and what takes a draft that has begun."""
+    table, taken = RequestTable(torch.device("cpu"), 0), list[str]()
+    proposer = Fixed(cast(Any, None), cast(Any, None))
+    proposer.names = names
+    guard = ProposerGuard(proposer, 9, is_fallback=False, is_strict=True, table=table)
+    batch = ProposeBatch(
+        ("a",), [2], [5], [5], [0], [5], np.zeros(5, np.int32), [0], [0], (SamplingParams(),), cast(Draws, None),
+        lambda row: np.zeros(5, np.int32),
+    )  # fmt: skip
+    assert guard.propose(batch, [2]) is not None
+    table.begun_draft = BegunDraft(Fixed.ids, [2], lambda: taken.append("taken"))
+    return guard, table, taken
+
+
+def test_a_draft_that_has_begun_is_taken_where_the_last_one_was() -> None:
+    guard, _, taken = guarded()
+    draft = guard.begun(["a"], [1])
+    assert draft is not None
+    assert draft.num_nodes == [1]
+    assert taken == ["taken"]
+
+
+@pytest.mark.parametrize("case", ["other requests", "another memory", "none", "paused", "it chooses"])
+def test_no_other_is(case: str) -> None:
+    guard, table, taken = guarded(("fixed",) if case == "it chooses" else None)
+    if case == "another memory":
+        table.begun_draft = BegunDraft(torch.zeros(1, 2), [2], lambda: taken.append("taken"))
+    elif case == "none":
+        table.begun_draft = None
+    guard.pause_left = int(case == "paused")
+    assert guard.begun(["b" if case == "other requests" else "a"], [2]) is None
+    assert not taken

@@ -1,0 +1,116 @@
+"""Steps with drafts that are launched before the host has the verdict on the last ones: texts, drafts, how many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pretend import PretendDevice
+from pretend.requests import METHODS, TEXT
+
+from specdec import LLM, RequestOutput, SamplingParams
+from specdec.engine.step import Step
+
+OPTIONS = {
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
+    "enable_prefix_caching": False,
+}  # fmt: skip
+LIKE: dict[str, dict[str, Any]] = {
+    **{name: METHODS[name] or {} for name in ("eagle3", "draft_model", "mtp", "eagle3-tree")},
+    "eagle3-probabilistic": (METHODS["eagle3"] or {}) | {"rejection_sample_method": "probabilistic"},
+    "draft_model-block": (METHODS["draft_model"] or {}) | {"rejection_sample_method": "block"},
+    "ngram_gpu": {"method": "ngram_gpu", "num_speculative_tokens": 3},
+}
+HEATS = (0.0, 0.8)
+LENGTHS, LENGTH = (40, 25, 33), 60
+NUM_FIRST = 3
+"""Steps with drafts before which nothing is known of the next one."""
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    from transformers import AutoTokenizer
+
+    import specdec_zoo
+
+    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    return [ids[: len(ids) - 3 * row] for row in range(3)]
+
+
+@pytest.fixture(scope="module")
+def expected(prompts) -> dict[tuple[str, float], list[RequestOutput]]:
+    """What the methods answer on the CPU."""
+    return {(m, heat): served("cpu", m, prompts, [LENGTH] * 3, heat)[0] for m in LIKE for heat in HEATS}
+
+
+def served(
+    where: str, method: str, prompts: list[list[int]], lengths: list[int], heat: float, **params: Any
+) -> tuple[list[RequestOutput], list[bool]]:
+    """Return outputs, and which steps with drafts were launched before the host had the verdict on the last ones."""
+    config = LIKE[method] | {"adaptive": False, "on_proposer_error": "raise"}
+    llm = LLM("zoo", device=where, speculative_config=config, **OPTIONS)
+    engine, steps = llm._built.engine, list[bool]()
+    launch = engine._launch
+
+    def launching(step: Step) -> Step:
+        is_ahead, launched = step.moves is not None, launch(step)
+        if any(row.nodes for row in launched.rows):
+            steps.append(is_ahead)
+        return launched
+
+    engine._launch = launching
+    given = [
+        SamplingParams(temperature=heat, seed=row, max_tokens=length, ignore_eos=True, **params)
+        for row, length in enumerate(lengths)
+    ]
+    outputs = llm.generate(prompts, given)
+    llm.shutdown()
+    return outputs, steps
+
+
+def check_same(ours: list[RequestOutput], theirs: list[RequestOutput]) -> None:
+    for own, other in zip(ours, theirs, strict=False):
+        assert own.outputs[0].token_ids == other.outputs[0].token_ids
+        assert own.metrics.num_accepted_tokens == other.metrics.num_accepted_tokens
+
+
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("heat", HEATS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=[pytest.mark.slow] * (m not in ("eagle3", "eagle3-tree"))) for m in LIKE]
+)
+def test_texts_and_drafts_are_those_of_the_cpu(
+    method: str, heat: float, size: int, device: PretendDevice, prompts, expected
+) -> None:
+    outputs, steps = served("cuda:0", method, prompts[:size], [LENGTH] * size, heat)
+    check_same(outputs, expected[method, heat])
+    print(f"\nahead: {method} {heat} {size} {sum(steps)} of {len(steps)}")  # pytest -rP shows it
+    assert len(steps) > 4 * NUM_FIRST
+    assert all(steps[NUM_FIRST : len(steps) // 2]), "the last drafts end where texts do, and wait"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["eagle3", "draft_model", "eagle3-tree"])
+def test_texts_end_one_after_another(method: str, device: PretendDevice, prompts, expected) -> None:
+    """By their lengths, and by tokens within drafts that the host has not read when the next step is launched."""
+    wanted = expected[method, 0.0]
+    outputs, steps = served("cuda:0", method, prompts, [*LENGTHS], 0.0)
+    for ours, theirs, length in zip(outputs, wanted, LENGTHS, strict=True):
+        assert ours.outputs[0].token_ids == theirs.outputs[0].token_ids[:length]
+    assert sum(steps) > 0
+    for place in (7, 20):
+        stop = wanted[1].outputs[0].token_ids[place]
+        outputs, _ = served("cuda:0", method, prompts, [LENGTH] * 3, 0.0, stop_token_ids=[stop])
+        for ours, theirs in zip(outputs, wanted, strict=True):
+            tokens = theirs.outputs[0].token_ids
+            end = tokens.index(stop) + 1 if stop in tokens else LENGTH
+            assert ours.outputs[0].token_ids == tokens[:end]
+
+
+def test_rules_of_the_host_wait(device: PretendDevice, prompts) -> None:
+    params = {"repetition_penalty": 1.1}
+    outputs, steps = served("cuda:0", "eagle3", prompts[:1], [20], 0.0, **params)
+    wanted, _ = served("cpu", "eagle3", prompts[:1], [20], 0.0, **params)
+    check_same(outputs, wanted)
+    assert steps
+    assert not any(steps)
