@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 from pretend import Counts, PretendDevice
-from pretend.requests import METHODS, TEXT
+from pretend.requests import METHODS, text_ids
 
 from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine.containment.guard import ProposerGuard
@@ -36,11 +36,7 @@ def params(kind: str, **keys: object) -> list[SamplingParams]:
 
 @pytest.fixture(scope="module")
 def prompts() -> list[list[int]]:
-    from transformers import AutoTokenizer
-
-    import specdec_zoo
-
-    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    ids = text_ids()
     return [ids[:-row] for row in range(1, 4)]
 
 

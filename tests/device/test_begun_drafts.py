@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pretend.requests import METHODS, TEXT
+from pretend.requests import METHODS, text_ids
 
 from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine.commit import Committer
@@ -31,11 +31,7 @@ SIBLINGS = {
 
 @pytest.fixture(scope="module")
 def prompts() -> list[list[int]]:
-    from transformers import AutoTokenizer
-
-    import specdec_zoo
-
-    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    ids = text_ids()
     return [ids[: len(ids) - 3 * row] for row in range(3)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pretend import PretendDevice
-from pretend.requests import METHODS, TEXT
+from pretend.requests import METHODS, text_ids
 
 from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine.step import Step
@@ -29,11 +29,7 @@ NUM_FIRST = 3
 
 @pytest.fixture(scope="module")
 def prompts() -> list[list[int]]:
-    from transformers import AutoTokenizer
-
-    import specdec_zoo
-
-    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    ids = text_ids()
     return [ids[: len(ids) - 3 * row] for row in range(3)]
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from dflash_check.shape import Shape, make_head
 from pretend import Counts, PretendDevice, heads
-from pretend.requests import TEXT, params
+from pretend.requests import params, text_ids
 from safetensors.torch import load_file, save_file
 
 import specdec_zoo
@@ -133,9 +133,7 @@ MOST_WAITS = {"a threshold": 2, "dflash beside a grammar": 13}
 )
 def expected(request, tmp_path_factory) -> tuple[str, dict[str, Any], list[list[int]], Drafts]:
     """A kind, its configuration, prompts, and what is drafted on the CPU."""
-    from transformers import AutoTokenizer
-
-    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    ids = text_ids()
     config = KINDS[request.param](tmp_path_factory.mktemp("head"))
     prompts = [ids[row:] for row in range(3)]
     return request.param, config, prompts, drafts(request.param, config, "cpu", prompts)[0]

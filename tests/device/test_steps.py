@@ -14,7 +14,7 @@ from statistics import median
 import pytest
 from pretend import Counts, PretendDevice, heads
 from pretend.heads import NAMES as HEADS
-from pretend.requests import METHODS, PARAMS, TEXT, params
+from pretend.requests import METHODS, PARAMS, params, text_ids
 
 from specdec import LLM, RequestOutput, SamplingParams
 
@@ -69,11 +69,7 @@ LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu
 @pytest.fixture(scope="module")
 def prompts() -> list[list[int]]:
     """Prompts of different lengths, as many as the largest batch has."""
-    from transformers import AutoTokenizer
-
-    import specdec_zoo
-
-    ids = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    ids = text_ids()
     return [ids[row % 4 :] for row in range(LARGE)]
 
 

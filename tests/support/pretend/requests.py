@@ -39,3 +39,13 @@ def params(name: str, size: int = 8, max_tokens: int = 18) -> list[SamplingParam
         SamplingParams(seed=row, max_tokens=max_tokens, ignore_eos=True, **kinds[row % len(kinds)])
         for row in range(size)
     ]
+
+
+def text_ids() -> list[int]:
+    """Return the ids of `TEXT`."""
+    from transformers import AutoTokenizer
+
+    import specdec_zoo
+
+    ids: list[int] = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(TEXT)["input_ids"]
+    return ids
