@@ -18,7 +18,7 @@ from specdec_train.heads.recipe import ZOO_HEADS, HeadRecipe
 from specdec_train.heads.run import TrainedHead, facts_of, train_head
 from zoo_recipe.corpus import read_corpus, stdlib_root
 from zoo_recipe.documents import training_texts
-from zoo_recipe.draft_recipe import DRAFTS, SHIPPED_DRAFTS, DraftRecipe
+from zoo_recipe.draft_recipe import DRAFTS, DraftRecipe
 from zoo_recipe.draft_run import TrainedDraft, load_artefact, train_draft
 from zoo_recipe.manifest import (
     corpus_facts,
@@ -129,8 +129,6 @@ def build_draft(
     artefacts = out / "artefacts"
     trained = train_draft(recipe, corpus_recipe, artefacts, work, max_minutes=max_minutes, resume=resume)
     num_parameters = trained.model.num_parameters()
-    if trained.mask_id is not None:
-        trained.model.config.pard_token = trained.mask_id
     export_model(trained.model, trained.tokenizer, artefacts / name)
     facts = {
         "command": command,
@@ -225,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(
                 f"there is no {out} here; run from the root of the repository or name a folder with --out"
             )
-        for name in [options.artefact] if options.artefact else ["target", *SHIPPED_DRAFTS, *ZOO_HEADS]:
+        for name in [options.artefact] if options.artefact else ["target", *DRAFTS, *ZOO_HEADS]:
             limits = {
                 "command": " ".join([*words, f"--artefact {name}"]),
                 "max_minutes": options.max_minutes,

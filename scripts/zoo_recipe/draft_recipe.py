@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from specdec_train.schedule import Schedule
 from zoo_recipe.repeats import Repeats
 
-DraftKind = Literal["causal", "parallel"]
-
 
 @dataclass(frozen=True)
 class DraftRecipe:
-    """How a draft model is trained.
+    """How a draft model is distilled from the target.
 
     Args:
         starts_from: artefact that provides the initial weights.
-        kind: `causal` (distilled from the target) or `parallel` (PARD, arXiv 2504.18583: further tokens from
-            mask tokens, initialised from a causal draft).
         kept_layers: layers of that artefact to keep, in this order; empty for all.
-        num_parallel: tokens that one pass of a `parallel` draft is trained to predict.
         repeats: steps that include a sequence of repeated random tokens.
         seq_len: tokens a sequence predicts.
         batch_size: sequences per optimizer step.
@@ -35,9 +29,7 @@ class DraftRecipe:
     """
 
     starts_from: str
-    kind: DraftKind = "causal"
     kept_layers: tuple[int, ...] = ()
-    num_parallel: int = 1
     repeats: Repeats = field(default_factory=lambda: Repeats(100, 350))
     seq_len: int = 512
     batch_size: int = 8
@@ -56,7 +48,7 @@ class DraftRecipe:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens one optimizer step predicts, each counted once regardless of how many passes predict it."""
+        """Tokens one optimizer step predicts."""
         return self.batch_size * self.seq_len
 
     def tiny(self) -> DraftRecipe:
@@ -88,20 +80,5 @@ DRAFTS = {
         checkpoint_every=100,
         repeats=Repeats(0, 0),
     ),
-    "draft_parallel": DraftRecipe(
-        kind="parallel",
-        starts_from="draft",
-        num_parallel=6,
-        repeats=Repeats(0, 0),
-        seq_len=256,
-        batch_size=4,
-        micro_batch=4,
-        max_steps=900,
-        muon_lr=0.01,
-        adamw_lr=0.002,
-    ),
 }
 """Draft models by artefact name, in the order in which they can be trained."""
-
-SHIPPED_DRAFTS = ("draft",)
-"""The drafts in the zoo; `--artefact draft_parallel` trains a parallel draft (mask tokens)."""

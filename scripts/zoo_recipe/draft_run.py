@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specdec_train.claim import claim
-from specdec_train.distillation import acceptance, distillation_loss, parallel_loss
+from specdec_train.distillation import acceptance, distillation_loss
 from specdec_train.loop import Evaluation, RunState, loop_config, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import packed_text
@@ -24,7 +23,7 @@ from zoo_recipe.draft_recipe import DraftRecipe
 from zoo_recipe.recipe import Recipe
 from zoo_recipe.run import HeldoutLoss, heldout_loss
 from zoo_recipe.target import mean_loss
-from zoo_recipe.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer, token_id
+from zoo_recipe.tokenizer import END_OF_TEXT, encode, load_tokenizer, token_id
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,14 @@ class TrainedDraft:
     Args:
         model: final weights, rounded to bfloat16 as they are shipped, stored in float32.
         tokenizer: the target's tokenizer.
-        mask_id: id of the mask token of a parallel draft, else None.
         state: steps, seconds and loss curve.
         heldout: loss on held-out text.
-        acceptance: acceptance rate per position; see `distillation.acceptance`.
+        acceptance: see `distillation.acceptance`.
         num_train_tokens: tokens of one epoch, separators and dialogues included.
     """
 
     model: LlamaForCausalLM
     tokenizer: PreTrainedTokenizerFast
-    mask_id: int | None
     state: RunState
     heldout: HeldoutLoss
     acceptance: list[dict[str, float]]
@@ -79,7 +76,6 @@ def train_draft(
         stdlib_root(), heldout_permille=corpus_recipe.heldout_permille, only=corpus_recipe.only
     )
     tokenizer = load_tokenizer(artefacts / "target")
-    mask_id = token_id(tokenizer, SYSTEM) if recipe.kind == "parallel" else None
     heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
     text = packed_text(
         encode(tokenizer, training_texts(corpus, corpus_recipe)),
@@ -90,7 +86,7 @@ def train_draft(
         seed=recipe.seed,
     )
     model = _part_of(load_artefact(artefacts / recipe.starts_from), recipe.kept_layers).train()
-    loss = _loss(recipe, model, target, mask_id)
+    loss = partial(distillation_loss, model, target)
     state = train(
         model,
         OptimizerPair(
@@ -101,30 +97,14 @@ def train_draft(
         ),
         loss,
         lambda: Evaluation(mean_loss(loss, text.spread, recipe.micro_batch)),
-        loop_config(recipe.kind, recipe, max_minutes),
+        loop_config("causal", recipe, max_minutes),
         folder,
         resume=resume,
     )
     round_to_bfloat16(model).train(False)
     final = heldout_loss(model, text.heldout, recipe.micro_batch, corpus, heldout_ids)
-    accepted = acceptance(
-        model,
-        target,
-        text.heldout,
-        recipe.micro_batch,
-        num_parallel=recipe.num_parallel,
-        mask_id=mask_id or 0,
-    )
-    return TrainedDraft(model, tokenizer, mask_id, state, final, accepted, text.train.num_tokens)
-
-
-def _loss(
-    recipe: DraftRecipe, model: LlamaForCausalLM, target: LlamaForCausalLM, mask_id: int | None
-) -> Callable[[Tensor], Tensor]:
-    """The loss of a kind of draft."""
-    if mask_id is not None:
-        return partial(parallel_loss, model, target, num_parallel=recipe.num_parallel, mask_id=mask_id)
-    return partial(distillation_loss, model, target)
+    accepted = acceptance(model, target, text.heldout, recipe.micro_batch)
+    return TrainedDraft(model, tokenizer, state, final, accepted, text.train.num_tokens)
 
 
 def load_artefact(folder: Path) -> LlamaForCausalLM:

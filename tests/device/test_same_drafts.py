@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 
 import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
-from specdec.interfaces import Draft, ProposeBatch
+from specdec.engine.step import Step
+from specdec.interfaces import Verdict
 
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
@@ -69,16 +70,13 @@ def drafts(
     config = config | {"on_proposer_error": "raise", "adaptive": False}
     llm = LLM("zoo", device=place, speculative_config=config, **OPTIONS)
     engine = llm._built.engine
-    propose, step = engine.proposer.propose, engine.step
+    commit, step = engine._committer.commit, engine.step
 
-    def watched(batch: ProposeBatch) -> Draft:
-        draft = propose(batch)
-        rows = getattr(draft.token_ids, "held", draft.token_ids).tolist()
-        for name, row, length, most in zip(
-            batch.request_ids, rows, batch.num_tokens, batch.max_nodes, strict=False
-        ):
-            found[name.rpartition("-")[2], length] = row[: min(most, config["num_speculative_tokens"])]
-        return draft
+    def watched(done: Step, verdict: Verdict) -> None:
+        for row in done.rows:
+            if row.chunk and row.is_sampled:
+                found[row.sequence.row_id.rpartition("-")[2], row.num_tokens] = list(row.nodes)
+        commit(done, verdict)
 
     def counting() -> list[RequestOutput]:
         device.counted()
@@ -86,7 +84,7 @@ def drafts(
         steps.append(device.counted())
         return outputs
 
-    engine.proposer.propose = watched
+    engine._committer.commit = watched
     if device is not None:
         engine.step = counting
     given = params("greedy", len(prompts), NUM_TOKENS)
@@ -144,8 +142,7 @@ def test_drafts_are_those_of_the_cpu(expected, device) -> None:
     on_device, steps = drafts(kind, config, "cuda:0", prompts, device)
     assert len({tuple(row) for row in on_cpu.values()}) > 5
     assert on_device.keys() == on_cpu.keys()
-    for place, row in on_cpu.items():
-        kept = [token for token in row if token >= 0]  # what follows was not chosen
-        assert on_device[place][: len(kept)] == kept, place
+    for place, row in on_cpu.items():  # a lookup on a device fills its rows
+        assert on_device[place][: len(row) if kind == "lookup" else None] == row, place
     assert max(step.synchronisations for step in steps) <= MOST_WAITS.get(kind, 1)
     assert not any(step.recordings or step.compilations for step in steps)

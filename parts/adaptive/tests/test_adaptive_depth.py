@@ -318,3 +318,15 @@ def test_short_requests_of_two_kinds_are_told_apart(depth):
     good, bad = (sum(found) / len(found) for found in speeds.values())
     assert good > 0.85 * max(world.speed(d, 0.9) for d in range(5))
     assert bad > 0.85 * max(world.speed(d, 0.05) for d in range(5))
+
+
+def test_a_draft_counts_though_the_next_step_is_planned_without_any() -> None:
+    """A step may be planned before the one before it is measured."""
+    adaptive, [sequence] = opened(4, can_shorten=False), make_sequences(1)
+    for is_planned in (False, True):
+        adaptive.begin([sequence], 4)
+        limit = adaptive.limit(sequence, 4)
+        before = adaptive._acceptance_of(sequence)._accepted
+        adaptive._depth = 0 if is_planned else limit
+        adaptive.observe(MeasuredStep([sequence], [limit], [limit], [2], 1e-4, 1e-3, 0, 5))
+        assert adaptive._acceptance_of(sequence)._accepted > before

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
@@ -32,94 +30,27 @@ def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens:
     return divergence(logits, target_probs, torch.arange(len(logits), device=logits.device))
 
 
-def parallel_loss(
-    draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens: Tensor, *, num_parallel: int, mask_id: int
-) -> Tensor:
-    """Divergence of all guesses of parallel drafting: at each text position, and at the mask tokens after it.
-
-    Args:
-        draft: the draft model, trained.
-        target: the target.
-        tokens: ids `[B, T + 1]`.
-        num_parallel: guesses per position, K: one from the text token itself, K - 1 from mask tokens.
-        mask_id: the id of the mask token.
-    """
-    target_probs = target_probs_of(target_logits(target, tokens).flatten(0, 1))
-    logits = parallel_logits(draft, tokens[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
-    batch, _, length, _ = logits.shape
-    rows = torch.arange(batch * length, device=logits.device).view(batch, length)
-    parts = [
-        divergence(logits[:, j, : length - j].flatten(0, 1), target_probs, rows[:, j:].flatten())
-        for j in range(num_parallel)
-    ]
-    return torch.stack(parts).mean()
-
-
-def parallel_logits(draft: LlamaForCausalLM, tokens: Tensor, *, num_parallel: int, mask_id: int) -> Tensor:
-    """Logits `[B, K, T, V]` of the token `j + 1` positions after text position n, with j masks in between.
-
-    Args:
-        draft: the draft model.
-        tokens: ids `[B, T]`.
-        num_parallel: K.
-        mask_id: the id of the mask token.
-    """
-    batch, length = tokens.shape
-    ids = torch.cat([tokens, tokens.new_full((batch, (num_parallel - 1) * length), mask_id)], 1)
-    positions, bias = _layout(length, num_parallel)
-    logits = draft(input_ids=ids, position_ids=positions, attention_mask=bias, use_cache=False).logits
-    return logits.unflatten(1, (num_parallel, length))  # type: ignore[no-any-return]
-
-
-@cache
-def _layout(length: int, num_parallel: int) -> tuple[Tensor, Tensor]:
-    """Positions `[1, K T]`, bias `[1, 1, K T, K T]`: mask j after n sees text to n and masks before it."""
-    place = torch.arange(length).repeat(num_parallel)
-    step = torch.arange(num_parallel).repeat_interleave(length)
-    is_text = (step[None, :] == 0) & (place[None, :] <= place[:, None])
-    is_own = (place[None, :] == place[:, None]) & (step[None, :] <= step[:, None])
-    bias = torch.zeros(len(place), len(place)).masked_fill(
-        ~(is_text | is_own), torch.finfo(torch.float32).min
-    )
-    return (place + step)[None], bias[None, None]
-
-
 @torch.no_grad()
 def acceptance(
-    draft: LlamaForCausalLM,
-    target: LlamaForCausalLM,
-    tokens: Tensor,
-    micro_batch: int,
-    *,
-    num_parallel: int = 1,
-    mask_id: int = 0,
+    draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens: Tensor, micro_batch: int
 ) -> list[dict[str, float]]:
-    """Acceptance rate on held-out text, per position after the text (one if the draft is not parallel).
+    """Acceptance rate of the first drafted token on held-out text.
 
     Args:
         draft: the draft model.
         target: the target.
         tokens: windows `[N, T + 1]`.
         micro_batch: windows per pass.
-        num_parallel: guesses per position.
-        mask_id: the id of the mask token.
 
     Returns:
-        per position: `sampled`, the mean of sum(min(p, q)) at temperature 1, and `greedy`, the share of
-        matching argmaxes.
+        one entry: `sampled`, the mean of sum(min(p, q)) at temperature 1, and `greedy`, the share of matching argmaxes.
     """
-    totals = torch.zeros(num_parallel, 2, dtype=torch.float64)
+    total = torch.zeros(2, dtype=torch.float64)
     for part in micro_batches(tokens, micro_batch):
-        wanted = target_logits(target, part)
-        length = wanted.shape[1]
-        got = parallel_logits(draft, part[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
-        for j in range(num_parallel):
-            shares = torch.stack(overlap(got[:, j, : length - j], wanted[:, j:]))
-            totals[j] += shares.double().mean((1, 2)) * len(part)
-    return [
-        {"sampled": round(sampled, 4), "greedy": round(greedy, 4)}
-        for sampled, greedy in (totals / len(tokens)).tolist()
-    ]
+        got = draft(input_ids=part[:, :-1], use_cache=False).logits
+        total += torch.stack(overlap(got, target_logits(target, part))).double().mean((1, 2)) * len(part)
+    sampled, greedy = (total / len(tokens)).tolist()
+    return [{"sampled": round(sampled, 4), "greedy": round(greedy, 4)}]
 
 
 def overlap(logits: Tensor, wanted: Tensor, target_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.functional import kl_div, log_softmax
+from torch.nn.functional import log_softmax
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from zoo_recipe.__main__ import build_draft, build_zoo, main
 from zoo_recipe.draft_recipe import DRAFTS
@@ -16,12 +16,11 @@ from zoo_recipe.draft_run import train_draft
 from zoo_recipe.recipe import ModelShape, Recipe
 from zoo_recipe.target import build_target, target_config
 
-from specdec_train.distillation import acceptance, distillation_loss, parallel_logits, parallel_loss
+from specdec_train.distillation import acceptance, distillation_loss
 
 pytestmark = pytest.mark.slow
 
 SHAPE = ModelShape(hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=24)
-MASK = 3
 ROUNDING = 5e-7
 """What float32 leaves of the difference of two numbers of a few nats, cross-entropy and entropy."""
 
@@ -57,44 +56,13 @@ def test_distillation_is_the_divergence_from_the_target(models, tokens) -> None:
         assert distillation_loss(target, target, tokens).item() == pytest.approx(0.0, abs=ROUNDING)
 
 
-def test_parallel_guesses_are_those_of_text_and_masks_alone(models, tokens) -> None:
-    _, draft = models
-    text = tokens[:, :-1]
-    with torch.no_grad():
-        got = parallel_logits(draft, text, num_parallel=4, mask_id=MASK)
-        assert got.shape == (3, 4, 11, 40)
-        for place in (0, 3, 10):
-            masks = torch.full((3, 3), MASK)
-            alone = draft(torch.cat([text[:, : place + 1], masks], 1)).logits[:, place:]
-            torch.testing.assert_close(got[:, :, place], alone, rtol=1e-4, atol=1e-5)
-
-
-def test_the_parallel_loss_counts_every_guess_inside_the_text(models, tokens) -> None:
-    target, draft = models
-    with torch.no_grad():
-        got = parallel_logits(draft, tokens[:, :-1], num_parallel=3, mask_id=MASK)
-        wanted = log_softmax(target(tokens[:, :-1]).logits, -1)
-        parts = [
-            kl_div(
-                log_softmax(got[:, j, : 11 - j], -1).flatten(0, 1),
-                wanted[:, j:].flatten(0, 1),
-                reduction="batchmean",
-                log_target=True,
-            )
-            for j in range(3)
-        ]
-        loss = parallel_loss(draft, target, tokens, num_parallel=3, mask_id=MASK)
-    assert loss.item() == pytest.approx(torch.stack(parts).mean().item(), abs=ROUNDING)
-
-
 def test_acceptance_is_one_for_the_target_itself_and_lower_for_others(models, tokens) -> None:
     target, draft = models
     assert acceptance(target, target, tokens, 2) == [{"sampled": 1.0, "greedy": 1.0}]
-    places = acceptance(draft, target, tokens, 2, num_parallel=2, mask_id=MASK)
-    assert len(places) == 2
+    [rates] = acceptance(draft, target, tokens, 2)
     with torch.no_grad():
         p, q = (m(tokens[:, :-1]).logits.softmax(-1) for m in (target, draft))
-    assert places[0]["sampled"] == pytest.approx(torch.minimum(p, q).sum(-1).mean().item(), abs=1e-4)
+    assert rates["sampled"] == pytest.approx(torch.minimum(p, q).sum(-1).mean().item(), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", DRAFTS)
@@ -108,9 +76,7 @@ def test_drafts_load_with_plain_transformers_and_say_where_they_come_from(tiny_z
     assert name in json.loads((tiny_zoo / "training_log.json").read_text())
     target = AutoTokenizer.from_pretrained(tiny_zoo / "artefacts" / "target")
     assert tokenizer.get_vocab() == target.get_vocab()
-    assert len(facts["heldout"]["acceptance"]) == DRAFTS[name].num_parallel
-    if DRAFTS[name].kind == "parallel":
-        assert tokenizer.convert_ids_to_tokens(model.config.pard_token) == "<|system|>"
+    assert len(facts["heldout"]["acceptance"]) == 1
 
 
 def test_a_draft_of_some_layers_starts_as_those_layers(tiny_zoo, tmp_path) -> None:

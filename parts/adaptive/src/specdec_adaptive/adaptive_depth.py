@@ -107,7 +107,7 @@ class AdaptiveDepth(DraftDepth):
             self._was_plain = True
             return
         rows = zip(step.sequences, step.limits, step.num_drafted, step.num_accepted, strict=True)
-        for sequence, limit, drafted, accepted in rows if self._depth else ():
+        for sequence, limit, drafted, accepted in rows if self._depth or depth else ():
             acceptance = self._acceptance_of(sequence)
             if limit:
                 acceptance.drafted(costs.positions.expected(drafted), accepted)
