@@ -16,7 +16,7 @@ from specdec_kernels.triton.kv_compact import kv_compact
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.list_logprobs import list_logprobs
 from specdec_kernels.triton.matmul_invariant import matmul_invariant
-from specdec_kernels.triton.move_rows import PassRows, move_rows
+from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
 from specdec_kernels.triton.ngram_match import ngram_match
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
@@ -31,6 +31,7 @@ from specdec_kernels.triton.sound_probs import sound_probs
 from specdec_kernels.triton.strict_verify import strict_verify
 
 __all__ = [
+    "NUM_GROWING",
     "Backend",
     "ChainDraft",
     "ChainVerdict",
