@@ -14,6 +14,7 @@ from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.following import behind_drafts
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
+from specdec.engine.steps_ahead import StepsAhead
 from specdec.interfaces import (
     Begun,
     BegunDraft,
@@ -23,6 +24,7 @@ from specdec.interfaces import (
     ProposeBatch,
     Proposer,
     RequestTable,
+    Scores,
     UnreadIds,
 )
 from specdec.sampling_params import SamplingParams
@@ -42,7 +44,7 @@ def last_step(*, most: int = 30) -> Step:
     step = Step(rows, sampled=rows)
     step.unread = UnreadIds(torch.zeros(1, 2, 3, dtype=torch.int64), [3, 1], 9)
     step.begun = Begun(torch.zeros(2, 4, dtype=torch.int64), cast(Any, None), PLACES)
-    step.scores = cast(Any, SimpleNamespace(prompt_logits=None))
+    step.scores = cast(Any, SimpleNamespace(prompt_logits=None, logits=torch.zeros(6, 9)))
     return step
 
 
@@ -55,7 +57,7 @@ def test_rows_begin_as_if_drafts_were_rejected_and_move_when_the_verdict_is_read
     step = behind_drafts(last, running(last), [2, 2])
     assert step is not None
     assert [(row.start, row.num_tokens, row.slack) for row in step.rows] == [(10, 11, 2), (12, 13, 1)]
-    assert step.moves == (PLACES, range(2), 2)
+    assert step.moves == (PLACES, range(2), 2, 9)
     step.place()
     step.batch = step.verify_batch(0, None)
     slots = [row.node_slot for row in step.rows]
@@ -133,7 +135,9 @@ def test_a_draft_that_has_begun_is_taken_where_the_last_one_was() -> None:
     assert taken == ["taken"]
 
 
-@pytest.mark.parametrize("case", ["other requests", "another memory", "none", "paused", "it chooses"])
+@pytest.mark.parametrize(
+    "case", ["other requests", "another memory", "none", "paused", "it chooses", "more nodes"]
+)
 def test_no_other_is(case: str) -> None:
     guard, table, taken = guarded(("fixed",) if case == "it chooses" else None)
     if case == "another memory":
@@ -141,5 +145,26 @@ def test_no_other_is(case: str) -> None:
     elif case == "none":
         table.begun_draft = None
     guard.pause_left = int(case == "paused")
-    assert guard.begun(["b" if case == "other requests" else "a"], [2]) is None
+    most = 2 + (case == "more nodes")
+    assert guard.begun(["b" if case == "other requests" else "a"], [most]) is None
     assert not taken
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_states_are_found_where_the_next_pass_has_put_them(has_run: bool) -> None:
+    """Also if the step raised behind its pass; a pass that did not run has put them nowhere."""
+    table = RequestTable(torch.device("cpu"), 0)
+    table.states, table.states_before = torch.zeros(2, 8, 3), torch.ones(2, 8, 3)
+    scorer, scheduler = cast(Any, SimpleNamespace(table=table)), cast(Any, SimpleNamespace(running=[]))
+    ahead = StepsAhead(scorer, scheduler, None, None)
+    step = last_step()
+    step.scores = Scores(
+        torch.zeros(6, 9), torch.zeros(6, 9), None, table.states[0, :6], (table.states[1, :6],)
+    )
+    step.begun = None
+    assert ahead.make(step, has_ended=False) is None
+    table.num_passes += has_run
+    ahead.find_states(step)
+    assert step.scores.hidden_states is not None
+    assert bool(step.scores.hidden_states.all()) == has_run
+    assert [bool(states.all()) for states in step.scores.aux_hidden_states] == [has_run]

@@ -187,8 +187,6 @@ class Engine:
         if step is None or not step.leave(self._scheduler.running):
             step = self._launch(self._scheduler.schedule())
         following = self._launch_before_verdict(step)
-        if following is not None:
-            self._ahead.find_states(step, following)
         verdict = self._commit(step)
         self._launched = following
         if following is not None:
@@ -247,6 +245,8 @@ class Engine:
                 step.begun = step.begun.read
                 self._launched = step
             raise
+        finally:
+            self._ahead.find_states(step)
 
     def _launch_behind_commit(self) -> Step | None:
         """Launch the next step; what keeps it from being launched is raised by the next call."""

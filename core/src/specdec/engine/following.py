@@ -100,7 +100,9 @@ def behind_drafts(last: Step, running: list[Sequence], depths: Ids[int]) -> Step
             Row(row.sequence, row.num_tokens, row.num_tokens + 1, chunk=1, is_sampled=True, slack=slack)
         )
     step.sampled = step.rows
-    step.moves = Moves(begun.places, range(len(step.rows)), max(row.slack for row in step.rows))
+    step.moves = Moves(
+        begun.places, range(len(step.rows)), max(row.slack for row in step.rows), scores.logits.shape[1]
+    )
     return step
 
 
@@ -114,17 +116,11 @@ def keep_states(step: Step) -> None:
     step.owns_states = True
 
 
-def states_behind(step: Step, table: RequestTable | None) -> None:
+def states_behind(step: Step, table: RequestTable) -> None:
     """Find the hidden states of a step where the recorded pass behind it has put them."""
     scores = step.scores
-    before = None if table is None else table.states_before
-    if (
-        scores is None
-        or scores.hidden_states is None
-        or table is None
-        or table.states is None
-        or before is None
-    ):
+    before = table.states_before
+    if scores is None or scores.hidden_states is None or table.states is None or before is None:
         return
     if scores.hidden_states.untyped_storage().data_ptr() == table.states.untyped_storage().data_ptr():
         final, *aux = before[:, : len(scores.hidden_states)].unbind()

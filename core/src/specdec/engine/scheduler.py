@@ -142,11 +142,15 @@ class Scheduler:
         step.sampled = [row for row in step.rows if row.is_sampled]
         return step
 
+    def runs_on(self) -> bool:
+        """Return whether the running samples run next, and no others."""
+        is_full = len(self.running) >= self._max_num_seqs
+        return not self.waiting.num_samples or (is_full and not self._displaced(None))
+
     def reserve_next(self, step: Step) -> bool:
         """Reserve the rows of a step that runs the next token of the running samples, and drafts; False if there is no room, or
         others may run instead."""
-        is_full = len(self.running) >= self._max_num_seqs
-        if self.waiting.num_samples and (not is_full or self._displaced(None)):
+        if not self.runs_on():
             return False
         if sum(1 + len(row.nodes) for row in step.rows) > self._token_budget:
             return False

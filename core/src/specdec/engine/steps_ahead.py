@@ -34,6 +34,8 @@ class StepsAhead:
         looks: LateLooks | None,
     ) -> None:
         self._scorer, self._scheduler, self._speculation, self._looks = scorer, scheduler, speculation, looks
+        self._num_passes = 0
+        """Recorded passes of the target until the last step was made."""
 
     def make(self, step: Step, *, has_ended: bool) -> Step | None:
         """Return the next step, to be launched; None if the host has to read the tokens first.
@@ -42,7 +44,8 @@ class StepsAhead:
             step: the last one, launched.
             has_ended: whether the proposer still has to be told of samples that ended.
         """
-        speculation = self._speculation
+        speculation, table = self._speculation, self._scorer.table
+        self._num_passes = 0 if table is None else table.num_passes
         if speculation is not None and has_ended:
             return None
         if speculation is not None and step.unread is not None:
@@ -65,10 +68,11 @@ class StepsAhead:
             row.cap = 0
         return after
 
-    def find_states(self, step: Step, after: Step) -> None:
-        """Find the states of a step, before it is committed, where the pass of the one after it has put them."""
-        if after.moves is not None:
-            states_behind(step, self._scorer.table)
+    def find_states(self, step: Step) -> None:
+        """Find the states of a step where the pass of the one after it has put them, if that has run; also where it raised."""
+        table = self._scorer.table
+        if table is not None and table.num_passes > self._num_passes:
+            states_behind(step, table)
 
     def settle(self, step: Step, after: Step, verdict: Verdict) -> Exception | None:
         """Move the rows of the next step, if it was launched behind drafts, to where they are, now that the last one is
@@ -96,7 +100,7 @@ class StepsAhead:
     def _behind_drafts(self, step: Step, speculation: Speculation) -> Step | None:
         """Return the step after one with drafts, with the draft that the device makes behind these."""
         table = self._scorer.table
-        begun = None if table is None else table.begun_draft
+        begun = None if table is None or not self._scheduler.runs_on() else table.begun_draft
         after = None if begun is None else behind_drafts(step, self._scheduler.running, begun.depths)
         draft = None if after is None else speculation.begun(after)
         if after is None or draft is None:

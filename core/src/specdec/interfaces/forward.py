@@ -84,6 +84,7 @@ class Moves(NamedTuple):
     """`[B]` each request's row in the verdict."""
     most: int
     """The most nodes that it may accept of a request."""
+    vocab_size: int
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ class Places(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A verdict that the host has read, and that is still on the device."""
+    """The last verdict that the host has read; the device has it still, unless the next step was launched before."""
 
     num_accepted: Sequence[int]
     """`[B]` accepted nodes."""
@@ -70,6 +70,8 @@ class RequestTable:
         """The same of the pass before, as many rows as the last one has with its padding."""
         self.next_loop: Callable[[Places, Sequence[int]], None] | None = None
         """Called once a verdict is on its way, with where it is and the nodes of each request: begins the next draft."""
+        self.num_passes = 0
+        """Recorded passes of the target that have run."""
         self.begun_draft: BegunDraft | None = None
         """The draft behind the last verdict, if it has begun."""
 

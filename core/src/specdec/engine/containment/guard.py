@@ -71,8 +71,8 @@ class ProposerGuard:
         table: RequestTable | None = None,
     ) -> None:
         self._table = table
-        self._last: tuple[tuple[str, ...], Draft | None] = (), None
-        """Requests and draft of the last call."""
+        self._last: tuple[tuple[str, ...], Ids[int], Draft | None] = (), (), None
+        """Requests, the most nodes and the draft of the last call."""
         self.proposer = proposer
         self.name = str.__str__(f"{proposer.name}")
         self.capabilities = frozenset(each for each in Capability if each in proposer.capabilities)
@@ -115,7 +115,7 @@ class ProposerGuard:
         """
         counts = list(batch.counts)
         started = step_time()
-        self._last = (), None
+        self._last = (), (), None
         try:
             offered, changed = call_plugin(self.proposer.propose, batch)
             if changed:
@@ -138,7 +138,7 @@ class ProposerGuard:
             self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
         if is_taken or draft.unread is not None:
-            self._last = batch.request_ids, offered
+            self._last = batch.request_ids, tuple(max_nodes), offered
         self.metrics.proposer_errors += contained - self._num_contained
         self._num_contained = contained
         if num_cut:
@@ -152,10 +152,12 @@ class ProposerGuard:
 
     def begun(self, request_ids: Ids[str], max_nodes: list[int]) -> CheckedDraft | None:
         """Return the draft that the device makes where the last one was, or None if it makes none; see `BegunDraft`."""
-        told, offered = self._last
+        told, most, offered = self._last
         begun = None if self._table is None or self.pause_left else self._table.begun_draft
         if begun is None or offered is None or told != tuple(request_ids):
             return None
+        if any(now > then for now, then in zip(max_nodes, most, strict=True)):
+            return None  # it is to draft more than the device was told
         try:
             given = offered.token_ids.untyped_storage().data_ptr()
             if offered.proposers is not None or given != begun.token_ids.untyped_storage().data_ptr():

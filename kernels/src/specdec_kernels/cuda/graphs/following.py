@@ -47,7 +47,9 @@ L = TypeVar("L", bound=Loop)
 class FollowingGraphs(Graphs[L]):
     """Recorded loops whose next draft needs no numbers of the host if it follows the verdict on the last one.
 
-    It then begins as soon as that verdict is on its way, without waiting for the host to read it.
+    It then begins as soon as that verdict is on its way, without waiting for the host to read it (`begin_next`). The host then
+    either asks for it (`_follow`), once it has read the verdict; or verifies it before (`_take`), and the draft behind it may
+    begin too; then it is asked for while that runs, and the answer is dropped.
 
     Args:
         what: see `Recordings`.

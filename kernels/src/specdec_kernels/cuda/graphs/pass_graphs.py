@@ -175,6 +175,8 @@ class PassGraphs(Graphs[StaticPass]):
             batch.along.arrive(static.more[: len(more)].view(torch.uint8))
         recording.replay()
         self.num_replays, self._last_rows = self.num_replays + 1, num_rows
+        if self._table is not None:
+            self._table.num_passes += 1
         logits, *states = recording.outputs
         logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
         if wanted is None and self._keeps_outputs:

@@ -164,6 +164,7 @@ class StaticPass:
         if drafted is not None:
             together[self._at["last_id"]] = drafted.vocab_size - 1
         if batch.moves is not None:
+            together[self._at["last_id"]] = batch.moves.vocab_size - 1
             self._pack_moves(together, batch.moves, batch.along)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
         if self.features is not None and features is not None:
