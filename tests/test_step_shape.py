@@ -21,7 +21,7 @@ from specdec import LLM, SamplingParams
 
 MOST = {
     "cpu": {"functions": 58, "files": 29, "carriers": 10, "frames": 4},
-    "device": {"functions": 268, "files": 85, "carriers": 33, "frames": 4},
+    "device": {"functions": 269, "files": 85, "carriers": 33, "frames": 4},
 }
 CONFIGS = {
     "cpu": {"method": "ngram", "num_speculative_tokens": 3},
