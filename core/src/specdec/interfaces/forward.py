@@ -85,6 +85,7 @@ class Moves(NamedTuple):
     most: int
     """The most nodes that it may accept of a request."""
     vocab_size: int
+    """Number of the target's ids."""
 
 
 @dataclass(slots=True)

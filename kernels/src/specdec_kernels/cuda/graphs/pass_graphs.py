@@ -164,7 +164,9 @@ class PassGraphs(Graphs[StaticPass]):
         more = more if more is not None and len(more) <= len(static.more) else None
         if batch.moves is not None:
             is_there = self._table is not None and self._table.holds(static.room)
-            if more is None or not is_there or not static.can_move(batch, len(more)):
+            if more is None or batch.along is None or not (is_there and batch.along.moved_at):
+                return None
+            if not static.can_follow(batch.moves, batch.drafted, len(more)):
                 return None
         if self._memory is not None:
             self._memory.judged = None

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import Along, EmittedIds, HostRows, Moves, PackedBatch, Segment, UnreadIds
+from specdec.interfaces import EmittedIds, HostRows, Moves, PackedBatch, Segment, UnreadIds
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
@@ -120,14 +120,10 @@ class StaticPass:
             return True
         return ids.nodes_size <= len(self._part["drafted"])
 
-    def can_move(self, batch: PackedBatch, num_more: int) -> bool:
+    def can_follow(self, moves: Moves, drafted: UnreadIds | None, num_more: int) -> bool:
         """Return whether nothing that is sent of a pass, nor its drafted nodes, gets where the verdict that it follows is."""
-        if batch.moves is None:
-            return True
-        if batch.along is None or not batch.along.moved_at:
-            return False
-        counts, tokens, columns, *_ = batch.moves.places
-        size, num_nodes = max(batch.moves.rows) + 1, 0 if batch.drafted is None else batch.drafted.nodes_size
+        counts, tokens, columns, *_ = moves.places
+        size, num_nodes = max(moves.rows) + 1, 0 if drafted is None else drafted.nodes_size
         first = self._at["drafted"].start
         return all(
             self._at["more"].start + num_more <= start
@@ -165,7 +161,8 @@ class StaticPass:
             together[self._at["last_id"]] = drafted.vocab_size - 1
         if batch.moves is not None:
             together[self._at["last_id"]] = batch.moves.vocab_size - 1
-            self._pack_moves(together, batch.moves, batch.along)
+            growing = [] if batch.along is None else batch.along.moved_at
+            self._pack_moves(together, batch.moves, growing)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
         if self.features is not None and features is not None:
             count = len(features)
@@ -173,13 +170,12 @@ class StaticPass:
             if count < len(self.features):
                 self.features[count:].fill_(0)
 
-    def _pack_moves(self, numbers: Int64s, moves: Moves, along: Along | None) -> None:
-        """Write the numbers of a pass that follows a verdict."""
-        first, verdict = self._at["verdict_rows"].start, self._at["verdict"]
+    def _pack_moves(self, numbers: Int64s, moves: Moves, growing: list[int]) -> None:
+        """Write what a pass reads of the verdict that it follows; `growing` see `Along.moved_at`."""
+        first, more = self._at["verdict_rows"].start, self._at["more"].start
         numbers[first : first + len(moves.rows)] = moves.rows
-        first, places = self._at["more"].start, [] if along is None else along.moved_at
-        grow = [first + place // numbers.itemsize for place in places]
-        numbers[verdict] = *moves.places[:3], *grow, *[-1] * (NUM_GROWING - len(grow))
+        places = [more + place // numbers.itemsize for place in growing]
+        numbers[self._at["verdict"]] = *moves.places[:3], *places, *[-1] * (NUM_GROWING - len(places))
 
     def _place_of(self, ids: UnreadIds, num_more: int) -> int | None:
         """Return where emitted ids are in the numbers, if they are there and nothing that is sent gets there; None if not."""
