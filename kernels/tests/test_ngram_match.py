@@ -106,12 +106,12 @@ def test_a_view_of_a_wider_buffer(device: torch.device) -> None:
 
 def test_texts_in_any_line(device: torch.device) -> None:
     tokens = torch.tensor([[1, 2, 3, 1, 2], [7] * 5, [4, 5, 6, 4, 0], [9] * 5], device=device)
-    given = torch.tensor([4, 5], device=device), 1, 2, 3
+    given = torch.tensor([5, 5, 4, 5], device=device), 1, 2, 3
     lines = torch.tensor([2, 0], device=device)
     assert ngram_match(tokens, *given, lines=lines).token_ids.tolist() == [[5, 6, 4], [3, 1, 2]]
     found = ngram_match(tokens, *given, lines=lines.flip(0), fills=True, keeps_first=True)
     assert found.token_ids.tolist() == [[2, 3, 1], [0, 0, 0]]
-    assert ngram_match(tokens, lines[:0], 1, 2, 3, lines=lines[:0]).token_ids.shape == (0, 3)
+    assert ngram_match(tokens, *given, lines=lines[:0]).token_ids.shape == (0, 3)
 
 
 def test_drafts_are_those_of_the_host_matcher(device: torch.device) -> None:

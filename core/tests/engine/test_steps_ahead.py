@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from specdec.engine.containment.guard import ProposerGuard
-from specdec.engine.following import behind_drafts
+from specdec.engine.following import step_behind
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
 from specdec.engine.steps_ahead import StepsAhead
@@ -54,12 +54,13 @@ def running(step: Step) -> list[Any]:
 
 def test_rows_begin_as_if_drafts_were_rejected_and_move_when_the_verdict_is_read() -> None:
     last = last_step()
-    step = behind_drafts(last, running(last), [2, 2])
+    step = step_behind(last, running(last), [2, 2])
     assert step is not None
     assert [(row.start, row.num_tokens, row.slack) for row in step.rows] == [(10, 11, 2), (12, 13, 1)]
-    assert step.moves == (PLACES, range(2), 2, 9)
+    assert step.moves is not None
+    assert step.moves[1:] == (PLACES, [0, 1], 2)
     step.place()
-    step.batch = step.verify_batch(0, None)
+    step.batch = step.verify_batch(0, None, None)
     slots = [row.node_slot for row in step.rows]
     last.rows[0].emitted, last.rows[1].emitted = [5, 6, 7], [8]
     step.settle(last, [2, 0])
@@ -72,9 +73,9 @@ def test_rows_begin_as_if_drafts_were_rejected_and_move_when_the_verdict_is_read
 
 def test_a_row_of_which_something_else_was_kept_leaves() -> None:
     last = last_step()
-    step = behind_drafts(last, running(last), [3, 1])
+    step = step_behind(last, running(last), [3, 1])
     assert step is not None
-    step.batch = step.verify_batch(0, None)
+    step.batch = step.verify_batch(0, None, None)
     last.rows[0].emitted, last.rows[1].emitted = [5, 6], [8, 9]  # a text ended within its draft
     step.settle(last, [3, 1])
     assert [row.chunk for row in step.rows] == [0, 1]
@@ -97,8 +98,8 @@ def test_a_row_of_which_something_else_was_kept_leaves() -> None:
 def test_others_wait(change: Callable[[Step], None]) -> None:
     last = last_step()
     change(last)
-    assert behind_drafts(last, running(last), [3, 3]) is None
-    assert behind_drafts(last_step(), [], [3, 3]) is None
+    assert step_behind(last, running(last), [3, 3]) is None
+    assert step_behind(last_step(), [], [3, 3]) is None
 
 
 class Fixed(Proposer):

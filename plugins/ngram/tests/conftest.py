@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, TargetInfo
+from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, TargetInfo, TokenTable
 from specdec.sampling_params import SamplingParams
 from specdec_plugin_ngram import NgramConfig, NgramGpuProposer, NgramProposer
 
@@ -58,6 +58,12 @@ class Feed:
         size = len(rows)
         new_token_ids = np.array([token for row in rows for token in row.token_ids], dtype=np.int32)
         new_token_ids.flags.writeable = False
+        info = self.proposer.target_info
+        table, texts = TokenTable.on(info.device, len(rows), info.max_model_len), list[np.ndarray]()
+        for request_id in deliveries:
+            texts.append(np.array(self.texts[request_id], dtype=np.int32))
+        lines = [*range(size)][::-1]  # any order
+        table.write(lines, [0] * size, texts)
         return ProposeBatch(
             request_ids=tuple(deliveries),
             max_nodes=[row.max_nodes for row in rows],
@@ -70,7 +76,9 @@ class Feed:
             last_num_accepted=[0] * size,
             sampling_params=(SamplingParams(),) * size,
             draws=NO_DRAWS,
-            token_ids_of=lambda row: np.array(self.texts[tuple(deliveries)[row]], dtype=np.int32),
+            token_ids_of=texts.__getitem__,
+            table=table,
+            lines=lines,
         )
 
 

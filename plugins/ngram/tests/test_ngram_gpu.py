@@ -71,29 +71,6 @@ def test_the_draft_context_caps_the_chain(make_device_feed):
     assert feed.append("a", 2, 3, 4, 1) == []
 
 
-def test_requests_beside_the_batch_lose_their_lines_and_get_them_back(make_device_feed, delivery):
-    feed = make_device_feed(prompt_lookup_max=2)
-    names = [f"request {number}" for number in range(11)]  # there are eight lines
-    for name in names:  # one by one, as preempted requests are: held, but not in the batch
-        feed.append(name, 1, 2, 3)
-    assert len(feed.proposer._held) == 8
-    for batch in (names[:6], names[5:], names[:6]):
-        drafts = feed.step({name: delivery(len(feed.texts[name]), [1, 2], 1) for name in batch})
-        assert drafts == {name: draft(feed.texts[name], 1, 2, 2) for name in batch}
-    feed.proposer.finish(names, FinishReason.ABORT)
-    assert len(feed.proposer._held) == 0
-
-
-def test_more_requests_than_were_announced(make_device_feed, delivery):
-    feed = make_device_feed(prompt_lookup_max=2)
-    names = [f"request {number}" for number in range(19)]  # twice there are not as many lines
-    for name in names[:3]:
-        feed.append(name, 3, 1, 2)
-    for _ in range(2):
-        drafts = feed.step({name: delivery(len(feed.texts.get(name, [])), [1, 2, 3], 4) for name in names})
-        assert drafts == {name: draft(feed.texts[name], 4, 2, 2) for name in names}
-
-
 def test_a_text_longer_than_the_context_costs_no_other(make_device_feed, delivery):
     feed = make_device_feed(prompt_lookup_min=1, prompt_lookup_max=2)
     drafts = feed.step({"a": delivery(0, [7] * 1020), "b": delivery(0, [1, 2, 1])})

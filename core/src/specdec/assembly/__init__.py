@@ -8,13 +8,14 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.assembly.build import BuiltEngine, assemble, make_sampler
-    from specdec.assembly.opening import no_states, open_speculation
+    from specdec.assembly.opening import lines_for, no_states, open_speculation
     from specdec.assembly.ranks import TensorParallel
 
 __all__ = [
     "BuiltEngine",
     "TensorParallel",
     "assemble",
+    "lines_for",
     "make_sampler",
     "no_states",
     "open_speculation",

@@ -12,6 +12,7 @@ from specdec import registry
 from specdec.config import ResolvedSpeculation
 from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
+from specdec.engine.request_lines import RequestLines
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
@@ -22,6 +23,7 @@ from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.sampler import Sampler
 from specdec.interfaces.target import TargetInfo
+from specdec.interfaces.token_table import TokenTable
 from specdec.registry.plugin_call import call_plugin
 
 logger = logging.getLogger("specdec")
@@ -82,6 +84,7 @@ def open_speculation(
         num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in proposer.capabilities else 0,
         metrics=metrics,
         draft_slots=draft_slots if Capability.TARGET_CACHE in guard.capabilities else None,
+        lines=lines_for(proposer, info),
     )
     k = config.num_speculative_tokens
     assert k is not None
@@ -92,6 +95,13 @@ def open_speculation(
         depth.open(k, can_shorten=Capability.TREE not in proposer.capabilities)
     has_caps = config.disable_by_batch_size is not None or config.num_speculative_tokens_per_batch_size
     return Speculation(guard, delivery, k, config.cap if has_caps else None, depth, metrics)
+
+
+def lines_for(proposer: Proposer, info: TargetInfo) -> RequestLines | None:
+    """Return the lines of a token table for a proposer that reads one; None for others."""
+    if Capability.REQUEST_TABLE not in proposer.capabilities:
+        return None
+    return RequestLines(TokenTable.on(info.device, info.max_num_seqs, info.max_model_len))
 
 
 def _draft_depth(*, is_wanted: bool) -> DraftDepth | None:

@@ -84,6 +84,7 @@ class Engine:
         """The last step, committed; what it held of the device is let go."""
         self._looks = LateLooks.of(speculation) if is_overlapped else None
         """None where no proposer can be asked late."""
+        self._lines = None if speculation is None else speculation.lines
         self._ahead = StepsAhead(scorer, scheduler, speculation, self._looks)
         self._problem: tuple[Exception, list[Sequence]] | None = None
         """What kept the next step of these sequences from being launched; told after the outputs of the one before."""
@@ -189,7 +190,7 @@ class Engine:
         following = self._launch_before_verdict(step)
         verdict = self._commit(step)
         self._launched = following
-        if following is not None:
+        if following is not None and following.moves is not None:
             error = self._ahead.settle(step, following, verdict)
             self._problem = None if error is None else (error, list(self._scheduler.running))
         if following is None and not any(row.chunk and row.sequence.is_finished for row in step.rows):
@@ -209,6 +210,9 @@ class Engine:
     def _launch(self, step: Step) -> Step:
         """Draft for a scheduled step and run the target; verification begins, if that does not wait for a device."""
         step.schedule_s += step.lap()
+        lines = self._lines
+        if lines is not None and step.moves is None:
+            lines.place([row.sequence for row in step.rows])
         self._propose(step)
         step.propose_s += step.lap()
         if step.unread is not None and not self._scorer.reads_unread:
@@ -218,7 +222,7 @@ class Engine:
         step.place()
         speculation = self._speculation
         num_top_k = 0 if speculation is None or step.is_suspended else speculation.num_top_k
-        batch = step.verify_batch(num_top_k, self._scorer.table)
+        batch = step.verify_batch(num_top_k, self._scorer.table, None if lines is None else lines.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
             step.along = self._sampler.ahead(batch, self._device) or Along()
             if batch.parents is not None:
@@ -229,6 +233,7 @@ class Engine:
         step.score_s += step.lap()
         if self._is_overlapped:
             step.begun = begin_to_verify(self._sampler, batch, step.scores, self._device)
+            step.has_appended = isinstance(step.begun, Begun) and step.begun.has_appended
             step.verify_s += step.lap()
         return step
 
@@ -268,10 +273,12 @@ class Engine:
         if self._speculation is not None and step.proposed is not None:
             self._speculation.judge(step.proposed)
         step.verify_s += step.lap()
+        if self._lines is not None and step.has_appended:
+            self._lines.take_verdict(step.sampled, verdict.num_accepted)
         self._committer.commit(step, verdict)
         # What these hold is large, and on the device: logits, states, q.
         step.scores = step.batch = step.begun = step.drawn = None
-        step.unread = step.proposed = step.emitted = step.along = None
+        step.unread = step.proposed = step.along = None
         self._last = step
         step.commit_s += step.lap()
         return verdict

@@ -1,4 +1,4 @@
-"""The step after one whose tokens the host has not read: its rows take them on the device."""
+"""The step behind one whose tokens the host has not read: its rows take them on the device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from specdec.engine.containment.verdict import problem_of
 from specdec.engine.step import Row, Step
-from specdec.interfaces.begun import Begun, EmittedIds
+from specdec.interfaces.begun import Begun
 from specdec.interfaces.forward import Moves
 
 if TYPE_CHECKING:
@@ -29,80 +29,59 @@ def begin_to_verify(
     verdict = sampler.verify(scores, batch)
     if problem_of(verdict, batch, scores.logits.shape[1]) is not None:
         return None
-    return Begun(torch.tensor([row[:1] for row in verdict.token_ids]), lambda: verdict)
+    width = max(map(len, verdict.token_ids), default=1)
+    token_ids = torch.tensor([[*row, *[-1] * (width - len(row))] for row in verdict.token_ids])
+    if batch.tokens is not None and batch.lines:
+        batch.tokens.append(torch.tensor(batch.lines), torch.tensor(verdict.num_accepted), token_ids)
+    return Begun(token_ids, lambda: verdict, has_appended=batch.tokens is not None)
 
 
-def following(last: Step, running: list[Sequence], *, may_draft: bool = False) -> Step | None:
-    """Return the step that runs the next token of every sample of a step without drafts, which emits one token each.
+def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = None) -> Step | None:
+    """Return the step that runs the next token of every sample of a launched step, as if its drafts were rejected.
 
-    Samples that end with these tokens by their length are not in it.
-
-    Args:
-        last: the step, which is launched.
-        running: the running samples.
-        may_draft: whether `last` may be a step in which drafts were allowed and none was made.
-
-    Returns:
-        None if the host has to read the tokens first, or other samples run next.
-    """
-    begun, scores = last.begun, last.scores
-    if not isinstance(begun, Begun) or scores is None or scores.prompt_logits is not None:
-        return None
-    if len(last.sampled) < len(last.rows) or any(row.nodes for row in last.sampled):  # those that left, too
-        return None
-    if not may_draft and any(row.cap for row in last.rows):
-        return None
-    places = [place for place, row in enumerate(last.rows) if row.chunk]
-    if [last.rows[place].sequence for place in places] != running or any(map(_needs_tokens, running)):
-        return None
-    places = [
-        place
-        for place in places
-        if last.rows[place].num_tokens + 1 < last.rows[place].sequence.max_num_tokens
-    ]
-    if not places:
-        return None
-    rows = [last.rows[place] for place in places]
-    step = Step([Row(r.sequence, r.num_tokens, r.num_tokens + 1, chunk=1, is_sampled=True) for r in rows])
-    step.emitted = EmittedIds(begun.token_ids, scores.logits.shape[1]), places
-    step.sampled = step.rows
-    return step
-
-
-def behind_drafts(last: Step, running: list[Sequence], depths: Ids[int]) -> Step | None:
-    """Return the step behind one with drafts whose verdict is not read; its rows begin as if all were rejected.
+    Samples that end with this token by their length are not in it.
 
     Args:
-        last: the step, which is launched.
+        last: the launched step.
         running: the running samples.
-        depths: `[B]` the most nodes that may be accepted.
+        depths: `[B]` the most nodes that may be accepted; None for all that are drafted.
 
     Returns:
         None if the host has to read the verdict first, or other samples run next.
     """
-    begun, scores, nodes = last.begun, last.scores, last.unread
-    if not isinstance(begun, Begun) or begun.places is None or nodes is None:
+    begun, scores = last.begun, last.scores
+    if not isinstance(begun, Begun) or scores is None or scores.prompt_logits is not None:
         return None
-    if nodes.is_tree and begun.paths is None:
+    if len(last.sampled) < len(last.rows):  # those that left, too
         return None
-    if scores is None or scores.prompt_logits is not None or len(last.sampled) < len(last.rows):
+    places = [place for place, row in enumerate(last.rows) if row.chunk]
+    if [last.rows[place].sequence for place in places] != running or any(map(_needs_tokens, running)):
         return None
-    if [row.sequence for row in last.rows if row.chunk] != running or len(running) < len(last.rows):
-        return None
-    if any(map(_needs_tokens, running)) or len(depths) != len(last.rows):
-        return None
-    step = Step([])
-    for row, depth in zip(last.rows, depths, strict=True):
-        slack = min(len(row.nodes), depth)
-        if row.sequence.max_num_tokens <= row.num_tokens + 1 + slack:
-            return None  # it may end
-        step.rows.append(
-            Row(row.sequence, row.num_tokens, row.num_tokens + 1, chunk=1, is_sampled=True, slack=slack)
+    has_nodes = any(row.nodes for row in last.rows)
+    if has_nodes:  # the pass finds on the device how far each row moves
+        is_tree = last.unread is not None and last.unread.is_tree
+        is_there = (
+            begun.places is not None and last.unread is not None and (begun.paths is not None or not is_tree)
         )
-    step.sampled = step.rows
-    step.moves = Moves(
-        begun.places, range(len(step.rows)), max(row.slack for row in step.rows), scores.logits.shape[1]
-    )
+        if not is_there or len(places) < len(last.rows):
+            return None
+        if depths is not None and len(depths) != len(places):
+            return None
+    rows, kept = list[Row](), list[int]()
+    for index, place in enumerate(places):
+        row = last.rows[place]
+        slack = len(row.nodes) if depths is None else min(len(row.nodes), depths[index])
+        if row.num_tokens + 1 + slack >= row.sequence.max_num_tokens:
+            if has_nodes:
+                return None  # it may end
+            continue
+        start = row.num_tokens
+        rows.append(Row(row.sequence, start, start + 1, chunk=1, is_sampled=True, slack=slack))
+        kept.append(place)
+    if not rows:
+        return None
+    step = Step(rows, sampled=rows)
+    step.moves = Moves(begun.token_ids, begun.places, kept, max(row.slack for row in rows))
     return step
 
 

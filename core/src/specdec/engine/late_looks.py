@@ -73,7 +73,9 @@ class LateLooks:
     @classmethod
     def of(cls, speculation: Speculation | None) -> Self | None:
         """Return those of a proposer that needs nothing but committed ids; None for any other, or none."""
-        if speculation is None or speculation.capabilities & NEEDED_CAPABILITIES:
+        if speculation is None or speculation.drafts_before_verdict:
+            return None
+        if speculation.capabilities & NEEDED_CAPABILITIES:
             return None
         return cls(speculation)
 

@@ -76,6 +76,10 @@ class Sequence:
         """-1 while it has no place in the cache."""
         self.num_slots = 0
         """Number of slots that are reserved for it; 0 if that is not known."""
+        self.line = -1
+        """Its line of the token table; -1 while it has none."""
+        self.num_in_line = 0
+        """Number of tokens in that line, as far as the host knows: verdicts that it has not read add to them."""
         self.num_published = 0
         """Number of its blocks that are published for prefix caching."""
         self.num_cached_prompt_tokens = 0

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
     from specdec.interfaces.sent import Along
+    from specdec.interfaces.token_table import TokenTable
 
 _NO_LIMIT = 2**31
 _NO_ROWS = range(0)
@@ -100,7 +101,7 @@ class Step:
     is_late: bool = False
     """Whether it was launched without asking the proposer; see `LateLooks`."""
     moves: Moves | None = None
-    """The verdict on the drafts of the step before, until the host has read it; see `behind_drafts`."""
+    """The verdict of the step before, until the host has read it; see `step_behind`."""
 
     drawn: DrawnNodes | None = None
     """What nodes were drawn from, of the sampled rows; None if no row carries q."""
@@ -108,8 +109,6 @@ class Step:
     """The nodes of the sampled rows, if they are on a device and the host has not read them."""
     proposed: UnreadIds | None = None
     """Those that the proposer gave, of which expected tokens or a grammar may have taken some: they are judged when read."""
-    emitted: tuple[UnreadIds, list[int]] | None = None
-    """The last token of each row, if the host has not read it, and its row there."""
     along: Along | None = None
     """What is sent to the device with the pass."""
 
@@ -120,6 +119,8 @@ class Step:
     """Whether its hidden states are copies, which the next pass does not write to."""
     begun: Callable[[], Verdict] | None = None
     """Waits for the verdict, if verification has begun on a device."""
+    has_appended: bool = False
+    """Whether that appends the tokens to the lines of the samples."""
     is_compacted: bool = False
     """Whether the cache rows of accepted paths of trees move by the verdict on the device."""
 
@@ -207,8 +208,8 @@ class Step:
         A row of which that step kept something else, as at the end of a text, leaves.
         """
         assert self.moves is not None and self.batch is not None
-        for row, place in enumerate(self.moves.rows):
-            count, own = num_accepted[place], self.rows[row]
+        for own, place in zip(self.rows, self.moves.rows, strict=True):
+            count = num_accepted[place]
             own.start, own.num_tokens, own.node_slot = (
                 own.start + count,
                 own.num_tokens + count,
@@ -233,12 +234,15 @@ class Step:
                 row.first_logits = first_logits
                 first_logits += 1 + len(row.nodes)
 
-    def verify_batch(self, num_top_k: int, table: RequestTable | None) -> VerifyBatch:
+    def verify_batch(
+        self, num_top_k: int, table: RequestTable | None, tokens: TokenTable | None
+    ) -> VerifyBatch:
         """Return what the sampler is given.
 
         Args:
             num_top_k: number of the most probable ids of every row that the proposer needs.
             table: the scorer's.
+            tokens: where the samples have lines; None without.
         """
         rows = self.sampled
         parents = None
@@ -256,6 +260,8 @@ class Step:
             num_top_k=num_top_k,
             unread=self.unread,
             table=table,
+            tokens=tokens,
+            lines=() if tokens is None else [row.sequence.line for row in rows],
         )
 
     def leave(self, running: Ids[Sequence]) -> bool:

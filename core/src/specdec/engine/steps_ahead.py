@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specdec.engine.following import behind_drafts, following, keep_states, states_behind
+from specdec.engine.following import keep_states, states_behind, step_behind
 from specdec.interfaces.begun import Begun
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ class StepsAhead:
         self._num_passes = 0 if table is None else table.num_passes
         if speculation is not None and has_ended:
             return None
-        if speculation is not None and step.unread is not None:
-            return self._behind_drafts(step, speculation)
+        if speculation is not None and (step.unread is not None or speculation.drafts_before_verdict):
+            after = self._with_drafts(step, speculation)
+            if after is not None or step.unread is not None:
+                return after
         after = self._without_drafts(step)
         if after is None:
             return None
@@ -77,9 +79,10 @@ class StepsAhead:
     def settle(self, step: Step, after: Step, verdict: Verdict) -> Exception | None:
         """Move the rows of the next step, if it was launched behind drafts, to where they are, now that the last one is
         committed; and tell the proposer what that kept. Returns what the proposer raised."""
-        if after.moves is None or self._speculation is None:
-            return None
+        has_draft = any(row.nodes for row in after.rows)
         after.settle(step, verdict.num_accepted)
+        if self._speculation is None or self._speculation.drafts_before_verdict or not has_draft:
+            return None
         after.lap()
         try:
             self._speculation.catch_up(after)
@@ -91,18 +94,26 @@ class StepsAhead:
 
     def _without_drafts(self, step: Step) -> Step | None:
         """Return the step after one without drafts."""
-        after = following(step, self._scheduler.running, may_draft=self._looks is not None)
+        if any(row.nodes or (row.cap and self._looks is None) for row in step.rows):
+            return None
+        after, table = step_behind(step, self._scheduler.running), self._scorer.table
         if after is None:
             return None
-        keep_states(step)
+        if table is None or table.states is None:
+            keep_states(step)
         return after if self._scheduler.reserve_next(after) else None
 
-    def _behind_drafts(self, step: Step, speculation: Speculation) -> Step | None:
-        """Return the step after one with drafts, with the draft that the device makes behind these."""
-        table = self._scorer.table
-        begun = None if table is None or not self._scheduler.runs_on() else table.begun_draft
-        after = None if begun is None else behind_drafts(step, self._scheduler.running, begun.depths)
-        draft = None if after is None else speculation.begun(after)
+    def _with_drafts(self, step: Step, speculation: Speculation) -> Step | None:
+        """Return the step after one whose drafts are not read, with the draft that the device makes behind these."""
+        table, depths = self._scorer.table, None
+        if not speculation.drafts_before_verdict:
+            if table is None or table.begun_draft is None:
+                return None
+            depths = table.begun_draft.depths
+        elif not step.has_appended:
+            return None
+        after = step_behind(step, self._scheduler.running, depths) if self._scheduler.runs_on() else None
+        draft = None if after is None else speculation.draft_behind(after)
         if after is None or draft is None:
             return None
         after.take(draft)

@@ -12,7 +12,7 @@ from specdec.field_docs import show_fields
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
 from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
-from specdec.interfaces.begun import Begins, Begun, EmittedIds
+from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
@@ -43,6 +43,7 @@ from specdec.interfaces.score_batch import ScoreBatch, ScoredRow, ScoredSequence
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
+from specdec.interfaces.token_table import TokenTable
 from specdec.interfaces.unread import UnreadIds, UnreadRow
 
 __all__ = [
@@ -76,7 +77,6 @@ __all__ = [
     "DraftedFor",
     "DrawnNodes",
     "Draws",
-    "EmittedIds",
     "Expectations",
     "ExpectedTokens",
     "FinishReason",
@@ -129,6 +129,7 @@ __all__ = [
     "TargetInfo",
     "TargetTopK",
     "TokenIds",
+    "TokenTable",
     "UnreadIds",
     "UnreadRow",
     "Verdict",

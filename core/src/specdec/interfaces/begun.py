@@ -11,7 +11,6 @@ import torch
 from specdec.interfaces.request_table import Places
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
-from specdec.interfaces.unread import UnreadIds
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,8 @@ class Begun:
     read: Callable[[], Verdict]
     places: Places | None = None
     """Where the table has the verdict; None if it has none."""
+    has_appended: bool = False
+    """Whether the tokens are in `VerifyBatch.tokens`."""
     paths: torch.Tensor | None = None
     """See `Verdict.paths`."""
 
@@ -37,15 +38,3 @@ class Begins(Protocol):
 
     def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
         """Begin to decide a batch; None for one that it does not take."""
-
-
-class EmittedIds(UnreadIds):
-    """The first token that each request of a step emits, for the rows of the next step.
-
-    Args:
-        token_ids: `[B, N]` the emitted tokens.
-        vocab_size: number of the target's ids.
-    """
-
-    def __init__(self, token_ids: torch.Tensor, vocab_size: int) -> None:
-        super().__init__(token_ids[None, :, :1], [1] * len(token_ids), vocab_size)

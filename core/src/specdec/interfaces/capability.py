@@ -31,6 +31,13 @@ class Capability(Enum):
     the last committed token and of drafted tokens, which verification overwrites with the target's own rows. Passes that
     would write elsewhere raise. Rows before these slots are the target's; rows of a step are gone in the next one."""
 
+    REQUEST_TABLE = "request_table"
+    """Needs `ProposeBatch.table` and `lines`: the committed tokens of all requests, on the target's device."""
+
+    BEFORE_VERDICT = "before_verdict"
+    """Drafts from `ProposeBatch.table` alone. On a device it is asked as soon as verification has begun there, before the host
+    has the tokens: the table then ends with them, and everything else of the batch is as it was before."""
+
     TREE = "tree"
     """May return drafts with `parents`, of at most `max_nodes` nodes over all branches. For a sampler:
     verifies such drafts. Core refuses to combine a proposer that drafts trees with a sampler without it."""

@@ -12,7 +12,7 @@ import torch
 
 from specdec.interfaces.request_table import Places
 from specdec.interfaces.sent import Along, sent_together
-from specdec.interfaces.unread import UnreadIds
+from specdec.interfaces.unread import UnreadIds, rows_of
 
 Int64s = npt.NDArray[np.int64]
 
@@ -79,13 +79,19 @@ class NeedsTokens(Exception):
 class Moves(NamedTuple):
     """A verdict that the host has not read, and that a pass follows: its numbers are those for drafts that are rejected."""
 
-    places: Places
+    token_ids: torch.Tensor
+    """`[V, N]` its emitted tokens."""
+    places: Places | None
+    """Where the table has the verdict; None if it has none."""
     rows: Sequence[int]
     """`[B]` each request's row in the verdict."""
     most: int
-    """The most nodes that it may accept of a request."""
-    vocab_size: int
-    """Number of the target's ids."""
+    """The most nodes that it may accept of a request; 0 behind a step without drafts."""
+
+    @property
+    def last_ids(self) -> torch.Tensor:
+        """`[B]` the last token of each request, if nothing was drafted."""
+        return rows_of(self.token_ids, self.rows)[:, 0]
 
 
 @dataclass(slots=True)
@@ -133,6 +139,8 @@ class PackedBatch:
             if drafted is not None:
                 batch.read_trees()
                 batch.token_ids = _with_drafted(batch.token_ids, drafted)
+            if moves is not None:
+                batch._take_last_ids(moves, torch.tensor([segment.row for segment in segments]))
             batch.positions = torch.from_numpy(rows.positions)
             batch.slots = None if len(segments) == 1 else torch.from_numpy(rows.slots)
             batch.logits_rows = None if rows.logits_rows is None else torch.from_numpy(rows.logits_rows)
@@ -165,7 +173,7 @@ class PackedBatch:
     def __getattr__(self, name: str) -> torch.Tensor | None:
         if name not in _SENT or self.host is None:
             raise AttributeError(name)
-        if self.moves is not None:
+        if self.moves is not None and self.moves.most:
             raise NeedsTokens
         self.read_trees()
         rows, is_single = self.host, len(self.segments) == 1
@@ -174,6 +182,8 @@ class PackedBatch:
         arrays += [] if rows.logits_rows is None else [rows.logits_rows]
         if self.along is not None:
             arrays.append(self.along.packed)
+        if self.moves is not None:
+            arrays.append(np.array([segment.row for segment in self.segments], np.int64))
         tensors = iter(sent_together(arrays, self.device))
         ids, self.positions = next(tensors), next(tensors)
         self.token_ids = ids if self.drafted is None else _with_drafted(ids, self.drafted)
@@ -181,8 +191,14 @@ class PackedBatch:
         self.logits_rows = None if rows.logits_rows is None else next(tensors)
         if self.along is not None:
             self.along.arrive(next(tensors))
+        if self.moves is not None:
+            self._take_last_ids(self.moves, next(tensors))
         found: torch.Tensor | None = getattr(self, name)
         return found
+
+    def _take_last_ids(self, moves: Moves, first_rows: torch.Tensor) -> None:
+        """Put the tokens of a verdict without drafts into the first rows `[B]` of the requests."""
+        self.token_ids = self.token_ids.index_copy(0, first_rows, moves.last_ids.to(self.token_ids.device))
 
 
 def _with_drafted(token_ids: torch.Tensor, drafted: UnreadIds) -> torch.Tensor:

@@ -16,6 +16,7 @@ from specdec.interfaces.draft import DrawnNodes
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
+from specdec.interfaces.token_table import TokenTable
 from specdec.interfaces.unread import UnreadIds
 from specdec.keys import Keys
 from specdec.sampling_params import SamplingParams
@@ -62,6 +63,10 @@ class VerifyBatch:
     """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
     table: RequestTable | None = None
     """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
+    tokens: TokenTable | None = None
+    """The committed tokens of all requests, to which a verification that does not wait appends; None without."""
+    lines: Sequence[int] = ()
+    """`[B]` with `tokens`: each request's line there."""
     along: Along | None = None
     """The arrays of `Sampler.ahead`, which go to the device with the pass; None where nothing is sent."""
 

@@ -87,12 +87,8 @@ class ScoreBatch(Protocol):
         """The drafted nodes of the samples that get a token, if they are on a device and the host has not read them."""
 
     @property
-    def emitted(self) -> tuple[UnreadIds, Sequence[int]] | None:
-        """The last token of each sample, if the host has not read it, and its row there; None if it has read all."""
-
-    @property
     def moves(self) -> Moves | None:
-        """The verdict of the step before, if the host has not read it and drafts may have been accepted."""
+        """The verdict of the step before, with the last token of each sample, if the host has not read it."""
 
     @property
     def along(self) -> Along | None:

@@ -16,7 +16,7 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
     Returns:
         the pass, and the logits rows of each sample that gets a token, after which those for prompt log probabilities follow.
     """
-    unread, emitted = batch.unread, batch.emitted
+    unread = batch.unread
     if unread is not None:
         rules = [row.sequence.rules for row in batch.rows if row.is_sampled]
         is_read = device.type == "cpu" or any(each is not None and each.reads_drafts for each in rules)
@@ -30,17 +30,15 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
     tokens, positions, slots = list[int](), list[int](), list[int]()
     logits_rows, prompt_rows = list[int](), list[int]()
     first = 0
-    for index, row in enumerate(batch.rows):
+    for row in batch.rows:
         sequence, start, chunk, nodes, parents = row.sequence, row.start, row.chunk, row.nodes, row.parents
         if chunk == 0:
             continue
         count = chunk + len(nodes)
-        if batch.moves is not None:
-            tokens.append(0)  # the pass finds it on the device
-        elif emitted is None:
+        if batch.moves is None:
             tokens += sequence.token_ids[start : start + chunk].tolist()
-        else:  # one token, which is on the device; see `HostRows.token_ids`
-            tokens.append(-1 - emitted[1][index])
+        else:
+            tokens.append(0)  # the pass finds it on the device
         if unread is None:
             tokens += nodes
         else:
@@ -62,11 +60,12 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
     has_all = len(logits_rows) == first and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     ids, places, where = (np.array(each, np.int64) for each in (tokens, positions, slots))
-    known = unread if emitted is None else emitted[0]
-    if device.type == "cpu" and known is None:  # which shares the host's memory: nothing is sent
+    if (
+        device.type == "cpu" and unread is None and batch.moves is None
+    ):  # which shares the host's memory: nothing is sent
         slots_there = None if len(segments) == 1 else torch.from_numpy(where)
         logits_there = None if wanted is None else torch.from_numpy(wanted)
         tensors = torch.from_numpy(ids), torch.from_numpy(places)
         return PackedBatch(*tensors, segments, slots_there, logits_there), blocks
     host = HostRows(ids, places, where, wanted)
-    return PackedBatch.of_rows(host, segments, device, known, batch.along, batch.moves), blocks
+    return PackedBatch.of_rows(host, segments, device, unread, batch.along, batch.moves), blocks

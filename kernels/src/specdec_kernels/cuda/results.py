@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Judged, Places, RequestTable, Scores, VerifyBatch
+from specdec.interfaces import Judged, Places, RequestTable, Scores, TokenTable, VerifyBatch
 from specdec.logits import read_listings
 from specdec_kernels.cuda.arriving import Arriving
 from specdec_kernels.cuda.attention import kernels_on
+from specdec_kernels.triton.append_tokens import append_tokens
 from specdec_kernels.triton.list_logprobs import list_logprobs
 
 Array = npt.NDArray[Any]
@@ -101,7 +102,13 @@ class Results:
     @property
     def places(self) -> Places | None:
         """Where the table has the verdict; None if it has none."""
-        return None if self._memory is None else self._verdict()
+        return self._verdict() if self._table.holds(self._all) else None
+
+    def append_to(self, tokens: TokenTable, lines: torch.Tensor) -> None:
+        """Append the emitted tokens to `lines [B]` of the committed ones."""
+        counts, _, emitted, *_ = self.parts
+        with kernels_on(self._all.device):
+            append_tokens(tokens, lines, counts, emitted)
 
     def begin_next(self, row_starts: torch.Tensor) -> None:
         """Begin the next draft, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""

@@ -37,6 +37,8 @@ class _Given(NamedTuple):
     """Rows that list log probabilities."""
     is_drawn: torch.Tensor
     """`[B]` bool: requests whose nodes were drawn from q, as far as the host knows."""
+    lines: torch.Tensor
+    """`[B]` of requests in the table of tokens; `[0]` without one."""
     token_ids: torch.Tensor
     parents: torch.Tensor | None
 
@@ -82,10 +84,8 @@ class WalkOnDevice(_OnDevice):
             strict_verify(scores.logits, *read, parents=given.parents, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
-        results.send()
-        results.begin_next(given.row_starts)
         paths_out = None if batch.parents is None else nodes
-        return Begun(tokens, partial(_read, results, scores, batch, paths_out), results.places, paths_out)
+        return _begun(results, scores, batch, given, paths_out)
 
 
 class JudgeOnDevice(_OnDevice):
@@ -132,9 +132,7 @@ class JudgeOnDevice(_OnDevice):
             judge(scores.logits, *read, **q, out=ChainVerdict(num_accepted, tokens, first_unsound))
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, None, tokens)
-        results.send()
-        results.begin_next(given.row_starts)
-        return Begun(tokens, partial(_read, results, scores, batch), results.places)
+        return _begun(results, scores, batch, given)
 
     def _draft_ids(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Return `[V]` the draft's id of each of the target's, -1 for none; made once for the map of a proposer."""
@@ -144,6 +142,18 @@ class JudgeOnDevice(_OnDevice):
             ids[vocab_map.to(ids.device)] = torch.arange(len(vocab_map), device=ids.device)
             self._last_map = vocab_map, ids
         return ids
+
+
+def _begun(
+    results: Results, scores: Scores, batch: VerifyBatch, given: _Given, paths: torch.Tensor | None = None
+) -> Begun:
+    """Send what was decided, and begin what follows from it on the device; `paths` see `Verdict.paths`."""
+    results.send()
+    if batch.tokens is not None:
+        results.append_to(batch.tokens, given.lines)
+    results.begin_next(given.row_starts)
+    read = partial(_read, results, scores, batch, paths)
+    return Begun(results.parts[2], read, results.places, batch.tokens is not None, paths)
 
 
 def _read(results: Results, scores: Scores, batch: VerifyBatch, paths: torch.Tensor | None = None) -> Verdict:
@@ -214,6 +224,7 @@ def _arrays(batch: VerifyBatch) -> list[Array]:
         *np.array(numbers, np.int64),
         is_sampled.astype(np.float32),
         listed_rows(batch),
+        np.array(batch.lines, np.int64),
         is_sampled & flags.numpy() if flags is not None and flags.device.type == "cpu" else is_sampled,
         *(_padded(each, width) for each in rows),
     ]
@@ -223,16 +234,15 @@ def _given(scores: Scores, batch: VerifyBatch) -> _Given:
     """Return what the kernels read of a batch: sent with the pass, or sent now."""
     device = scores.logits.device
     known = [] if batch.along is None else batch.along.on(device)
-    starts, counts, seeds, positions, samples, heat, listed, is_drawn, *rows = known or Along(
-        _arrays(batch)
-    ).on(device)
+    arrays = known or Along(_arrays(batch)).on(device)
+    starts, counts, seeds, positions, samples, heat, listed, lines, is_drawn, *rows = arrays
     width = _width(batch)
     if batch.unread is not None and width:
         rows = [*batch.unread.nodes.to(device)]
     ids, *parents = rows
     keys = NoiseKeys(seeds, positions, samples)
     above = None if batch.parents is None or not width else parents[0]
-    return _Given(starts, counts, heat, keys, listed, is_drawn, ids, above)
+    return _Given(starts, counts, heat, keys, listed, is_drawn, lines, ids, above)
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> Int64s:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from specdec_kernels.triton.accepted_rows import accepted_rows
 from specdec_kernels.triton.advance_rows import LoopRows, Masks, advance_rows
+from specdec_kernels.triton.append_tokens import append_tokens
 from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.dispatch import Backend, use_backend
@@ -48,6 +49,7 @@ __all__ = [
     "Workspace",
     "accepted_rows",
     "advance_rows",
+    "append_tokens",
     "block_tables",
     "block_verify",
     "gumbel_noise",

@@ -25,6 +25,10 @@ def batch_behind(batch: ProposeBatch, paths: Sequence[Sequence[int]]) -> Propose
         new += [batch.new_token_ids[first : first + count], drafted]
         first += count
     lengths = list(map(len, paths))
+    table, lines = batch.table, batch.lines
+    if table is not None:
+        table, lines = table.of_lines(lines, max(lengths)), range(len(lengths))
+        table.write(lines, batch.num_tokens, [np.array(path, np.int32) for path in paths])
     return replace(
         batch,
         num_tokens=[a + b for a, b in zip(batch.num_tokens, lengths, strict=True)],
@@ -36,6 +40,8 @@ def batch_behind(batch: ProposeBatch, paths: Sequence[Sequence[int]]) -> Propose
         token_ids_of=texts.__getitem__,
         allowed_after=_allowed_behind(batch, paths),
         top_k=None,
+        table=table,
+        lines=lines,
     )
 
 

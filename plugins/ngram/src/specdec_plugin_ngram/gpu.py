@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import torch
 
 from specdec.interfaces import (
+    Capability,
     Draft,
-    FinishReason,
     ProposeBatch,
     Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
+    TokenTable,
 )
-from specdec.runner import in_inference_mode, sent_together
-from specdec_kernels import can_record
+from specdec.runner import in_inference_mode, sent
 from specdec_kernels.triton import ngram_match
 from specdec_plugin_ngram.config import NgramConfig
-from specdec_plugin_ngram.device_texts import DeviceTexts, Int64s, Taken
-
-if TYPE_CHECKING:
-    from specdec_kernels.cuda.graphs import TextGraphs
 
 _WIDTH_STEP = 256
 """On the CPU only so many tokens are read as the longest text has, rounded up to a multiple of this."""
@@ -34,61 +28,53 @@ _WIDTH_STEP = 256
 class NgramGpuProposer(Proposer):
     """Drafts the same tokens as `ngram`, by the kernel `ngram_match` where the tokens are.
 
-    Works on any torch device. All tokens are kept there, `[2 * max_num_seqs, max_model_len]`. Every step compares
-    the end of each text with the whole text, so unlike `ngram` its time grows with the context. On a device the host does not
-    wait for drafts, nor for their lengths: each has as many tokens as are wanted, where there is no match the last one again.
-    What follows the verdict on the last draft is looked up before the host has read that.
+    Works on any torch device, from the engine's table of tokens. Every step compares the end of each text with the whole
+    text, so unlike `ngram` its time grows with the context. On a device the host does not wait for drafts, nor for their
+    lengths: each has as many tokens as are wanted, where there is no match the last one again. It is asked before the host
+    has read what was accepted of the last draft.
     """
 
     name: ClassVar[str] = "ngram_gpu"
     Config: ClassVar[type[ProposerConfig]] = NgramConfig
+    capabilities = frozenset({Capability.REQUEST_TABLE, Capability.BEFORE_VERDICT})
 
     def __init__(self, config: NgramConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
         self._shortest, self._longest = config.lengths
         self._keeps_first = config.match == "first"
         self._max_model_len = config.max_model_len
-        self._held = DeviceTexts(target.max_num_seqs, target.max_model_len, target.device)
-        self._graphs: TextGraphs | None = None
+        self._lines: tuple[list[int], torch.Tensor] = [], torch.empty(0, dtype=torch.int64)
+        """Those of the last batch, on the host and on the device."""
         self._is_read = target.device.type == "cpu"
         """Whether the engine reads drafts at once, which costs nothing on the host."""
 
     @in_inference_mode
     def load(self, target: TargetHandle) -> None:
-        """Allocate the texts before the target's cache takes the rest of the memory, and record or compile all lookups."""
-        texts, num_steps, info = self._held.texts, self.config.num_speculative_tokens, self.target_info
-        assert num_steps is not None
-        if self._is_read:
-            return
-        none = torch.zeros(1, dtype=torch.int64, device=texts.device)
-        self._filled(none, none, num_steps)
-        if can_record(info):
-            from specdec_kernels.cuda.graphs import CudaRecorder, TextGraphs
-
-            look_up = partial(self._filled, width=num_steps)
-            self._graphs = TextGraphs(CudaRecorder(texts.device), texts, look_up, num_steps, target.table)
-            self._graphs.prepare(info.max_num_seqs)
+        """Compile the kernels of a device."""
+        if not self._is_read:
+            none = torch.zeros(1, dtype=torch.int64, device=self.target_info.device)
+            assert self.config.num_speculative_tokens is not None
+            shape = 1, self.target_info.max_model_len + 1
+            table = TokenTable(none.new_zeros(shape, dtype=torch.int32), none)
+            self._filled(table, none, self.config.num_speculative_tokens)
 
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Store the new tokens and draft a chain for every row; on the CPU, for every row that has a match."""
-        taken, num_steps = self._held.take(batch), self.config.num_speculative_tokens
-        assert num_steps is not None
-        limits = self._limits(batch)
+        """Draft a chain for every row; on the CPU, for every row that has a match."""
+        table, num_steps = batch.table, self.config.num_speculative_tokens
+        assert table is not None and num_steps is not None
+        limits, lines = self._limits(batch), self._sent(batch.lines, table.num_tokens.device)
         if self._is_read:
-            return Draft(self._read(taken, np.array(limits)))
+            return Draft(self._found(table, lines, limits))
         limits = [min(most, num_steps) for most in limits]
-        drafts = None
-        if self._graphs is not None and self._graphs.texts is self._held.texts:
-            drafts = self._graphs.draft(*taken)
-        if drafts is None:
-            lines, num_tokens = self._write(taken, (taken.lines, taken.num_tokens))
-            drafts = self._filled(lines, num_tokens, num_steps) if any(limits) else lines[:, None]
+        drafts = self._filled(table, lines, num_steps) if any(limits) else lines[:, None]
         return Draft(drafts[:, : max(limits, default=0)], num_nodes=tuple(limits))
 
-    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        """Free the lines of these requests."""
-        self._held.forget(request_ids)
+    def _sent(self, lines: Sequence[int], device: torch.device) -> torch.Tensor:
+        """Return lines on the device, where those of the last batch are mostly."""
+        if self._lines[0] != lines:
+            self._lines = [*lines], sent(torch.tensor(lines, dtype=torch.int64), device)
+        return self._lines[1]
 
     def _limits(self, batch: ProposeBatch) -> list[int]:
         """Return the most nodes of each draft: none for a text that is longer than what is held of it."""
@@ -98,34 +84,30 @@ class NgramGpuProposer(Proposer):
             limits.append(min(wanted, room) if held <= most_held else 0)
         return limits
 
-    def _read(self, taken: Taken, limits: Int64s) -> torch.Tensor:
-        """Return drafts of at most `limits [B]` tokens, with -1 behind their ends."""
-        lines, num_tokens, max_nodes = self._write(taken, (taken.lines, taken.num_tokens, limits))
-        width = int(max(limits, default=0))
+    def _found(self, table: TokenTable, lines: torch.Tensor, limits: list[int]) -> torch.Tensor:
+        """Return drafts of at most `limits [B]` tokens, with -1 behind their ends; on the CPU."""
+        width = max(limits, default=0)
         if not width:
             return lines[:, None][:, :0]
-        longest = -(-max(taken.num_tokens) // _WIDTH_STEP) * _WIDTH_STEP
+        longest = -(-int(table.num_tokens[lines].max()) // _WIDTH_STEP) * _WIDTH_STEP
         lengths = self._shortest, self._longest, width
         return ngram_match(
-            self._held.texts[:, :longest],
-            num_tokens,
+            table.token_ids[:, :longest],
+            table.num_tokens,
             *lengths,
             lines=lines,
-            max_nodes=max_nodes,
+            max_nodes=torch.tensor(limits),
             keeps_first=self._keeps_first,
         ).token_ids
 
-    def _filled(self, lines: torch.Tensor, num_tokens: torch.Tensor, width: int) -> torch.Tensor:
+    def _filled(self, table: TokenTable, lines: torch.Tensor, width: int) -> torch.Tensor:
         """Return drafts `[B, width]`, with the last token in place of what there is no match for."""
         lengths = self._shortest, self._longest, width
         return ngram_match(
-            self._held.texts, num_tokens, *lengths, lines=lines, keeps_first=self._keeps_first, fills=True
+            table.token_ids,
+            table.num_tokens,
+            *lengths,
+            lines=lines,
+            keeps_first=self._keeps_first,
+            fills=True,
         ).token_ids
-
-    def _write(self, taken: Taken, others: Sequence[Int64s]) -> list[torch.Tensor]:
-        """Send new tokens to their lines; returns `others` on the device."""
-        texts = self._held.texts
-        new = taken.rows.token_ids.astype(np.int32)
-        token_ids, slots, *sent = sent_together([new, taken.slots, *others], texts.device)
-        texts.view(-1).index_put_((slots,), token_ids)
-        return sent

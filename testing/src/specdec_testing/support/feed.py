@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from specdec import SamplingParams
-from specdec.assembly import no_states
+from specdec.assembly import lines_for, no_states
 from specdec.engine import Delivery, TopK, undeclared
 from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import Capability, FinishReason, Proposer
@@ -79,6 +79,7 @@ class Feed:
             device=target.handle.info.device,
             num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in given else 0,
             draft_slots=target.scorer.draft_slots if self._drafts_on_target else None,
+            lines=lines_for(proposer, target.handle.info),
         )
         self.needs_hidden = self._delivery.needs_hidden
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from specdec.engine.metrics import EngineMetrics
+from specdec.engine.request_lines import RequestLines
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws, Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
@@ -40,6 +41,7 @@ class Delivery:
         num_top_k: number of the target's most probable ids that are delivered for each verified node; 0 for none.
         metrics: requests without states are counted there.
         draft_slots: where the proposer may write in the target's cache; None if it does not draft there.
+        lines: the lines of the token table, if the proposer reads that.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class Delivery:
         num_top_k: int = 0,
         metrics: EngineMetrics | None = None,
         draft_slots: DraftSlots | None = None,
+        lines: RequestLines | None = None,
     ) -> None:
+        self.lines = lines
         self.num_top_k = num_top_k
         self.top_k: Callable[[], dict[Sequence, TopK]] | None = None
         """What finds the target's most probable ids of one step until the next call; it replaces a step before."""
@@ -73,6 +77,8 @@ class Delivery:
         tokens: TokenIds = pieces[0] if len(pieces) == 1 else np.concatenate([_NONE, *pieces])
         tokens.flags.writeable = False
         hidden, aux, has_hidden = self._hidden(sequences, starts) if self.needs_hidden else (None, (), None)
+        if self.lines is not None:
+            self.lines.place([sequence for sequence in sequences if not sequence.is_finished])
         batch = ProposeBatch(
             request_ids=tuple(s.row_id for s in sequences),
             max_nodes=tuple(max_nodes),  # a copy: the draft is checked against the list
@@ -94,6 +100,8 @@ class Delivery:
             first_slots=()
             if self.draft_slots is None
             else self._lend(self.draft_slots, sequences, max_nodes),
+            table=None if self.lines is None else self.lines.table,
+            lines=() if self.lines is None else [max(s.line, 0) for s in sequences],
         )
         for sequence, end in zip(sequences, ends, strict=True):
             sequence.delivered = end

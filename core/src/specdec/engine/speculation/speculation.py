@@ -13,7 +13,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.top_k import top_k_of
 from specdec.engine.step import Row, Step
-from specdec.interfaces.capability import NEEDED_CAPABILITIES
+from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
 from specdec.interfaces.finish import FinishReason
@@ -64,6 +64,12 @@ class Speculation:
         """Whether the proposer reads hidden states."""
         self.num_top_k = delivery.num_top_k
         """Number of the target's most probable ids that it is told of each verified node."""
+        self.lines = delivery.lines
+        """The lines of the token table, if the proposer reads that."""
+        self.drafts_before_verdict = (
+            Capability.BEFORE_VERDICT in guard.capabilities and delivery.lines is not None
+        )
+        """Whether the proposer can be asked before the host has the tokens of the last step."""
         self._guard, self._delivery = guard, delivery
         self._by_batch_size = by_batch_size
         self._has_left_out = False
@@ -132,13 +138,16 @@ class Speculation:
         self._delivery.copy_states(sequences)
         return CheckedDraft.empty(len(sequences))
 
-    def begun(self, step: Step) -> CheckedDraft | None:
-        """Plan a step behind drafts whose verdict is not read; return the draft that the device makes for it, or None."""
+    def draft_behind(self, step: Step) -> CheckedDraft | None:
+        """Plan a step behind one whose verdict is not read; return the draft that the device makes for it, or None."""
         if self.plan(step) is not None or step.is_suspended or step.is_paused:
             return None
         if any(r.sequence.max_num_tokens - r.num_tokens - r.slack - 1 < r.cap for r in step.rows):
             return None  # how long its draft may be depends on what is accepted of the last one
-        return self._guard.begun([row.sequence.row_id for row in step.rows], [row.cap for row in step.rows])
+        caps = [row.cap for row in step.rows]
+        if self.drafts_before_verdict:
+            return self._call([row.sequence for row in step.rows], caps)
+        return self._guard.begun([row.sequence.row_id for row in step.rows], caps)
 
     def catch_up(self, step: Step) -> None:
         """Deliver what was kept of the last step, behind which a step with a draft of the device is launched already."""

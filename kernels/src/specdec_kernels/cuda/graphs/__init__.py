@@ -6,7 +6,6 @@ from specdec_kernels.cuda.graphs.recorder import CudaRecorder, Recorder, Recordi
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES
 from specdec_kernels.cuda.graphs.static_steps import Steps
 from specdec_kernels.cuda.graphs.step_graphs import StepGraphs
-from specdec_kernels.cuda.graphs.text_graphs import TextGraphs
 
 __all__ = [
     "MAX_BYTES",
@@ -17,5 +16,4 @@ __all__ = [
     "Recording",
     "StepGraphs",
     "Steps",
-    "TextGraphs",
 ]

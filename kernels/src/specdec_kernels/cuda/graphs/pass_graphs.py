@@ -123,7 +123,7 @@ class PassGraphs(Graphs[StaticPass]):
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns the outputs of `run`, logits of the wanted rows only, or None if it has to run eagerly."""
         outputs = None if self.failure is not None else self._replay(batch, features)
-        if outputs is None and batch.moves is not None:
+        if outputs is None and batch.moves is not None and batch.moves.most:
             raise NeedsTokens
         if outputs is None:
             self.num_plain += 1
@@ -137,7 +137,7 @@ class PassGraphs(Graphs[StaticPass]):
         if num_rows > (self._most_rows if wanted is None else MAX_WHOLE_ROWS):
             return None
         if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
-            if batch.moves is not None:
+            if batch.moves is not None and batch.moves.most:
                 return None
             batch.read_trees()
         numbers = self._backend.numbers(batch)
@@ -148,12 +148,15 @@ class PassGraphs(Graphs[StaticPass]):
         num_kept = 0 if batch.moves is None or not len(self._states) else self._last_rows
         shape = shape_of(max(num_rows, num_kept), numbers, self._mask_words)
         found = self._recordings.find(shape)
-        if found is None and batch.moves is None and self._recordings.is_due(shape):
+        is_alone = batch.moves is None or not (batch.moves.most or batch.drafted)
+        if found is None and is_alone and self._recordings.is_due(shape):
             batch.read_trees()
             numbers = self._backend.numbers(batch)
             static = self._place(shape, batch.token_ids.device, features)
             if not static.has_room(batch):
                 return None
+            if batch.moves is not None:
+                batch.moves = batch.moves._replace(places=None)
             static.send(batch, numbers, features)
             whole = partial(self._run, replace(batch, logits_rows=None), features)
             found = self._record(shape, static, whole, num_rows)
@@ -163,11 +166,13 @@ class PassGraphs(Graphs[StaticPass]):
         more = None if batch.along is None else batch.along.packed.view(np.int64)
         more = more if more is not None and len(more) <= len(static.more) else None
         if batch.moves is not None:
-            is_there = self._table is not None and self._table.holds(static.room)
-            if more is None or batch.along is None or not (is_there and batch.along.moved_at):
-                return None
-            if not static.can_follow(batch.moves, batch.drafted, len(more)):
-                return None
+            if self._table is None or not self._table.holds(static.room):
+                batch.moves = batch.moves._replace(places=None)
+            if not is_alone:
+                if more is None or batch.along is None or not batch.along.moved_at:
+                    return None
+                if not static.can_follow(batch.moves, batch.drafted, len(more)):
+                    return None
         if self._memory is not None:
             self._memory.judged = None
         static.send(batch, numbers, features, more)

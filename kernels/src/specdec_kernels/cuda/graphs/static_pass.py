@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 import numpy as np
 import torch
 
-from specdec.interfaces import EmittedIds, HostRows, Moves, PackedBatch, Segment, UnreadIds
+from specdec.interfaces import HostRows, Moves, PackedBatch, Places, Segment, UnreadIds
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
@@ -122,8 +122,10 @@ class StaticPass:
 
     def can_follow(self, moves: Moves, drafted: UnreadIds | None, num_more: int) -> bool:
         """Return whether nothing that is sent of a pass, nor its drafted nodes, gets where the verdict that it follows is."""
+        if moves.places is None:
+            return False
         counts, tokens, columns, *_ = moves.places
-        size, num_nodes = max(moves.rows) + 1, 0 if drafted is None else drafted.nodes_size
+        size, num_nodes = len(moves.token_ids), 0 if drafted is None else drafted.nodes_size
         first = self._at["drafted"].start
         return all(
             self._at["more"].start + num_more <= start
@@ -147,22 +149,22 @@ class StaticPass:
             features: `[T, F]` of a head's pass; None leaves them as they are.
             more: further numbers.
         """
-        drafted, trees, first = batch.drafted, None, self._at["drafted"].start
+        drafted, moves, trees, first = batch.drafted, batch.moves, None, self._at["drafted"].start
+        num_more = 0 if more is None else more.size
         assert batch.host is not None
+        places = None if moves is None else moves.places
+        if moves is not None and not self.can_follow(moves, drafted, num_more):
+            places = self._copied(moves.token_ids)
         if drafted is not None:
-            found = self._place_of(drafted, 0 if more is None else more.size)
-            if found is None:
-                drafted.copy_to(self.room)
-            first = first if found is None else found
+            drafted.copy_to(self.room)
             if self._shape.mask_words and batch.has_unread_trees:
                 trees = TreeNumbers.of(batch, self._shape.mask_words)
         together = self.packed(batch.host, numbers, more, trees, first)
         if drafted is not None:
             together[self._at["last_id"]] = drafted.vocab_size - 1
-        if batch.moves is not None:
-            together[self._at["last_id"]] = batch.moves.vocab_size - 1
-            growing = [] if batch.along is None else batch.along.moved_at
-            self._pack_moves(together, batch.moves, growing)
+        if moves is not None and places is not None:
+            growing = [] if batch.along is None or more is None else batch.along.moved_at
+            self._pack_moves(together, moves.rows, places, growing)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
         if self.features is not None and features is not None:
             count = len(features)
@@ -170,23 +172,20 @@ class StaticPass:
             if count < len(self.features):
                 self.features[count:].fill_(0)
 
-    def _pack_moves(self, numbers: Int64s, moves: Moves, growing: list[int]) -> None:
+    def _copied(self, token_ids: torch.Tensor) -> Places:
+        """Copy the tokens `[V, N]` of a verdict without drafts to where drafted nodes go, with its counts, which are 0."""
+        size, num_columns = token_ids.shape
+        self.room[:size].zero_()
+        self.room[size : size * (1 + num_columns)].view(size, num_columns).copy_(token_ids)
+        first = self._at["drafted"].start
+        return Places(first, first + size, num_columns)
+
+    def _pack_moves(self, numbers: Int64s, rows: Sequence[int], places: Places, growing: list[int]) -> None:
         """Write what a pass reads of the verdict that it follows; `growing` see `Along.moved_at`."""
         first, more = self._at["verdict_rows"].start, self._at["more"].start
-        numbers[first : first + len(moves.rows)] = moves.rows
-        places = [more + place // numbers.itemsize for place in growing]
-        numbers[self._at["verdict"]] = *moves.places[:3], *places, *[-1] * (NUM_GROWING - len(places))
-
-    def _place_of(self, ids: UnreadIds, num_more: int) -> int | None:
-        """Return where emitted ids are in the numbers, if they are there and nothing that is sent gets there; None if not."""
-        if (
-            not isinstance(ids, EmittedIds)
-            or ids.nodes.untyped_storage().data_ptr() != self._numbers.untyped_storage().data_ptr()
-        ):
-            return None
-        place = int(ids.nodes.storage_offset() - self._numbers.storage_offset())
-        is_safe = self._at["more"].start + num_more <= place and ids.nodes.is_contiguous()
-        return place if is_safe and place + ids.nodes.numel() <= len(self._numbers) else None
+        numbers[first : first + len(rows)] = rows
+        grow_at = [more + place // numbers.itemsize for place in growing]
+        numbers[self._at["verdict"]] = *places[:3], *grow_at, *[-1] * (NUM_GROWING - len(grow_at))
 
     def packed(
         self,

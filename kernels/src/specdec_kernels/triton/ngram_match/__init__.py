@@ -36,13 +36,13 @@ def ngram_match(
 
     Args:
         tokens: `[N, L]` int32 or int64, L > 0, unit stride along L; entries after a text's tokens are ignored.
-        num_tokens: `[B]` integer, 0 to L.
+        num_tokens: `[N]` integer, 0 to L, of each line.
         shortest: the shortest n-gram that counts as a match, at least 1.
         longest: the longest n-gram to look for, at least `shortest`.
         width: maximum tokens to draft, at least 1.
         max_nodes: `[B]` integer: maximum tokens to draft for each request; None for `width`.
-        lines: `[B]` integer: which line of `tokens` has each request's text; None if N is B, and they are in order. Nothing is
-            copied to the host, so the caller must keep them below N.
+        lines: `[B]` integer: which line has each request's text; None if N is B, and they are in order. Nothing is copied to
+            the host, so the caller must keep them below N.
         keeps_first: use the earliest instead of the most recent occurrence.
         fills: whether the text's last token, instead of -1, follows what is drafted.
         out: contiguous tensors to write to; None allocates them.
@@ -54,8 +54,8 @@ def ngram_match(
     if tokens.dim() != 2 or tokens.shape[1] == 0:
         raise ValueError(f"tokens must be int32 or int64 [B, L] with L > 0, not {shown(tokens)}")
     check_tensor("tokens", tokens, tokens.shape, IDS, tokens, is_row_strided=True)
-    size = tokens.shape[0] if lines is None else num_tokens.numel()
-    check_tensor("num_tokens", num_tokens, (size,), IDS, tokens)
+    size = tokens.shape[0] if lines is None else lines.numel()
+    check_tensor("num_tokens", num_tokens, tokens.shape[:1], IDS, tokens)
     if lines is not None:
         check_tensor("lines", lines, (size,), IDS, tokens)
     if max_nodes is not None:

@@ -39,8 +39,9 @@ def match_tile_kernel(
     """Write the best match of one tile as a score `[B, num_tiles]` int64: by length, then by position; 0 for none."""
     request = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
-    tokens_ptr += _line(request, lines_ptr, HAS_LINES) * tokens_stride
-    last = tl.load(num_tokens_ptr + request).to(tl.int64) - 1
+    line = _line(request, lines_ptr, HAS_LINES)
+    tokens_ptr += line * tokens_stride
+    last = tl.load(num_tokens_ptr + line).to(tl.int64) - 1
     ends = tile * BLOCK_L + tl.arange(0, BLOCK_L)
     lengths = tl.zeros((BLOCK_L,), tl.int64)
     agrees = ends < last
@@ -83,7 +84,8 @@ def copy_match_kernel(
     score = tl.max(tl.load(score_ptr + request * num_tiles + tiles, mask=tiles < num_tiles, other=0), 0)
     place = score % LENGTH_UNIT
     source = FARTHEST - place if KEEPS_FIRST else place
-    num_tokens = tl.load(num_tokens_ptr + request).to(tl.int64)
+    line = _line(request, lines_ptr, HAS_LINES)
+    num_tokens = tl.load(num_tokens_ptr + line).to(tl.int64)
     # A draft that reaches the end of the text continues with its own first token.
     period = tl.maximum(num_tokens - source, 1)
     count = tl.full((), 0, tl.int64) + width
@@ -94,7 +96,7 @@ def copy_match_kernel(
     count = tl.where(score > 0, count, 0)
     steps = tl.arange(0, BLOCK_N)
     read = source + steps % period
-    tokens_ptr += _line(request, lines_ptr, HAS_LINES) * tokens_stride
+    tokens_ptr += line * tokens_stride
     drafted = tl.load(tokens_ptr + read, mask=steps < count, other=-1).to(tl.int64)
     if FILLS:
         last = tl.load(tokens_ptr + tl.maximum(num_tokens - 1, 0)).to(tl.int64)

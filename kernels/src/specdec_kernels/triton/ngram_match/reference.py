@@ -19,7 +19,8 @@ def ngram_match_reference(
     fills: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `token_ids [B, width]` and `num_nodes [B]`; see `ngram_match`."""
-    tokens = tokens if lines is None else tokens[lines.long()]
+    if lines is not None:
+        tokens, num_tokens = tokens[lines.long()], num_tokens[lines.long()]
     size, columns = tokens.shape
     ends = torch.arange(columns, device=tokens.device)  # end position of an n-gram
     last = num_tokens.long()[:, None] - 1
