@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from pretend.dispatch import Dispatcher
 from pretend.tensor import held
+from specdec.interfaces import TokenTable
 
 PACKAGE = "specdec_kernels.triton"
 RESULTS = {
@@ -83,6 +84,10 @@ def _match(*args: Any) -> None:
         out.copy_(result)
 
 
+def _append(token_ids: torch.Tensor, num_tokens: torch.Tensor, *given: torch.Tensor) -> None:
+    TokenTable(token_ids, num_tokens).append(*given)
+
+
 def _noise(keys: Any, words: torch.Tensor, out: torch.Tensor, config: Any, *, is_gumbel: bool) -> None:
     operation = importlib.import_module(f"{PACKAGE}.noise")
     (operation.gumbel_noise if is_gumbel else operation.uniforms)(keys, words, out.shape[1], out=out)
@@ -121,7 +126,7 @@ def kernels(device: Dispatcher) -> Iterator[None]:
     from triton.runtime.jit import JITFunction
 
     computed = {name: _writing(name) for name in RESULTS} | {name: _in_place(name) for name in IN_PLACE}
-    computed |= {"paged_attention": _attend, "noise": _noise, "ngram_match": _match}
+    computed |= {"paged_attention": _attend, "noise": _noise, "ngram_match": _match, "append_tokens": _append}
     replaced: list[tuple[Any, str, Any]] = [(JITFunction, "run", JITFunction.run)]
 
     def run(kernel: Any, *args: Any, **kwargs: Any) -> None:

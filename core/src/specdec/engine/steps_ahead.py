@@ -96,11 +96,10 @@ class StepsAhead:
         """Return the step after one without drafts."""
         if any(row.nodes or (row.cap and self._looks is None) for row in step.rows):
             return None
-        after, table = step_behind(step, self._scheduler.running), self._scorer.table
+        after = step_behind(step, self._scheduler.running)
         if after is None:
             return None
-        if table is None or table.states is None:
-            keep_states(step)
+        keep_states(step)
         return after if self._scheduler.reserve_next(after) else None
 
     def _with_drafts(self, step: Step, speculation: Speculation) -> Step | None:

@@ -37,4 +37,4 @@ def append_tokens(
         return
     from specdec_kernels.triton.append_tokens.kernel import append_tokens_triton  # imports Triton
 
-    append_tokens_triton(table, lines, num_accepted, token_ids)
+    append_tokens_triton(table.token_ids, table.num_tokens, lines, num_accepted, token_ids)

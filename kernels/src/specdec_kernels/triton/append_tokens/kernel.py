@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec.interfaces import TokenTable
 from specdec_kernels.triton.launch import roomy
 
 
@@ -35,13 +34,17 @@ def append_tokens_kernel(
 
 
 def append_tokens_triton(
-    table: TokenTable, lines: torch.Tensor, num_accepted: torch.Tensor, token_ids: torch.Tensor
+    table: torch.Tensor,
+    num_tokens: torch.Tensor,
+    lines: torch.Tensor,
+    num_accepted: torch.Tensor,
+    token_ids: torch.Tensor,
 ) -> None:
-    """Launch the kernel; writes the table."""
-    (size, num_columns), width = token_ids.shape, table.token_ids.shape[1]
+    """Launch the kernel; writes `table [L, W]` and `num_tokens [L]`."""
+    (size, num_columns), width = token_ids.shape, table.shape[1]
     append_tokens_kernel[(size,)](
-        table.token_ids,
-        table.num_tokens,
+        table,
+        num_tokens,
         lines,
         num_accepted,
         token_ids,
