@@ -14,6 +14,7 @@ from specdec.interfaces.draft import DraftSampling, DrawnNodes
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.target import TargetInfo
+from specdec.interfaces.token_table import TokenTable
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
@@ -40,7 +41,11 @@ def warm_up(
     """
     dtypes = {torch.float32} if info.device.type == "cpu" else {torch.float32, info.dtype}
     widths = set() if drafts is None else {_FEW, max(_FEW, num_nodes)}
-    for batch in _batches(info, (drafts or frozenset()) & (sampler.capabilities | _OF_HEADS), widths):
+    tokens = None
+    if drafts is not None and Capability.REQUEST_TABLE in drafts:
+        tokens = TokenTable.on(info.device, 1, info.max_model_len)
+    for kind in _batches(info, (drafts or frozenset()) & (sampler.capabilities | _OF_HEADS), widths):
+        batch = kind if tokens is None else replace(kind, tokens=tokens, lines=[0])
         try:
             for dtype, heat in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
                 heated = replace(batch, sampling_params=[SamplingParams(temperature=heat)])
