@@ -48,7 +48,9 @@ def following(last: Step, running: list[Sequence], *, may_draft: bool = False) -
     begun, scores = last.begun, last.scores
     if not isinstance(begun, Begun) or scores is None or scores.prompt_logits is not None:
         return None
-    if len(last.sampled) < len(last.rows) or any(row.nodes for row in last.sampled):  # those that left, too
+    if len(last.sampled) < len(last.rows) or any(
+        row.num_nodes for row in last.sampled
+    ):  # those that left, too
         return None
     if not may_draft and any(row.cap for row in last.rows):
         return None
@@ -80,7 +82,7 @@ def behind_drafts(last: Step, running: list[Sequence], depths: Ids[int]) -> Step
     Returns:
         None if the host has to read the verdict first, or other samples run next.
     """
-    begun, scores, nodes = last.begun, last.scores, last.unread
+    begun, scores, nodes = last.begun, last.scores, last.device_nodes
     if not isinstance(begun, Begun) or begun.places is None or nodes is None:
         return None
     if nodes.is_tree and begun.paths is None:
@@ -93,7 +95,7 @@ def behind_drafts(last: Step, running: list[Sequence], depths: Ids[int]) -> Step
         return None
     step = Step([])
     for row, depth in zip(last.rows, depths, strict=True):
-        slack = min(len(row.nodes), depth)
+        slack = min(row.num_nodes, depth)
         if row.sequence.max_num_tokens <= row.num_tokens + 1 + slack:
             return None  # it may end
         step.rows.append(

@@ -48,7 +48,7 @@ class StepsAhead:
         self._num_passes = 0 if table is None else table.num_passes
         if speculation is not None and has_ended:
             return None
-        if speculation is not None and step.unread is not None:
+        if speculation is not None and step.device_nodes is not None:
             return self._behind_drafts(step, speculation)
         after = self._without_drafts(step)
         if after is None:

@@ -8,10 +8,10 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.request_table import Places
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
-from specdec.interfaces.unread import UnreadIds
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Begins(Protocol):
         """Begin to decide a batch; None for one that it does not take."""
 
 
-class EmittedIds(UnreadIds):
+class EmittedIds(DeviceNodes):
     """The first token that each request of a step emits, for the rows of the next step.
 
     Args:

@@ -34,7 +34,7 @@ def p_logits_of(
 
     See `p_logits` and `LogitsRules.changes`.
     """
-    counts, params = [len(block.nodes) + 1 for block in blocks], [block.params for block in blocks]
+    counts, params = [block.num_rows for block in blocks], [block.params for block in blocks]
     change: Change | None = None
     places = zip(blocks, accumulate(counts), counts, strict=True)
     ruled = [(slice(end - count, end), block) for block, end, count in places if block.rules]

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import EmittedIds, HostRows, Moves, PackedBatch, Segment, UnreadIds
+from specdec.interfaces import DeviceNodes, EmittedIds, HostRows, Moves, PackedBatch, Segment
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
@@ -120,7 +120,7 @@ class StaticPass:
             return True
         return ids.nodes_size <= len(self._part["drafted"])
 
-    def can_follow(self, moves: Moves, drafted: UnreadIds | None, num_more: int) -> bool:
+    def can_follow(self, moves: Moves, drafted: DeviceNodes | None, num_more: int) -> bool:
         """Return whether nothing that is sent of a pass, nor its drafted nodes, gets where the verdict that it follows is."""
         counts, tokens, columns, *_ = moves.places
         size, num_nodes = max(moves.rows) + 1, 0 if drafted is None else drafted.nodes_size
@@ -177,7 +177,7 @@ class StaticPass:
         places = [more + place // numbers.itemsize for place in growing]
         numbers[self._at["verdict"]] = *moves.places[:3], *places, *[-1] * (NUM_GROWING - len(places))
 
-    def _place_of(self, ids: UnreadIds, num_more: int) -> int | None:
+    def _place_of(self, ids: DeviceNodes, num_more: int) -> int | None:
         """Return where emitted ids are in the numbers, if they are there and nothing that is sent gets there; None if not."""
         if (
             not isinstance(ids, EmittedIds)
