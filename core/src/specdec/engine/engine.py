@@ -71,6 +71,7 @@ class Engine:
         self._committer = committer
         self._speculation = speculation
         self._device = scorer.cache.device
+        self._takes_device_nodes = scorer.takes_device_nodes and self._device.type != "cpu"
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._row_ids: set[str] = set()
@@ -211,8 +212,10 @@ class Engine:
         step.schedule_s += step.lap()
         self._propose(step)
         step.propose_s += step.lap()
-        if step.device_nodes is not None and self._needs_nodes(step):
-            step.read_nodes()
+        if step.device_nodes is not None:
+            rules = [row.sequence.rules for row in step.sampled]
+            if not self._takes_device_nodes or any(each is not None and each.reads_drafts for each in rules):
+                step.read_nodes()
         # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
         step.place()
         speculation = self._speculation
@@ -230,13 +233,6 @@ class Engine:
             step.begun = begin_to_verify(self._sampler, batch, step.scores, self._device)
             step.verify_s += step.lap()
         return step
-
-    def _needs_nodes(self, step: Step) -> bool:
-        """Return whether the host has to know drafted nodes before the pass; on the CPU it costs nothing."""
-        if self._device.type == "cpu" or not self._scorer.takes_device_nodes:
-            return True
-        rules = [row.sequence.rules for row in step.sampled]
-        return any(each is not None and each.reads_drafts for each in rules)
 
     def _launch_before_verdict(self, step: Step) -> Step | None:
         """Launch the step after one whose tokens are not read; None if they have to be read first."""
@@ -267,18 +263,20 @@ class Engine:
         scores, batch = step.scores, step.batch
         assert scores is not None and batch is not None
         step.lap()
-        if not self._sampler.takes_any_rows:
+        if step.device_nodes is not None and not self._sampler.takes_any_rows:
             batch = batch.read()  # a sampler of its own looks at the ids
         verdict = self._sampler.verify(scores, batch) if step.begun is None else step.begun()
-        step.read_nodes()
-        verdict = check_verdict(verdict, batch.read(), scores, self._sampler.name)
-        if self._speculation is not None and step.proposed is not None:
-            self._speculation.judge(step.proposed)
+        if step.device_nodes is not None:
+            step.read_nodes()
+            batch = batch.read()
+        verdict = check_verdict(verdict, batch, scores, self._sampler.name)
+        if self._speculation is not None and step.num_outside:
+            self._speculation.judge(step.num_outside)
         step.verify_s += step.lap()
         self._committer.commit(step, verdict)
         # What these hold is large, and on the device: logits, states, q.
         step.scores = step.batch = step.begun = step.drawn = None
-        step.proposed = step.emitted = step.along = None
+        step.emitted = step.along = None
         self._last = step
         step.commit_s += step.lap()
         return verdict

@@ -48,9 +48,8 @@ def following(last: Step, running: list[Sequence], *, may_draft: bool = False) -
     begun, scores = last.begun, last.scores
     if not isinstance(begun, Begun) or scores is None or scores.prompt_logits is not None:
         return None
-    if len(last.sampled) < len(last.rows) or any(
-        row.num_nodes for row in last.sampled
-    ):  # those that left, too
+    # Rows that left count, too.
+    if len(last.sampled) < len(last.rows) or any(row.num_nodes for row in last.sampled):
         return None
     if not may_draft and any(row.cap for row in last.rows):
         return None

@@ -112,8 +112,8 @@ class Step:
     """What nodes were drawn from, of the sampled rows; None if no row carries q."""
     device_nodes: DeviceNodes | None = None
     """The nodes of the sampled rows, if they are on a device; None once the host has read them."""
-    proposed: DeviceNodes | None = None
-    """Those that the proposer gave, of which expected tokens or a grammar may have taken some: they are judged when read."""
+    num_outside: int = 0
+    """How many of them were impossible, also where expected tokens or a grammar took their place; see `DeviceNodes`."""
     emitted: tuple[DeviceNodes, list[int]] | None = None
     """The last token of each row, if the host has not read it, and its row there."""
     along: Along | None = None
@@ -157,10 +157,11 @@ class Step:
         if len(self.sampled) < len(draft.rows):
             draft = select_rows(draft, [place for place, row in enumerate(self.rows) if row.is_sampled])
         # Nodes on a device are read with the verdict, or when a grammar or a rule has to know them.
-        self.drawn, counts = draft.drawn, draft.num_nodes
-        self.device_nodes = self.proposed = draft.device_nodes
+        self.drawn, there = draft.drawn, draft.device_nodes
+        self.device_nodes = there
         for place, row in enumerate(self.sampled):
-            row.num_nodes, row.nodes = counts[place], draft.rows[place]
+            row.nodes = draft.rows[place]
+            row.num_nodes = len(row.nodes) if there is None else there.num_nodes[place]
             row.parents = None if draft.parents is None else draft.parents[place]
             row.proposer = "" if draft.proposers is None else draft.proposers[place]
 
@@ -171,7 +172,7 @@ class Step:
         nodes, parents = self.device_nodes.read()
         for place, row in enumerate(self.sampled):
             row.draft(nodes[place], None if parents is None else parents[place])
-        self.device_nodes = None
+        self.num_outside, self.device_nodes = self.device_nodes.num_outside or 0, None
 
     def draft_expected(self) -> None:
         """Draft the expected tokens where there are some; beside rows with q, which are of one width, no more than these."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 Rows = tuple[tuple[int, ...], ...]
@@ -52,44 +53,31 @@ class DeviceNodes:
     @property
     def nodes_size(self) -> int:
         """Number of `nodes`, counted with those that mean nothing."""
-        return len(self.given) * len(self.num_nodes) * self.width
+        return len(self.given) * self.given[0].numel()
 
     def read(self) -> tuple[Rows, Rows | None]:
         """Return `[B][num_nodes]` token ids and parents, None for chains, with possible ones in place of those that are not.
 
         Waits for the device, unless the numbers are known or there are none.
         """
+        if not any(self.num_nodes):
+            return (none := ((),) * len(self.num_nodes)), none if self.is_tree else None
         if self._known is None:
-            rows = (
-                self.nodes.tolist() if any(self.num_nodes) else [[()] * len(self.num_nodes)] * len(self.given)
-            )
-            self.take(rows)
+            self.take(np.array(self.nodes.tolist()))
         assert self._known is not None
         return self._known
 
-    def take(self, numbers: Sequence[Sequence[Sequence[int]]]) -> None:
+    def take(self, numbers: npt.NDArray[np.int64]) -> None:
         """Take the numbers of `nodes`, which were read together with others."""
-        ids, *parents = given = [
-            [row[:n] for row, n in zip(part, self.num_nodes, strict=True)] for part in numbers
-        ]
-        last = self.vocab_size - 1
-        known = [tuple(tuple(min(max(token, 0), last) for token in row) for row in ids)]
-        known += [
-            tuple(tuple(min(max(p, -1), n - 1) for n, p in enumerate(row)) for row in part)
-            for part in parents
-        ]
+        counts, places, (ids, *parents) = self.num_nodes, np.arange(self.width), numbers
+        possible = [ids.clip(0, self.vocab_size - 1), *(above.clip(-1, places - 1) for above in parents)]
+        self.num_outside = int(((possible != numbers) & (places < np.c_[counts])).sum())
+        known = [tuple(tuple(r[:n]) for r, n in zip(p.tolist(), counts, strict=True)) for p in possible]
         self._known = known[0], known[1] if parents else None
-        self.num_outside = sum(
-            number != possible
-            for part, rows in zip(given, known, strict=True)
-            for row, own in zip(part, rows, strict=True)
-            for number, possible in zip(row, own, strict=True)
-        )
 
     def copy_to(self, memory: torch.Tensor) -> None:
         """Move `nodes` to the beginning of a pass's own `memory` `[M]`, which is large enough."""
-        shape = len(self.given), *self.given[0].shape
-        place = memory[: prod(shape)].view(shape)
+        place = memory[: self.nodes_size].view(len(self.given), *self.given[0].shape)
         torch._foreach_copy_([*place], [*(self.given if self._nodes is None else self._nodes)])
         self._nodes, self.memory = place, memory
 

@@ -155,8 +155,7 @@ class PackedBatch:
             return
         ids, host = self.drafted, self.host
         assert ids is not None and host is not None
-        _, parents = ids.read()
-        assert parents is not None
+        parents = ids.read()[1] or ()
         for segment in self.segments:
             if segment.num_drafted:
                 end = segment.row + segment.num_rows

@@ -51,7 +51,7 @@ class TorchSampler(Sampler):
     def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
         device = scores.logits.device
-        if device.type == "cpu":
+        if batch.device_nodes is not None and device.type == "cpu":
             batch = batch.read()  # which costs nothing here
         fast = self._fast[device] if device in self._fast else self.fast_on(device)
         if scores.is_sound is None and not getattr(fast, "takes_any_rows", False):

@@ -16,9 +16,8 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
     Returns:
         the pass, and the logits rows of each sample that gets a token, after which those for prompt log probabilities follow.
     """
-    emitted, drafted = batch.emitted, batch.device_nodes
-    if not any(row.num_nodes for row in batch.rows):
-        drafted = None
+    emitted = batch.emitted
+    drafted = batch.device_nodes if any(row.num_nodes for row in batch.rows) else None
     segments: list[Segment] = []
     blocks: list[RowBlock] = []
     tokens, positions, slots = list[int](), list[int](), list[int]()

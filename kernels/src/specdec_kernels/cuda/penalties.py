@@ -28,10 +28,9 @@ class Counted:
     def __init__(self, texts: Sequence[Text], along: Along) -> None:
         self._along, counts = along, [each for _, _, each in texts]
         blocks = [each.block for each in counts]
-        drafted = [block for block in blocks if block.num_nodes]
-        self._path_len = max((block.num_nodes for block in drafted), default=0)
+        self._path_len = max((block.num_nodes for block in blocks), default=0)
         # Of the drafts of a step a device has all, or none.
-        self._device_nodes = drafted[0].device_nodes if drafted else None
+        self._device_nodes = next((block.device_nodes for block in blocks if block.num_nodes), None)
         sizes = [0, *(len(each.ids) for each in counts)]
         amounts = np.array([each.amounts for each in counts], np.float32).T
         arrays: list[npt.NDArray[Any]] = [

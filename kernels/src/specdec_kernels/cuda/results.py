@@ -134,7 +134,7 @@ class Results:
         top_k = _top_of(ids, values, norms, self._num_top) if self._num_top else None
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
         if self._device_nodes is not None:
-            self._device_nodes.take(nodes.reshape(self._device_nodes.nodes.shape).tolist())
+            self._device_nodes.take(nodes.reshape(self._device_nodes.nodes.shape))
         if self._memory is not None:
             self._memory.judged = Judged(results[0], results[2], self._verdict())
         is_sound = None

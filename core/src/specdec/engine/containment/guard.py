@@ -16,7 +16,6 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.errors import PluginError, described, is_interrupt, line_of
 from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import CheckedDraft, Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
@@ -175,13 +174,11 @@ class ProposerGuard:
         begun.take()
         return draft
 
-    def judge(self, nodes: DeviceNodes) -> None:
-        """Count what was wrong with nodes that were first read with the verdict on them."""
-        if nodes.num_outside:
-            self._note_flaw(
-                nodes.num_outside,
-                "an id or a parent that is impossible, or a row of q that is no distribution",
-            )
+    def judge(self, num_outside: int) -> None:
+        """Count impossible nodes that were first read with the verdict on them."""
+        self._note_flaw(
+            num_outside, "an id or a parent that is impossible, or a row of q that is no distribution"
+        )
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused.

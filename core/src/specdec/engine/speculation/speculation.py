@@ -14,7 +14,6 @@ from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.top_k import top_k_of
 from specdec.engine.step import Row, Step
 from specdec.interfaces.capability import NEEDED_CAPABILITIES
-from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
 from specdec.interfaces.finish import FinishReason
@@ -204,9 +203,9 @@ class Speculation:
         """Note where the most probable ids of a step's nodes are, for the next delivery."""
         self._delivery.top_k = top_k_of(step, self.num_top_k, verdict)
 
-    def judge(self, proposed: DeviceNodes) -> None:
-        """Count what was wrong with ids of the proposer that were first read with the verdict on them."""
-        self._guard.judge(proposed)
+    def judge(self, num_outside: int) -> None:
+        """Count impossible nodes of the proposer that were first read with the verdict on them."""
+        self._guard.judge(num_outside)
 
     def observe_target(self, seconds: float) -> None:
         """Record what a pass of the target and its verification took, of which a proposer may take a multiple."""
