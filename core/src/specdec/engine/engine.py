@@ -266,7 +266,7 @@ class Engine:
         if step.device_nodes is not None and not self._sampler.takes_any_rows:
             batch = batch.read()  # a sampler of its own looks at the ids
         verdict = self._sampler.verify(scores, batch) if step.begun is None else step.begun()
-        if step.device_nodes is not None:
+        if step.device_nodes is not None:  # which came with the verdict
             step.read_nodes()
             batch = batch.read()
         verdict = check_verdict(verdict, batch, scores, self._sampler.name)

@@ -56,7 +56,7 @@ class Row:
     nodes: Ids[int] = ()
     """Drafted ids that are scored; none while a device has them, see `Step.read_nodes`."""
     parents: Ids[int] | None = None
-    """The parent of every node, which precedes it; -1 is the last token. None for a chain, and likewise."""
+    """The parent of every node, which precedes it; -1 is the last token. None for a chain, and while a device has them."""
     proposer: str = ""
     """Who drafted them."""
 
@@ -157,8 +157,8 @@ class Step:
         if len(self.sampled) < len(draft.rows):
             draft = select_rows(draft, [place for place, row in enumerate(self.rows) if row.is_sampled])
         # Nodes on a device are read with the verdict, or when a grammar or a rule has to know them.
-        self.drawn, there = draft.drawn, draft.device_nodes
-        self.device_nodes = there
+        self.drawn = draft.drawn
+        there = self.device_nodes = draft.device_nodes
         for place, row in enumerate(self.sampled):
             row.nodes = draft.rows[place]
             row.num_nodes = len(row.nodes) if there is None else there.num_nodes[place]

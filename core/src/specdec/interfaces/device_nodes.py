@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 Rows = tuple[tuple[int, ...], ...]
+"""Ids, or parents, of each row's nodes."""
 
 
 class DeviceNodes:
