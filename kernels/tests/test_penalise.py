@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,13 +78,10 @@ def unread(texts: list[Text], device: torch.device, *, is_tree: bool) -> list[Te
         for place, nodes in zip(part, given, strict=True):
             place[: len(nodes)] = torch.tensor(nodes, dtype=torch.int64)
     made = DeviceNodes(numbers.to(device), list(map(len, NODES)), VOCAB)
-    there = [
-        replace(each.block, nodes=(), parents=None, device_nodes=made, device_row=row)
-        for row, (_, _, each) in enumerate(texts)
-    ]
+    there: Any = {"nodes": (), "parents": None, "device_nodes": made}
     return [
-        (first, which, each._replace(block=block))
-        for (first, which, each), block in zip(texts, there, strict=True)
+        (first, which, each._replace(block=replace(each.block, **there, device_row=row)))
+        for row, (first, which, each) in enumerate(texts)
     ]
 
 
