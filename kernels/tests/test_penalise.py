@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.interfaces import Along, Occurrences, RowBlock, RowOperations, UnreadIds, UnreadRow
+from specdec.interfaces import Along, DeviceNodes, Occurrences, RowBlock, RowOperations
 from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.penalise.config import LaunchConfig
@@ -74,11 +77,11 @@ def unread(texts: list[Text], device: torch.device, *, is_tree: bool) -> list[Te
     for part, given in zip(numbers, (NODES, PARENTS), strict=False):
         for place, nodes in zip(part, given, strict=True):
             place[: len(nodes)] = torch.tensor(nodes, dtype=torch.int64)
-    made = UnreadIds(numbers.to(device), list(map(len, NODES)), VOCAB)
-    parents = made.parents or [None] * len(NODES)
+    made = DeviceNodes(numbers.to(device), list(map(len, NODES)), VOCAB)
+    there: Any = {"nodes": (), "parents": None, "device_nodes": made}
     return [
-        (first, which, each._replace(nodes=row, parents=above))
-        for (first, which, each), row, above in zip(texts, made.rows, parents, strict=True)
+        (first, which, each._replace(block=replace(each.block, **there, device_row=row)))
+        for row, (first, which, each) in enumerate(texts)
     ]
 
 
@@ -98,15 +101,15 @@ def test_it_lowers_what_core_lowers(
     logits, expected, texts = problem(monkeypatch, is_tree=is_tree)
     texts = unread(texts, device, is_tree=is_tree) if is_unread else texts
     got = lowered(logits.to(device), texts, is_in_place=is_tree)
-    assert all(
-        not isinstance(row, UnreadRow) or row.ids.num_outside is None for _, _, (_, _, _, row, _) in texts
-    )
+    there = [each.block.device_nodes for _, _, each in texts]
+    assert all(nodes is not None and nodes.num_outside is None for nodes in there) is is_unread
     assert torch.equal(same(got), same(expected))
 
 
 def test_a_draft_without_nodes_is_not_waited_for() -> None:
-    made = UnreadIds(torch.zeros((1, 2, 3), dtype=torch.int64), [0, 0], VOCAB)
-    text = Occurrences(np.zeros(1, np.int64), np.ones(1, np.float32), (1.1, 0.0, 0.0), made.rows[1], None)
+    made = DeviceNodes(torch.zeros((1, 2, 3), dtype=torch.int64), [0, 0], VOCAB)
+    block = RowBlock(SamplingParams(), device_nodes=made, device_row=1)
+    text = Occurrences(np.zeros(1, np.int64), np.ones(1, np.float32), (1.1, 0.0, 0.0), block)
     Counted([(0, np.zeros(1, np.int64), text)], Along()).on(torch.device("cpu"))
     assert made.num_outside is None
 

@@ -58,7 +58,7 @@ def served(
 
     def launching(step: Step) -> Step:
         is_ahead, launched = step.moves is not None, launch(step)
-        if any(row.nodes for row in launched.rows):
+        if any(row.num_nodes for row in launched.rows):
             steps.append(is_ahead)
         return launched
 

@@ -25,7 +25,7 @@ def step(
     """Return a step of requests that decode; only the first has a draft."""
     nobody: Any = None
     found = Step([Row(nobody, 9, 10, most, 1, True) for _ in range(size)], is_late=is_late)
-    found.rows[0].nodes = range(nodes)
+    found.rows[0].draft(range(nodes))
     found.propose_s, found.score_s = asking, seconds - asking
     return found
 

@@ -199,7 +199,7 @@ def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(
     launch, followed = engine._launch_before_verdict, list[tuple[bool, bool]]()
 
     def noting(step: Step) -> Any:
-        has_drafts = any(row.nodes for row in step.rows)
+        has_drafts = any(row.num_nodes for row in step.rows)
         following = launch(step)
         followed.append((has_drafts, following is not None))
         return following

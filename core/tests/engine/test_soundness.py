@@ -36,7 +36,7 @@ def poison(llm, length: int, value: float, whole: bool) -> None:
         logits, row = output.logits.clone(), 0
         for each in current:
             sequence = each.sequence
-            rows = range(row, row + len(each.nodes) + 1)
+            rows = range(row, row + each.num_nodes + 1)
             row += len(rows)
             for place in rows:
                 if sequence.num_prompt_tokens == length and sequence.num_output_tokens + place - rows[0] >= 7:

@@ -18,6 +18,7 @@ from specdec.engine.steps_ahead import StepsAhead
 from specdec.interfaces import (
     Begun,
     BegunDraft,
+    DeviceNodes,
     Draft,
     Draws,
     Places,
@@ -25,7 +26,6 @@ from specdec.interfaces import (
     Proposer,
     RequestTable,
     Scores,
-    UnreadIds,
 )
 from specdec.sampling_params import SamplingParams
 
@@ -40,9 +40,9 @@ def last_step(*, most: int = 30) -> Step:
         sequence = Sequence(
             str(index), np.arange(count, dtype=np.int32), own, seed=0, sample_index=0, max_num_tokens=most
         )
-        rows.append(Row(sequence, count - 1, count, chunk=1, is_sampled=True, nodes=range(3 - 2 * index)))
+        rows.append(Row(sequence, count - 1, count, chunk=1, is_sampled=True, num_nodes=3 - 2 * index))
     step = Step(rows, sampled=rows)
-    step.unread = UnreadIds(torch.zeros(1, 2, 3, dtype=torch.int64), [3, 1], 9)
+    step.device_nodes = DeviceNodes(torch.zeros(1, 2, 3, dtype=torch.int64), [3, 1], 9)
     step.begun = Begun(torch.zeros(2, 4, dtype=torch.int64), cast(Any, None), PLACES)
     step.scores = cast(Any, SimpleNamespace(prompt_logits=None, logits=torch.zeros(6, 9)))
     return step
@@ -85,7 +85,7 @@ def test_a_row_of_which_something_else_was_kept_leaves() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda step: setattr(step, "unread", None),
+        lambda step: setattr(step, "device_nodes", None),
         lambda step: setattr(step, "begun", step.begun.read),
         lambda step: setattr(step, "begun", Begun(step.begun.token_ids, step.begun.read)),
         lambda step: setattr(step.rows[1], "chunk", 0),

@@ -65,7 +65,7 @@ def test_a_drafted_row_that_verification_leaves_would_change_the_text(subject) -
         cache, kept = engine._scorer.cache, []
         for row in batch.sampled:
             start = row.sequence.first_slot + row.sequence.num_tokens
-            kept.append(slice(start, start + max(0, len(row.nodes) - 1)))
+            kept.append(slice(start, start + max(0, row.num_nodes - 1)))
         tensors = [*cache.keys.values(), *cache.values.values()]
         before = [[tensor[rows].clone() for rows in kept] for tensor in tensors]
         scores = score(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from speccheck.engines import engine_of, make_llm, proposer_of, scripted, tokens
 
 from specdec import LLM, SamplingParams
 from specdec.engine.containment.draft import DraftError, check_draft, select_rows
-from specdec.interfaces import Draft, DraftSampling, UnreadIds
+from specdec.interfaces import DeviceNodes, Draft, DraftSampling
 
 VOCAB = 9
 GARBAGE = 2**40
@@ -24,17 +25,17 @@ def unread(num_nodes: tuple[int, ...] = (3, 1, 2)) -> Draft:
     return Draft(IDS.clone(), num_nodes=num_nodes)
 
 
-def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[UnreadIds]:
-    """The ids that were read by themselves."""
-    reads: list[UnreadIds] = []
-    read = UnreadIds.read
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[DeviceNodes]:
+    """The nodes that were read by themselves."""
+    reads: list[DeviceNodes] = []
+    read = DeviceNodes.read
 
-    def counted(ids: UnreadIds) -> None:
-        if ids.num_outside is None:
-            reads.append(ids)
-        read(ids)
+    def counted(nodes: DeviceNodes) -> Any:
+        if nodes.num_outside is None and any(nodes.num_nodes):
+            reads.append(nodes)
+        return read(nodes)
 
-    monkeypatch.setattr(UnreadIds, "read", counted)
+    monkeypatch.setattr(DeviceNodes, "read", counted)
     return reads
 
 
@@ -42,13 +43,19 @@ def test_lengths_are_known_before_the_ids(monkeypatch) -> None:
     reads = count_reads(monkeypatch)
     draft, num_cut, flaw = check_draft(unread(), [3, 3, 3], VOCAB)
     assert (draft.num_nodes, num_cut, flaw) == ([3, 1, 2], 0, None)
+    assert (draft.rows, draft.parents) == (((), (), ()), None)
     assert not reads
-    assert draft.unread is not None
-    draft.unread.read()
-    assert [list(row) for row in draft.rows] == [[1, 2, 3], [4], [8, 0]]  # the nearest ids of the vocabulary
+    known = draft.read()
+    assert known.rows == ((1, 2, 3), (4,), (8, 0))  # the nearest ids of the vocabulary
+    assert draft.read() == known.read()
     assert len(reads) == 1
-    assert draft.unread.num_outside == 2
-    assert draft.unread.scored(torch.device("cpu")).view(3, 3)[:, :2].tolist() == [[1, 2], [4, 8], [8, 0]]
+    assert draft.device_nodes is not None
+    assert draft.device_nodes.num_outside == 2
+    assert draft.device_nodes.scored(torch.device("cpu")).view(3, 3)[:, :2].tolist() == [
+        [1, 2],
+        [4, 8],
+        [8, 0],
+    ]
 
 
 def test_caps_cut_and_rows_are_selected(monkeypatch) -> None:
@@ -59,19 +66,23 @@ def test_caps_cut_and_rows_are_selected(monkeypatch) -> None:
         chosen = select_rows(draft, indices)
         assert chosen.num_nodes == [draft.num_nodes[index] for index in indices]
         assert not reads
-        assert chosen.unread is not None
-        chosen.unread.read()
-        assert [list(row) for row in chosen.rows] == [[[1, 2], [], [8, 0]][index] for index in indices]
+        assert chosen.read().rows == tuple(((1, 2), (), (8, 0))[index] for index in indices)
+        assert len(reads) == any(chosen.num_nodes)
         reads.clear()
 
 
 def test_ids_that_came_with_a_verdict_are_not_read_again(monkeypatch) -> None:
     reads = count_reads(monkeypatch)
     draft, _, _ = check_draft(unread(), [3, 3, 3], VOCAB)
-    assert draft.unread is not None
-    draft.unread.take(draft.unread.nodes.tolist())
-    assert (draft.rows[0][1:], draft.rows[2][-1], draft.unread.num_outside) == ((2, 3), 0, 2)
+    assert draft.device_nodes is not None
+    draft.device_nodes.take(draft.device_nodes.nodes.numpy())
+    assert (draft.read().rows, draft.device_nodes.num_outside) == (((1, 2, 3), (4,), (8, 0)), 2)
     assert not reads
+
+
+def test_where_there_are_no_nodes_nothing_is_read() -> None:
+    nodes = DeviceNodes(torch.empty(2, 2, 3, dtype=torch.int64, device="meta"), [0, 0], VOCAB)
+    assert nodes.read() == (((), ()), ((), ()))  # reading a tensor without data would raise
 
 
 def test_parents_are_read_with_the_ids(monkeypatch) -> None:
@@ -80,20 +91,15 @@ def test_parents_are_read_with_the_ids(monkeypatch) -> None:
     offered = replace(unread(), parents=parents, confidence=torch.full((3, 3), 0.5))
     draft, _, flaw = check_draft(offered, [3, 3, 3], VOCAB)
     assert flaw is None
-    assert draft.parents is not None
     assert draft.confidence is None
     assert not reads
-    assert draft.unread is not None
-    draft.unread.read()
-    assert [list(row) for row in draft.parents] == [[-1, 0, 1], [-1], [-1, -1]]  # the nearest that precede
-    assert [list(row) for row in draft.rows] == [[1, 2, 3], [4], [8, 0]]
+    assert draft.device_nodes is not None
+    assert draft.device_nodes.is_tree
+    assert draft.read().parents == ((-1, 0, 1), (-1,), (-1, -1))  # the nearest that precede
+    assert draft.read().rows == ((1, 2, 3), (4,), (8, 0))
     assert len(reads) == 1
-    assert draft.unread.num_outside == 5
-    chosen = select_rows(draft, [2, 0])
-    assert chosen.parents is not None
-    assert chosen.unread is not None
-    chosen.unread.read()
-    assert [list(row) for row in chosen.parents] == [[-1, -1], [-1, 0, 1]]
+    assert draft.device_nodes.num_outside == 5
+    assert select_rows(draft, [2, 0]).read().parents == ((-1, -1), (-1, 0, 1))
     chains, num_cut, flaw = check_draft(offered, [3, 3, 3], VOCAB, takes_trees=False)
     assert (chains.rows, chains.parents, num_cut) == (((1, 2), (), ()), None, 4)
     assert flaw == "row 0: node 2 has parent 2, which makes a tree: declare Capability.TREE"
@@ -106,7 +112,7 @@ def test_parents_are_read_with_the_ids(monkeypatch) -> None:
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_nodes_of_two_tensors_are_copied_once(is_moved: bool) -> None:
     given, parents, memory = IDS.clone(), torch.tensor([[-1, 0, 1]] * 3), torch.full((20,), -9)
-    ids = UnreadIds([given, parents], [3, 1, 2], VOCAB)
+    ids = DeviceNodes([given, parents], [3, 1, 2], VOCAB)
     assert (ids.is_tree, ids.width) == (True, 3)
     expected = torch.stack([given, parents])
     if is_moved:
@@ -119,17 +125,14 @@ def test_nodes_of_two_tensors_are_copied_once(is_moved: bool) -> None:
     ids.copy_to(memory)
     assert torch.equal(ids.nodes, expected)
     assert memory[18:].tolist() == [-9, -9]
-    ids.read()
-    assert [list(row) for row in ids.rows] == [[1, 2, 3], [4], [8, 0]]
+    assert ids.read() == (((1, 2, 3), (4,), (8, 0)), ((-1, 0, 1), (-1,), (-1, 0)))
 
 
 def test_nothing_is_the_plugins_afterwards() -> None:
     offered = unread()
     draft, _, _ = check_draft(offered, [3, 3, 3], VOCAB)
     offered.token_ids.zero_()
-    assert draft.unread is not None
-    draft.unread.read()
-    assert list(draft.rows[0]) == [1, 2, 3]
+    assert draft.read().rows[0] == (1, 2, 3)
 
 
 def drawn() -> Draft:
@@ -158,9 +161,8 @@ def test_drawn_nodes_keep_their_q_on_a_device(flaw, monkeypatch) -> None:
             assert torch.equal(chosen.token_ids.cpu(), ids[indices])
             assert chosen.has_probs.tolist() == [index != 2 for index in indices]
         assert not reads
-        draft.unread.read()
-        assert [*draft.rows[0]] == [1, 2 if flaw is None else 0, 3]
-    assert draft.unread.num_outside == 2 + (flaw is not None)
+        assert draft.read().rows[0] == (1, 2 if flaw is None else 0, 3)
+    assert draft.device_nodes.num_outside == 2 + (flaw is not None)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_drawn_nodes_are_read_where_they_have_to_be(reads) -> None:
     kept = draft.drawn.node_probs.clone()
     offered.node_probs.zero_()
     offered.token_ids.zero_()
-    assert draft.unread is None
+    assert draft.device_nodes is None
     assert draft.rows == ((1, 2, 3), (4,), ())
     assert torch.equal(draft.drawn.node_probs, kept)
     assert torch.equal(draft.drawn.token_ids, IDS)

@@ -13,7 +13,7 @@ from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
 from specdec import LLM
-from specdec.interfaces import Along, HostRows, PackedBatch, Segment, UnreadIds
+from specdec.interfaces import Along, DeviceNodes, HostRows, PackedBatch, Segment
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
@@ -103,7 +103,7 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
 
 
 def test_rows_take_ids_that_the_host_has_not_read() -> None:
-    plain, drafted = step([3, 2], [5, 9]), UnreadIds(torch.tensor([[[31, 32], [99, 33]]]), [2, 2], 50)
+    plain, drafted = step([3, 2], [5, 9]), DeviceNodes(torch.tensor([[[31, 32], [99, 33]]]), [2, 2], 50)
     host = plain.host._replace(token_ids=np.array([7, -1, -2, -3, -4]))
     batch = PackedBatch.of_rows(host, plain.segments, CPU, drafted)
     assert batch.token_ids.tolist() == [7, 31, 32, 49, 33]
@@ -115,7 +115,7 @@ def test_rows_take_ids_that_the_host_has_not_read() -> None:
         tokens, _ = made.forward(plain)
         assert torch.equal(tokens, 2.0 * plain.token_ids[:, None])
     assert made.num_recordings == 1
-    many = UnreadIds(torch.zeros((1, 18, 11), dtype=torch.int64), [11] * 18, 50)
+    many = DeviceNodes(torch.zeros((1, 18, 11), dtype=torch.int64), [11] * 18, 50)
     assert made.forward(PackedBatch.of_rows(host, plain.segments, CPU, many)) is None, "no room"
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from speccheck.recorder import NUM_SLOTS, Rerun, StandInAttention
 
-from specdec.interfaces import HostRows, PackedBatch, Segment, UnreadIds
+from specdec.interfaces import DeviceNodes, HostRows, PackedBatch, Segment
 from specdec_kernels.cuda.graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import shape_of
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
@@ -42,7 +42,7 @@ def passes(seed: int, counts: list[int], width: int) -> tuple[PackedBatch, Packe
 
     def made(kind: int, device: torch.device) -> PackedBatch:
         host = HostRows(*map(np.concatenate, (ids, positions, slots)), None)
-        return PackedBatch.of_rows(host, segments[kind], device, UnreadIds(nodes, counts, VOCAB))
+        return PackedBatch.of_rows(host, segments[kind], device, DeviceNodes(nodes, counts, VOCAB))
 
     return made(0, CUDA), made(1, CPU)
 

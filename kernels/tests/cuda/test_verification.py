@@ -16,12 +16,12 @@ from specdec.interfaces import (
     Along,
     Backend,
     Declined,
+    DeviceNodes,
     Draft,
     DraftSampling,
     DrawnNodes,
     SamplerConfig,
     Scores,
-    UnreadIds,
     Verify,
     VerifyBatch,
 )
@@ -111,17 +111,19 @@ def test_drafted_ids_are_read_with_the_verdict(operation) -> None:
             for place, row in zip(part, rows, strict=True):
                 place[: len(row)] = torch.tensor(row)
         nodes[0, seed % 4, 0] = -5
-        unread = UnreadIds(nodes, batch.num_nodes, VOCAB)
+        there = DeviceNodes(nodes, batch.num_nodes, VOCAB)
         if seed > 3:
-            unread.copy_to(torch.full((400,), -9))
-        given = replace(batch, nodes=unread.rows, parents=unread.parents, unread=unread)
+            there.copy_to(torch.full((400,), -9))
+        given = replace(batch, nodes=((),) * 4, parents=None, device_nodes=there)
         got = VERIFY[operation](scores, given)
-        assert unread.num_outside == (batch.num_nodes[seed % 4] > 0)
+        assert there.num_outside == (batch.num_nodes[seed % 4] > 0)
         rows = [(-5, *row[1:]) if i == seed % 4 and row else row for i, row in enumerate(batch.nodes)]
         assert got == VERIFY[operation](scores, replace(batch, nodes=rows))
-        assert [tuple(row) for row in unread.rows] == [tuple(max(0, token) for token in row) for row in rows]
+        ids, parents = there.read()
+        assert [*ids] == [tuple(max(0, token) for token in row) for row in rows]
+        assert (parents is not None) is is_tree
         if is_tree:
-            assert [tuple(row) for row in unread.parents] == batch.parents
+            assert [*parents] == batch.parents
             for path, found in zip(got.accepted_nodes, got.paths.tolist(), strict=True):
                 assert found == [*path, *[-1] * (len(found) - len(path))]
 
@@ -142,12 +144,12 @@ def test_drawn_ids_are_compared_with_their_q(operation, is_reduced) -> None:
         expected = SAMPLERS[operation].verify_with_torch(scores, shorter)
         cut = replace(drawn, token_ids=drawn.token_ids.clone(), node_probs=probs.clone())
         cut.token_ids[3, last:], cut.node_probs[3, last] = -1, 0.0
-        unread = UnreadIds(cut.token_ids[None], batch.num_nodes, VOCAB)
-        given = replace(batch, nodes=unread.rows, drawn=cut, unread=unread)
+        there = DeviceNodes(cut.token_ids[None], batch.num_nodes, VOCAB)
+        given = replace(batch, nodes=((),) * 4, drawn=cut, device_nodes=there)
         along = Along(VERIFY[operation].arrays(given))
         assert VERIFY[operation](scores, replace(given, along=along)) == expected
-        assert SAMPLERS[operation].verify_with_torch(scores, given) == expected
-        assert unread.num_outside == (count > 0)
+        assert SAMPLERS[operation].verify_with_torch(scores, given.read()) == expected
+        assert there.num_outside == (count > 0)
 
 
 @pytest.mark.interpreter

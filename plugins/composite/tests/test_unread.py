@@ -8,7 +8,7 @@ import pytest
 import torch
 from composite_check import batch_of, composite_of, scripted
 
-from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes, UnreadIds
+from specdec.interfaces import CheckedDraft, DeviceNodes, DraftSampling, DrawnNodes
 from specdec_plugin_composite import Offer
 from specdec_plugin_composite.assemble import draft_of
 from specdec_plugin_composite.choose.scoring import Scoring, Waiting
@@ -19,8 +19,8 @@ def unread(
     nodes: torch.Tensor, num_nodes: Sequence[int], drawn: DrawnNodes | None = None
 ) -> tuple[CheckedDraft, list[Offer | None]]:
     """Return a member's draft whose ids are `nodes`, which the host has not read, and its rows."""
-    ids = UnreadIds([nodes], num_nodes, 97)
-    draft = CheckedDraft(ids.rows, drawn=drawn, unread=ids)
+    there = DeviceNodes([nodes], num_nodes, 97)
+    draft = CheckedDraft(((),) * len(num_nodes), drawn=drawn, device_nodes=there)
     return draft, offers_of(draft, "model", 1)
 
 
@@ -28,7 +28,7 @@ def test_the_verdict_is_all_that_is_known_of_a_chain() -> None:
     _, (offer, none) = unread(torch.empty(2, 3, dtype=torch.int64, device="meta"), (3, 0))
     assert none is None
     assert isinstance(offer, UnreadOffer)
-    assert (len(offer.token_ids), offer.is_chain, offer.promise) == (3, True, 3.0)
+    assert (offer.num_nodes, offer.is_chain, offer.promise) == (3, True, 3.0)
     offer.judge(3, 2)
     assert offer.path([5, 6]) == [0, 1]  # reading a tensor without data would raise
     scoring = Scoring()

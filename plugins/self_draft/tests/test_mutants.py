@@ -42,7 +42,7 @@ def verification_that_keeps_drafted_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def keeping(self: TransformersScorer, batch: Any) -> Any:
         cache = self.cache
-        spans = [slice(row.node_slot, row.node_slot + len(row.nodes)) for row in batch.sampled]
+        spans = [slice(row.node_slot, row.node_slot + row.num_nodes) for row in batch.sampled]
         tensors = [*cache.keys.values(), *cache.values.values()]
         with torch.inference_mode():
             drafted = [[tensor[span].clone() for span in spans] for tensor in tensors]

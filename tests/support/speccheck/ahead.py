@@ -125,7 +125,7 @@ def _rule(rule: type[Any], **keys: Any) -> Spoil:
         right = rule.add_to
 
         def add_to(self: Any, edits: Any, block: RowBlock) -> None:
-            if block.nodes:
+            if block.num_nodes:
                 raise IndexError("a draft")
             right(self, edits, block)
 

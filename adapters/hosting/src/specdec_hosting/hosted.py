@@ -210,8 +210,7 @@ class HostedProposer:
             self._steps.end(started)
         self._speculation.plan(step, decoding)
         draft = self._speculation.propose(step) if rows else CheckedDraft.empty(0)
-        if draft.unread is not None:
-            draft.unread.read()  # hosts look at the ids
+        draft = draft.read()  # hosts look at the ids
         ended = time.perf_counter()
         self._metrics.num_steps += 1
         self._metrics.seconds["propose"] += ended - started

@@ -7,7 +7,9 @@ import torch
 
 from specdec.backends.offers import first_offer
 from specdec.interfaces.backend import Declined
+from specdec.interfaces.logits_rules import RowBlock
 from specdec.interfaces.row_operations import Occurrences, RowOperations
+from specdec.sampling_params import SamplingParams
 
 _ROWS, _IDS = 4, 203
 """Size of the problem that a backend is tried with; the number of ids is no multiple of any vector's."""
@@ -64,7 +66,8 @@ def _penalises(found: RowOperations, logits: torch.Tensor) -> bool:
     if not found.penalises:
         return True
     expected = logits.clone()
-    text = Occurrences(np.array([3, 5]), np.array([0, 1], np.float32), (1.5, 0.25, 0.5), (5, 7), None)
+    block = RowBlock(SamplingParams(), (5, 7))
+    text = Occurrences(np.array([3, 5]), np.array([0, 1], np.float32), (1.5, 0.25, 0.5), block)
     got = found.penalise(logits, [(1, np.arange(3), text)])
     for row, counts in ((1, (0, 1, 0)), (2, (0, 2, 0)), (3, (0, 2, 1))):
         for token, count in zip((3, 5, 7), counts, strict=True):

@@ -71,6 +71,7 @@ class Engine:
         self._committer = committer
         self._speculation = speculation
         self._device = scorer.cache.device
+        self._takes_device_nodes = scorer.takes_device_nodes and self._device.type != "cpu"
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._row_ids: set[str] = set()
@@ -215,9 +216,10 @@ class Engine:
             lines.place([row.sequence for row in step.rows])
         self._propose(step)
         step.propose_s += step.lap()
-        if step.unread is not None and not self._scorer.reads_unread:
-            step.unread.read()
-            step.unread = None
+        if step.device_nodes is not None:
+            rules = [row.sequence.rules for row in step.sampled]
+            if not self._takes_device_nodes or any(each is not None and each.reads_drafts for each in rules):
+                step.read_nodes()
         # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
         step.place()
         speculation = self._speculation
@@ -225,7 +227,7 @@ class Engine:
         batch = step.verify_batch(num_top_k, self._scorer.table, None if lines is None else lines.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
             step.along = self._sampler.ahead(batch, self._device) or Along()
-            if batch.parents is not None:
+            if batch.has_trees:
                 step.along.add("paths", [first_node_slots(step)], moved=0)
             batch = replace(batch, along=step.along)
         scores = self._scorer.score(step)
@@ -266,19 +268,22 @@ class Engine:
         scores, batch = step.scores, step.batch
         assert scores is not None and batch is not None
         step.lap()
-        if step.unread is not None and not self._sampler.takes_any_rows:
-            step.unread.read()  # a sampler of its own looks at the ids
+        if step.device_nodes is not None and not self._sampler.takes_any_rows:
+            batch = batch.read()  # a sampler of its own looks at the ids
         verdict = self._sampler.verify(scores, batch) if step.begun is None else step.begun()
+        if step.device_nodes is not None:  # which came with the verdict
+            step.read_nodes()
+            batch = batch.read()
         verdict = check_verdict(verdict, batch, scores, self._sampler.name)
-        if self._speculation is not None and step.proposed is not None:
-            self._speculation.judge(step.proposed)
+        if self._speculation is not None and step.num_outside:
+            self._speculation.judge(step.num_outside)
         step.verify_s += step.lap()
         if self._lines is not None and step.has_appended:
             self._lines.take_verdict(step.sampled, verdict.num_accepted)
         self._committer.commit(step, verdict)
         # What these hold is large, and on the device: logits, states, q.
         step.scores = step.batch = step.begun = step.drawn = None
-        step.unread = step.proposed = step.along = None
+        step.along = None
         self._last = step
         step.commit_s += step.lap()
         return verdict

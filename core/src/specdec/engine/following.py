@@ -57,11 +57,13 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
     places = [place for place, row in enumerate(last.rows) if row.chunk]
     if [last.rows[place].sequence for place in places] != running or any(map(_needs_tokens, running)):
         return None
-    has_nodes = any(row.nodes for row in last.rows)
+    has_nodes = any(row.num_nodes for row in last.rows)
     if has_nodes:  # the pass finds on the device how far each row moves
-        is_tree = last.unread is not None and last.unread.is_tree
+        is_tree = last.device_nodes is not None and last.device_nodes.is_tree
         is_there = (
-            begun.places is not None and last.unread is not None and (begun.paths is not None or not is_tree)
+            begun.places is not None
+            and last.device_nodes is not None
+            and (begun.paths is not None or not is_tree)
         )
         if not is_there or len(places) < len(last.rows):
             return None
@@ -70,7 +72,7 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
     rows, kept = list[Row](), list[int]()
     for index, place in enumerate(places):
         row = last.rows[place]
-        slack = len(row.nodes) if depths is None else min(len(row.nodes), depths[index])
+        slack = row.num_nodes if depths is None else min(row.num_nodes, depths[index])
         if row.num_tokens + 1 + slack >= row.sequence.max_num_tokens:
             if has_nodes:
                 return None  # it may end

@@ -90,7 +90,7 @@ class LateLooks:
             return any(row.cap for row in step.rows)
         asked = Step([Row(sequence, sequence.num_computed, sequence.num_tokens) for sequence in running])
         self._speculation.plan(asked)
-        has_nothing = not any(self._speculation.propose(asked).rows)
+        has_nothing = not any(self._speculation.propose(asked).num_nodes)
         self._of(step).found.observe(not has_nothing)
         return has_nothing
 
@@ -118,11 +118,11 @@ class LateLooks:
         if not is_typical or not (step.is_late or any(row.cap for row in step.rows)):
             self._had_none = False
             return False
-        measured, has_nodes = self._of(step), any(row.nodes for row in step.rows)
+        measured, has_nodes = self._of(step), any(row.num_nodes for row in step.rows)
         if self._had_none:
             measured.found.observe(has_nodes)
         for row in step.rows:
-            if row.nodes:
+            if row.num_nodes:
                 measured.accepted.observe(len(row.accepted))
         measured.num_steps += 1
         if not has_nodes and measured.num_steps > _WARM_UP:

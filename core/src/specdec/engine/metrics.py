@@ -73,9 +73,9 @@ class EngineMetrics(DraftCounts):
         step.num_prompt_tokens = sum(row.chunk - (row.is_sampled and row.chunk > 0) for row in step.rows)
         for row in step.sampled:
             self.num_emitted_tokens += len(row.emitted)
-            if row.nodes and row.chunk:
-                step.num_drafted += len(row.nodes)
-                self.count_draft(row.proposer, len(row.nodes), len(row.accepted))
+            if row.num_nodes and row.chunk:
+                step.num_drafted += row.num_nodes
+                self.count_draft(row.proposer, row.num_nodes, len(row.accepted))
         for part in _PARTS:
             self.seconds[part] += getattr(step, f"{part}_s")
 

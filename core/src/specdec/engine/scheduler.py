@@ -152,10 +152,10 @@ class Scheduler:
         others may run instead."""
         if not self.runs_on():
             return False
-        if sum(1 + len(row.nodes) for row in step.rows) > self._token_budget:
+        if sum(1 + row.num_nodes for row in step.rows) > self._token_budget:
             return False
         return all(
-            self._kv.reserve(row.sequence, row.num_tokens + row.slack + len(row.nodes), row.start + row.slack)
+            self._kv.reserve(row.sequence, row.num_tokens + row.slack + row.num_nodes, row.start + row.slack)
             for row in step.rows
         )
 

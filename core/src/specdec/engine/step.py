@@ -12,11 +12,11 @@ import torch
 from specdec.config.notices import draft_ends
 from specdec.engine.containment.draft import select_rows
 from specdec.errors import ConfigError
+from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import CheckedDraft, DrawnNodes
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.once import step_time
 from specdec.interfaces.sampler import VerifyBatch
-from specdec.interfaces.unread import UnreadIds
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
@@ -52,10 +52,12 @@ class Row:
     slack: int = 0
     """How many tokens further it may begin, and end, once the verdict on its last draft is read; see `Step.moves`."""
 
+    num_nodes: int = 0
+    """Number of its drafted nodes."""
     nodes: Ids[int] = ()
-    """Drafted ids that are scored."""
+    """Drafted ids that are scored; none while a device has them, see `Step.read_nodes`."""
     parents: Ids[int] | None = None
-    """The parent of every node, which precedes it; -1 is the last token. None for a chain."""
+    """The parent of every node, which precedes it; -1 is the last token. None for a chain, and while a device has them."""
     proposer: str = ""
     """Who drafted them."""
 
@@ -74,6 +76,10 @@ class Row:
     """Nodes that were kept: accepted, and not behind the end of the text."""
     emitted: Ids[int] = ()
     """Tokens that were kept."""
+
+    def draft(self, nodes: Ids[int], parents: Ids[int] | None = None) -> None:
+        """Take drafted ids and parents."""
+        self.num_nodes, self.nodes, self.parents = len(nodes), nodes, parents
 
 
 @dataclass(slots=True, eq=False)
@@ -105,10 +111,10 @@ class Step:
 
     drawn: DrawnNodes | None = None
     """What nodes were drawn from, of the sampled rows; None if no row carries q."""
-    unread: UnreadIds | None = None
-    """The nodes of the sampled rows, if they are on a device and the host has not read them."""
-    proposed: UnreadIds | None = None
-    """Those that the proposer gave, of which expected tokens or a grammar may have taken some: they are judged when read."""
+    device_nodes: DeviceNodes | None = None
+    """The nodes of the sampled rows, if they are on a device; None once the host has read them."""
+    num_outside: int = 0
+    """How many of them were impossible, also where expected tokens or a grammar took their place; see `DeviceNodes`."""
     along: Along | None = None
     """What is sent to the device with the pass."""
 
@@ -153,26 +159,35 @@ class Step:
             draft = select_rows(draft, [place for place, row in enumerate(self.rows) if row.is_sampled])
         # Nodes on a device are read with the verdict, or when a grammar or a rule has to know them.
         self.drawn = draft.drawn
-        self.unread = self.proposed = draft.unread
+        there = self.device_nodes = draft.device_nodes
         for place, row in enumerate(self.sampled):
             row.nodes = draft.rows[place]
+            row.num_nodes = len(row.nodes) if there is None else there.num_nodes[place]
             row.parents = None if draft.parents is None else draft.parents[place]
             row.proposer = "" if draft.proposers is None else draft.proposers[place]
 
+    def read_nodes(self) -> None:
+        """Give the rows their nodes, if these are on a device; waits for it, unless they came with the verdict."""
+        if self.device_nodes is None:
+            return
+        nodes, parents = self.device_nodes.read()
+        for place, row in enumerate(self.sampled):
+            row.draft(nodes[place], None if parents is None else parents[place])
+        self.num_outside, self.device_nodes = self.device_nodes.num_outside or 0, None
+
     def draft_expected(self) -> None:
         """Draft the expected tokens where there are some; beside rows with q, which are of one width, no more than these."""
-        if self.unread is not None:
-            self.unread.read()
+        self.read_nodes()
         drawn = self.drawn if self.drawn is not None and self.drawn.token_ids.shape[1] else None
         most = None if drawn is None else drawn.token_ids.shape[1]
         for row in self.sampled:
             if row.expected and row.sequence.expected is not None:
-                row.nodes, row.parents = tuple(row.expected[:most]), None
+                row.draft(tuple(row.expected[:most]))
                 row.proposer = row.sequence.expected.name
         if drawn is not None:
             is_own, given = torch.tensor([not row.expected for row in self.sampled]), drawn.has_probs
             drawn = replace(drawn, has_probs=is_own if given is None else given & is_own.to(given.device))
-        self.drawn, self.unread = drawn, None
+        self.drawn = drawn
 
     def constrain(self) -> None:
         """Take out nodes that a grammar forbids; rows with q stay as they are.
@@ -180,8 +195,7 @@ class Step:
         A chain of point masses is cut before its first forbidden node, a tree after its last allowed one. Nodes
         drawn from q stay and are rejected: the presence of a node must not depend on its own token.
         """
-        if self.unread is not None:
-            self.unread.read()
+        self.read_nodes()
         for place, row in enumerate(self.sampled):
             grammar, drawn = None if row.sequence.rules is None else row.sequence.rules.grammar, self.drawn
             is_drawn = drawn is not None and (drawn.has_probs is None or bool(drawn.has_probs[place]))
@@ -198,9 +212,7 @@ class Step:
             length = len(allowed) if parents is not None else (*allowed, False).index(False)
             while length and not allowed[length - 1]:
                 length -= 1
-            row.nodes = row.nodes[:length]
-            row.parents = None if parents is None else parents[:length]
-        self.unread = None
+            row.draft(row.nodes[:length], None if parents is None else parents[:length])
 
     def settle(self, last: Step, num_accepted: Ids[int]) -> None:
         """Move the rows to where they are on the device, once it is read how many nodes of the last step were accepted.
@@ -228,11 +240,11 @@ class Step:
                 continue
             row.first, row.first_prompt_logits = first, first_prompt
             row.node_slot = row.sequence.first_slot + row.start + row.chunk
-            first += row.chunk + len(row.nodes)
+            first += row.chunk + row.num_nodes
             first_prompt += len(row.prompt_rows)
             if row.is_sampled:
                 row.first_logits = first_logits
-                first_logits += 1 + len(row.nodes)
+                first_logits += 1 + row.num_nodes
 
     def verify_batch(
         self, num_top_k: int, table: RequestTable | None, tokens: TokenTable | None
@@ -258,7 +270,7 @@ class Step:
             drawn=self.drawn,
             num_logprobs=[-1 if r.sequence.logprobs is None else r.sequence.logprobs.num_few for r in rows],
             num_top_k=num_top_k,
-            unread=self.unread,
+            device_nodes=self.device_nodes,
             table=table,
             tokens=tokens,
             lines=() if tokens is None else [row.sequence.line for row in rows],
@@ -281,7 +293,7 @@ class Step:
         return StepStats(
             num_requests=len(self.rows),
             num_prompt_tokens=self.num_prompt_tokens,
-            num_drafts=sum(1 for row in self.sampled if row.nodes and row.chunk),
+            num_drafts=sum(1 for row in self.sampled if row.num_nodes and row.chunk),
             num_draft_tokens=self.num_drafted,
             num_accepted_tokens=sum(len(row.accepted) for row in self.sampled),
             num_emitted_tokens=sum(len(row.emitted) for row in self.sampled),
@@ -295,4 +307,4 @@ class Step:
 
 def chain(row: Row) -> range:
     """Return the parents of a row's nodes, each of which is the child of the one before."""
-    return range(-1, len(row.nodes) - 1)
+    return range(-1, row.num_nodes - 1)

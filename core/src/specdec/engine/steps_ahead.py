@@ -48,9 +48,9 @@ class StepsAhead:
         self._num_passes = 0 if table is None else table.num_passes
         if speculation is not None and has_ended:
             return None
-        if speculation is not None and (step.unread is not None or speculation.drafts_before_verdict):
+        if speculation is not None and (step.device_nodes is not None or speculation.drafts_before_verdict):
             after = self._with_drafts(step, speculation)
-            if after is not None or step.unread is not None:
+            if after is not None or step.device_nodes is not None:
                 return after
         after = self._without_drafts(step)
         if after is None:
@@ -79,7 +79,7 @@ class StepsAhead:
     def settle(self, step: Step, after: Step, verdict: Verdict) -> Exception | None:
         """Move the rows of the next step, if it was launched behind drafts, to where they are, now that the last one is
         committed; and tell the proposer what that kept. Returns what the proposer raised."""
-        has_draft = any(row.nodes for row in after.rows)
+        has_draft = any(row.num_nodes for row in after.rows)
         after.settle(step, verdict.num_accepted)
         if self._speculation is None or self._speculation.drafts_before_verdict or not has_draft:
             return None
@@ -94,7 +94,7 @@ class StepsAhead:
 
     def _without_drafts(self, step: Step) -> Step | None:
         """Return the step after one without drafts."""
-        if any(row.nodes or (row.cap and self._looks is None) for row in step.rows):
+        if any(row.num_nodes or (row.cap and self._looks is None) for row in step.rows):
             return None
         after = step_behind(step, self._scheduler.running)
         if after is None:

@@ -16,6 +16,7 @@ from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
+from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
 from specdec.interfaces.draft_depth import DraftDepth, DraftedFor, MeasuredStep
 from specdec.interfaces.draft_slots import DraftSlots
@@ -44,7 +45,6 @@ from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
 from specdec.interfaces.token_table import TokenTable
-from specdec.interfaces.unread import UnreadIds, UnreadRow
 
 __all__ = [
     "NEEDED_CAPABILITIES",
@@ -69,6 +69,7 @@ __all__ = [
     "CheckpointReader",
     "ContextRows",
     "Declined",
+    "DeviceNodes",
     "Draft",
     "DraftDepth",
     "DraftHead",
@@ -130,8 +131,6 @@ __all__ = [
     "TargetTopK",
     "TokenIds",
     "TokenTable",
-    "UnreadIds",
-    "UnreadRow",
     "Verdict",
     "Verify",
     "VerifyBatch",

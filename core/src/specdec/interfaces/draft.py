@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from operator import index as as_int
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specdec.interfaces.unread import UnreadIds
+from specdec.interfaces.device_nodes import DeviceNodes, Rows
 
 PADDING_ID = -1
 """Pads `Draft.token_ids` at the end of a row; as a parent it means the last committed token."""
@@ -128,10 +128,10 @@ class DrawnNodes:
 class CheckedDraft:
     """What core accepted of a draft, before it is scored and verified. Nothing in it belongs to a proposer."""
 
-    rows: tuple[Sequence[int], ...]
+    rows: Rows
     """`[B]` the token ids that are scored: a drawn id outside the vocabulary, which can only be rejected, is replaced by a
-    valid one here. With `unread` their lengths are known, and they once that is read (`UnreadIds.read`)."""
-    parents: tuple[Sequence[int], ...] | None = None
+    valid one here. With `device_nodes` all rows are empty, see `read`."""
+    parents: Rows | None = None
     """`[B]` the parent of every node, which precedes it; -1 is the last committed token. None if all rows are chains."""
     drawn: DrawnNodes | None = None
     """None if no row carries q; the nodes of rows without q are point masses."""
@@ -139,13 +139,20 @@ class CheckedDraft:
     """See `Draft.proposers`."""
     confidence: tuple[tuple[float, ...], ...] | None = None
     """`[B]` see `Draft.confidence`; for proposers that call others."""
-    unread: UnreadIds | None = None
-    """The nodes of all rows, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
+    device_nodes: DeviceNodes | None = None
+    """The nodes of all rows, if they are on a device; a sampler may read them with its verdict (`DeviceNodes.take`)."""
 
     @property
     def num_nodes(self) -> list[int]:
         """`[B]` number of nodes of each row."""
-        return [len(row) for row in self.rows]
+        return [*map(len, self.rows)] if self.device_nodes is None else [*self.device_nodes.num_nodes]
+
+    def read(self) -> CheckedDraft:
+        """Return the draft with its nodes on the host; waits for a device that has them."""
+        if self.device_nodes is None:
+            return self
+        rows, parents = self.device_nodes.read()
+        return replace(self, rows=rows, parents=parents, device_nodes=None)
 
     @classmethod
     def empty(cls, batch_size: int) -> CheckedDraft:

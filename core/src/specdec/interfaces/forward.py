@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.interfaces.device_nodes import DeviceNodes, rows_of
 from specdec.interfaces.request_table import Places
 from specdec.interfaces.sent import Along, sent_together
-from specdec.interfaces.unread import UnreadIds, rows_of
 
 Int64s = npt.NDArray[np.int64]
 
@@ -113,7 +113,7 @@ class PackedBatch:
     """The same numbers, of a pass made from them."""
     device: torch.device = field(default=torch.device("cpu"), init=False)
     """With `host`: where the tensors are."""
-    drafted: UnreadIds | None = field(default=None, init=False)
+    drafted: DeviceNodes | None = field(default=None, init=False)
     """With `host`: nodes on the device that the host has not read; None if it knows all."""
     along: Along | None = field(default=None, init=False)
     """With `host`: what is sent with it, for what follows the pass."""
@@ -126,7 +126,7 @@ class PackedBatch:
         rows: HostRows,
         segments: list[Segment],
         device: torch.device,
-        drafted: UnreadIds | None = None,
+        drafted: DeviceNodes | None = None,
         along: Along | None = None,
         moves: Moves | None = None,
     ) -> PackedBatch:
@@ -163,12 +163,12 @@ class PackedBatch:
             return
         ids, host = self.drafted, self.host
         assert ids is not None and host is not None
-        ids.read()
+        parents = ids.read()[1] or ()
         for segment in self.segments:
             if segment.num_drafted:
                 end = segment.row + segment.num_rows
                 row = (-1 - host.token_ids[end - 1]) // ids.width
-                host.positions[segment.row : end] = segment.set_parents(ids.known[1][row])
+                host.positions[segment.row : end] = segment.set_parents(parents[row])
 
     def __getattr__(self, name: str) -> torch.Tensor | None:
         if name not in _SENT or self.host is None:
@@ -201,7 +201,7 @@ class PackedBatch:
         self.token_ids = self.token_ids.index_copy(0, first_rows, moves.last_ids.to(self.token_ids.device))
 
 
-def _with_drafted(token_ids: torch.Tensor, drafted: UnreadIds) -> torch.Tensor:
+def _with_drafted(token_ids: torch.Tensor, drafted: DeviceNodes) -> torch.Tensor:
     """Return ids `[T]` with those on the device in place of the numbers that stand for them."""
     ids = drafted.scored(token_ids.device)
     return torch.where(token_ids < 0, ids[(-1 - token_ids).clamp_min(0)], token_ids)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.grammar import GrammarState
 from specdec.interfaces.part import Part
 from specdec.interfaces.sent import Along
 from specdec.interfaces.target import TargetInfo
-from specdec.interfaces.unread import UnreadRow
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class RowBlock:
 
     params: SamplingParams
     nodes: Sequence[int] = ()
-    """Drafted token ids."""
+    """Drafted token ids; none with `device_nodes`."""
     parents: Sequence[int] | None = None
     """Parent of each node, -1 for the last committed token; None for a chain."""
     rules: LogitsRules | None = None
@@ -38,11 +38,20 @@ class RowBlock:
     committed: TokenIds | None = None
     """Committed tokens, prompt included; needed with `rules`."""
     num_prompt_tokens: int = 0
+    device_nodes: DeviceNodes | None = None
+    """The nodes of all requests, if they are on a device."""
+    device_row: int = 0
+    """Its row of `device_nodes`."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of drafted nodes."""
+        return len(self.nodes) if self.device_nodes is None else self.device_nodes.num_nodes[self.device_row]
 
     @property
     def num_rows(self) -> int:
         """Number of rows of the block."""
-        return len(self.nodes) + 1
+        return self.num_nodes + 1
 
     @property
     def token_ids(self) -> TokenIds:
@@ -55,11 +64,13 @@ class RowBlock:
         """Committed tokens after the prompt."""
         return self.token_ids[self.num_prompt_tokens :]
 
-    def read(self) -> None:
-        """Wait for drafted ids and parents that are on a device; who looks at one of them calls this before."""
-        for part in (self.nodes, self.parents):
-            if isinstance(part, UnreadRow):
-                part.ids.read()
+    def read(self) -> RowBlock:
+        """Return the block with its nodes on the host; waits for a device that has them."""
+        if self.device_nodes is None:
+            return self
+        nodes, parents = self.device_nodes.read()
+        above = None if parents is None else parents[self.device_row]
+        return replace(self, nodes=nodes[self.device_row], parents=above, device_nodes=None)
 
     def paths(self) -> list[tuple[int, ...]]:
         """Return, for each row, the drafted tokens between the last committed token and the token the row predicts."""

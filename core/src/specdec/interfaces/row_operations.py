@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draft import PADDING_ID
+from specdec.interfaces.logits_rules import RowBlock
 from specdec.interfaces.sent import Along
 
 Int64s = npt.NDArray[np.int64]
@@ -18,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Occurrences(NamedTuple):
-    """What penalties count of one request, whose drafted ids on the path to a row count as output."""
+    """What penalties count of one request."""
 
     ids: Int64s
     """`[n]` different ids that occurred in its text."""
@@ -26,10 +27,8 @@ class Occurrences(NamedTuple):
     """`[n]` how often each did in the output; 0 if only in the prompt, where that counts."""
     amounts: tuple[float, float, float]
     """Penalties for repetition, presence and frequency."""
-    nodes: Sequence[int]
-    """Drafted ids; an `UnreadRow` if they are on the device."""
-    parents: Sequence[int] | None
-    """See `CheckedDraft.parents`."""
+    block: RowBlock
+    """Its rows; drafted ids on the path to a row count as output."""
 
 
 class RowOperations(ABC):

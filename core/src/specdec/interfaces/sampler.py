@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from specdec.interfaces.capability import Capability
+from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import DrawnNodes
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Along
 from specdec.interfaces.token_table import TokenTable
-from specdec.interfaces.unread import UnreadIds
 from specdec.keys import Keys
 from specdec.sampling_params import SamplingParams
 
@@ -39,7 +39,7 @@ class VerifyBatch:
 
     nodes: Sequence[Sequence[int]]
     """`[B][num_nodes]`: the token ids that were scored, of each request's draft. A drawn id outside the vocabulary is replaced
-    by a valid one. With `unread` the host waits for the device when it first reads one of them, not for a length."""
+    by a valid one. With `device_nodes` all are empty, see `read`."""
     num_tokens: Sequence[int]
     """`[B]`: number of committed tokens when the step began; also the absolute position of the first token to
     emit."""
@@ -51,7 +51,7 @@ class VerifyBatch:
     """`[B]`: the sampling parameters of each request, which are already applied to `Scores.logits`."""
     parents: Sequence[Sequence[int]] | None = None
     """`[B][num_nodes]`: the parent of every node, which precedes it; -1 is the last committed token. None if all drafts are
-    chains."""
+    chains, or with `device_nodes`."""
     drawn: DrawnNodes | None = None
     """The distributions q that nodes were drawn from, and their ids as drawn. None if no request has any: all nodes are point
     masses, as are those of requests without q otherwise."""
@@ -59,8 +59,8 @@ class VerifyBatch:
     """`[B]`: most probable tokens whose log probabilities each request lists beside its own; -1 for none. Or empty."""
     num_top_k: int = 0
     """Most probable ids of every row of `Scores.raw_logits` that the proposer needs, for `Verdict.top_k`; 0 for none."""
-    unread: UnreadIds | None = None
-    """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`UnreadIds.take`)."""
+    device_nodes: DeviceNodes | None = None
+    """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`DeviceNodes.take`)."""
     table: RequestTable | None = None
     """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
     tokens: TokenTable | None = None
@@ -73,7 +73,12 @@ class VerifyBatch:
     @cached_property
     def num_nodes(self) -> list[int]:
         """`[B]`: number of nodes of each request's draft."""
-        return [len(row) for row in self.nodes]
+        return [*map(len, self.nodes)] if self.device_nodes is None else [*self.device_nodes.num_nodes]
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether nodes have parents, on the host or on a device."""
+        return self.parents is not None if self.device_nodes is None else self.device_nodes.is_tree
 
     @cached_property
     def row_starts(self) -> list[int]:
@@ -87,6 +92,13 @@ class VerifyBatch:
     def is_all_greedy(self) -> bool:
         """Whether every request has temperature 0."""
         return all(params.is_greedy for params in self.sampling_params)
+
+    def read(self) -> VerifyBatch:
+        """Return the batch with all nodes on the host; waits for a device that has them, unless they came with the verdict."""
+        if self.device_nodes is None:
+            return self
+        nodes, parents = self.device_nodes.read()
+        return replace(self, nodes=nodes, parents=parents, device_nodes=None)
 
     def row_of(self, request: int, node: int) -> int:
         """Return the row of `Scores.logits` of a node of a request's draft; node -1 is the last committed token."""

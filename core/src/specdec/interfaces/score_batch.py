@@ -12,10 +12,10 @@ from typing import Protocol
 import torch
 
 from specdec.interfaces.batch import TokenIds
+from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.forward import Moves
 from specdec.interfaces.logits_rules import LogitsRules
 from specdec.interfaces.sent import Along
-from specdec.interfaces.unread import UnreadIds
 from specdec.sampling_params import SamplingParams
 
 
@@ -63,12 +63,17 @@ class ScoredRow(Protocol):
         """Whether a token is chosen for it in this step: its chunk reaches its last token, whose logits are then needed."""
 
     @property
+    def num_nodes(self) -> int:
+        """Number of its drafted nodes, whose logits are needed."""
+
+    @property
     def nodes(self) -> Sequence[int]:
-        """Drafted ids, whose logits are needed."""
+        """Drafted ids; none if `ScoreBatch.device_nodes` has them."""
 
     @property
     def parents(self) -> Sequence[int] | None:
-        """The parent of every node, which precedes it; -1 is the last committed token. None for a chain."""
+        """The parent of every node, which precedes it; -1 is the last committed token. None for a chain, or if a
+        device has them."""
 
     @property
     def prompt_rows(self) -> range:
@@ -83,7 +88,7 @@ class ScoreBatch(Protocol):
         """The running samples."""
 
     @property
-    def unread(self) -> UnreadIds | None:
+    def device_nodes(self) -> DeviceNodes | None:
         """The drafted nodes of the samples that get a token, if they are on a device and the host has not read them."""
 
     @property

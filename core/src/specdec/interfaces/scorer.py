@@ -61,8 +61,8 @@ class Scorer(ABC):
 
     table: RequestTable | None = None
     """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
-    reads_unread: ClassVar[bool] = False
-    """Whether `score` takes tokens of `ScoreBatch.unread` from where they are."""
+    takes_device_nodes: ClassVar[bool] = False
+    """Whether `score` takes tokens of `ScoreBatch.device_nodes` from where they are."""
 
     num_tree_nodes: int = 0
     """Set before `allocate`: most nodes of a tree that a request's draft may have; 0 if drafts are chains."""

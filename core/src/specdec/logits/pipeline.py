@@ -34,15 +34,18 @@ def p_logits_of(
 
     See `p_logits` and `LogitsRules.changes`.
     """
-    counts, params = [len(block.nodes) + 1 for block in blocks], [block.params for block in blocks]
+    params = [block.params for block in blocks]
     change: Change | None = None
-    places = zip(blocks, accumulate(counts), counts, strict=True)
-    ruled = [(slice(end - count, end), block) for block, end, count in places if block.rules]
-    if ruled and (rules := ruled[0][1].rules) is not None:
+    settings: Floats | None = None
+    rules = next((block.rules for block in blocks if block.rules), None)
+    if rules is not None:
+        places = zip(blocks, accumulate(block.num_rows for block in blocks), strict=True)
+        ruled = [(slice(end - block.num_rows, end), block) for block, end in places if block.rules]
         change = rules.changes(ruled, vocab_size, device, along)
-    settings = None if all(p.is_greedy for p in params) else _by_row(params, counts, vocab_size)
-    if settings is not None and along is not None:
-        row_operations(device).announce(along, settings)
+    if not all(p.is_greedy for p in params):
+        settings = _by_row(params, [block.num_rows for block in blocks], vocab_size)
+        if along is not None:
+            row_operations(device).announce(along, settings)
     return None if change is None and settings is None else partial(_changed, change, settings)
 
 

@@ -51,17 +51,15 @@ class TorchSampler(Sampler):
     def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
         device = scores.logits.device
-        if batch.unread is not None and device.type == "cpu":
-            batch.unread.read()  # which costs nothing here
+        if batch.device_nodes is not None and device.type == "cpu":
+            batch = batch.read()  # which costs nothing here
         fast = self._fast[device] if device in self._fast else self.fast_on(device)
         if scores.is_sound is None and not getattr(fast, "takes_any_rows", False):
             scores = sound_rows(scores)
         verdict = None if fast is None else fast(scores, batch)
         if verdict is None:
             scores = sound_rows(scores) if scores.is_sound is None else scores
-            if batch.unread is not None:
-                batch.unread.read()
-            verdict = self.verify_with_torch(scores, batch)
+            verdict = self.verify_with_torch(scores, batch.read())
         if verdict.is_sound is None and scores.is_sound is not None:
             verdict = replace(verdict, is_sound=scores.is_sound.tolist())
         return verdict

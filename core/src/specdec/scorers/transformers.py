@@ -44,7 +44,7 @@ class TransformersScorer(Scorer):
     """Packs prompt chunks and verification rows into one pass `[1, T]` over the target."""
 
     name: ClassVar[str] = "transformers"
-    reads_unread: ClassVar[bool] = True
+    takes_device_nodes: ClassVar[bool] = True
 
     def load(self, options: EngineOptions) -> TargetHandle:
         """Load the target and check that it can be served."""
@@ -179,13 +179,12 @@ class TransformersScorer(Scorer):
         output = self.runner.forward(packed)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed))
-        num_rows = sum(1 + len(block.nodes) for block in blocks)
-        has_prompts = output.logits.shape[0] > num_rows
-        logits = output.logits[:num_rows] if has_prompts else output.logits
+        num_prompts = sum(len(row.prompt_rows) for row in batch.rows if row.chunk)
+        logits = output.logits[:-num_prompts] if num_prompts else output.logits
         return Scores(
             logits=logits.float() if change is None else change(logits),
             raw_logits=logits,
-            prompt_logits=output.logits[num_rows:] if has_prompts else None,
+            prompt_logits=output.logits[-num_prompts:] if num_prompts else None,
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,
         )

@@ -30,15 +30,15 @@ class Results:
 
     Args:
         scores: the rows.
-        batch: the requests; nodes that the host has not read are read here, and all its verdicts have room for as many tokens.
+        batch: the requests; nodes on the device are read here, and all its verdicts have room for as many tokens.
         widths: columns of each of a kernel's results per request; 0 for a number per request.
         num_tokens: most tokens of a verdict.
     """
 
     def __init__(self, scores: Scores, batch: VerifyBatch, widths: Sequence[int], num_tokens: int) -> None:
         size, self._num_nodes = len(batch.num_nodes), batch.num_nodes
-        unread = batch.unread if any(batch.num_nodes) else None
-        self._unread = unread if unread is not None and unread.num_outside is None else None
+        nodes = batch.device_nodes if any(batch.num_nodes) else None
+        self._nodes = nodes if nodes is not None and nodes.num_outside is None else None
         device = scores.logits.device
         self._scores, self._num_tokens = scores, num_tokens
         self._shapes = [(size, width) if width else (size,) for width in widths]
@@ -46,7 +46,7 @@ class Results:
         """Rows that list log probabilities."""
         self._most = min(max(batch.num_logprobs, default=0), scores.raw_logits.shape[1])
         num_listed = len(self.listed) * num_tokens * (2 + 2 * self._most)
-        num_nodes = 0 if self._unread is None else self._unread.nodes.numel()
+        num_nodes = 0 if self._nodes is None else self._nodes.nodes.numel()
         num_flags = 0 if scores.is_sound is None else len(scores.is_sound)
         self._num_top = min(batch.num_top_k, scores.raw_logits.shape[1])
         num_top = len(scores.raw_logits) * self._num_top
@@ -61,18 +61,18 @@ class Results:
         self._places = _places(sizes)
         num_numbers = self._places[-1].stop
         table = self._table = batch.table or RequestTable(device, 0)
-        memory = _free_room(batch, table, device) if self._unread is None else self._unread.memory
+        memory = _free_room(batch, table, device) if self._nodes is None else self._nodes.memory
         self._memory: RequestTable | None = None
         """The table, if it has the drafted nodes."""
         self._row_starts = -1
         if memory is not None and len(memory) >= num_numbers:
             self._all = memory[:num_numbers]
-            if self._unread is not None:  # of which it has the nodes
+            if self._nodes is not None:  # of which it has the nodes
                 self._memory = table if table.holds(memory) else None
         else:
             self._all = torch.empty(num_numbers, dtype=torch.int64, device=device)
-            if self._unread is not None:
-                self._all[:num_nodes].view(self._unread.nodes.shape).copy_(self._unread.nodes)
+            if self._nodes is not None:
+                self._all[:num_nodes].view(self._nodes.nodes.shape).copy_(self._nodes.nodes)
         _, *parts, self._lists, flags, ids, values, norms = (self._all[place] for place in self._places)
         self.parts = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
         if scores.is_sound is not None:
@@ -129,7 +129,7 @@ class Results:
         """Return where the verdict is in the memory of the pass."""
         counts, _, emitted, *nodes = self.parts
         offsets = int(counts.storage_offset()), int(emitted.storage_offset())
-        is_tree = self._unread is not None and self._unread.is_tree
+        is_tree = self._nodes is not None and self._nodes.is_tree
         path = int(nodes[0].storage_offset()) if is_tree else -1
         return Places(*offsets, emitted.shape[1], self._row_starts, path)
 
@@ -140,8 +140,8 @@ class Results:
         nodes, *parts, lists, flags, ids, values, norms = (everything[place] for place in self._places)
         top_k = _top_of(ids, values, norms, self._num_top) if self._num_top else None
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
-        if self._unread is not None:
-            self._unread.take(nodes.reshape(self._unread.nodes.shape).tolist())
+        if self._nodes is not None:
+            self._nodes.take(nodes.reshape(self._nodes.nodes.shape))
         if self._memory is not None:
             self._memory.judged = Judged(results[0], results[2], self._verdict())
         is_sound = None

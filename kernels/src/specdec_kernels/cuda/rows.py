@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Along, Occurrences, RowOperations
+from specdec import SamplingParams
+from specdec.interfaces import Along, Occurrences, RowBlock, RowOperations
 from specdec.runner import sent_together
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.penalties import Counted, Text
@@ -56,7 +57,8 @@ class DeviceRows(RowOperations):
         for count in {1, max(1, num_nodes)}:
             for parents in (None, [-1] * count):
                 amounts = np.zeros(1, np.float32), (1.0, 0.0, 0.0)
-                text = Occurrences(np.zeros(1, np.int64), *amounts, [0] * count, parents)
+                block = RowBlock(SamplingParams(), [0] * count, parents)
+                text = Occurrences(np.zeros(1, np.int64), *amounts, block)
                 self.penalise(logits, [(0, np.zeros(1, np.int64), text)])
 
     def announce(

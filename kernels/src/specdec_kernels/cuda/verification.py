@@ -84,7 +84,7 @@ class WalkOnDevice(_OnDevice):
             strict_verify(scores.logits, *read, parents=given.parents, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
-        paths_out = None if batch.parents is None else nodes
+        paths_out = nodes if batch.has_trees else None
         return _begun(results, scores, batch, given, paths_out)
 
 
@@ -122,7 +122,7 @@ class JudgeOnDevice(_OnDevice):
             is_drawn = given.is_drawn
             if drawn.has_probs is not None and drawn.has_probs.device.type != "cpu":
                 is_drawn = is_drawn & drawn.has_probs.to(is_drawn.device)
-            if batch.unread is None:
+            if batch.device_nodes is None:
                 ids = torch.where(is_drawn[:, None], drawn.token_ids.to(ids.device), ids)
             names = None if drawn.vocab_map is None else self._draft_ids(drawn.vocab_map, scores.logits)
             q = {"draft_probs": _probs(drawn, scores.logits), "has_probs": is_drawn, "draft_ids": names}
@@ -193,7 +193,7 @@ def _soundness(
 
 def _is_for_kernels(batch: VerifyBatch) -> bool:
     """Return whether the kernels that compare p and q take a batch."""
-    return bool(batch.num_nodes) and not (batch.is_all_greedy or batch.parents is not None)
+    return bool(batch.num_nodes) and not (batch.is_all_greedy or batch.has_trees)
 
 
 def _probs(drawn: DrawnNodes, logits: torch.Tensor) -> torch.Tensor:
@@ -205,8 +205,8 @@ def _probs(drawn: DrawnNodes, logits: torch.Tensor) -> torch.Tensor:
 
 def _width(batch: VerifyBatch) -> int:
     """Return the number of columns of the drafted ids; of those on the device all, so that results stay where they are."""
-    if batch.unread is not None and any(batch.num_nodes):
-        return batch.unread.width
+    if batch.device_nodes is not None and any(batch.num_nodes):
+        return batch.device_nodes.width
     return max(batch.num_nodes) if batch.drawn is None else batch.drawn.token_ids.shape[1]
 
 
@@ -217,8 +217,8 @@ def _arrays(batch: VerifyBatch) -> list[Array]:
     numbers = [batch.row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
     is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
     width, flags = _width(batch), None if batch.drawn is None else batch.drawn.has_probs
-    rows = [] if batch.unread is not None and width else [batch.nodes]
-    if batch.parents is not None and batch.unread is None and width:
+    rows = [] if batch.device_nodes is not None and width else [batch.nodes]
+    if batch.parents is not None and width:
         rows.append(batch.parents)
     return [
         *np.array(numbers, np.int64),
@@ -237,11 +237,11 @@ def _given(scores: Scores, batch: VerifyBatch) -> _Given:
     arrays = known or Along(_arrays(batch)).on(device)
     starts, counts, seeds, positions, samples, heat, listed, lines, is_drawn, *rows = arrays
     width = _width(batch)
-    if batch.unread is not None and width:
-        rows = [*batch.unread.nodes.to(device)]
+    if batch.device_nodes is not None and width:
+        rows = [*batch.device_nodes.nodes.to(device)]
     ids, *parents = rows
     keys = NoiseKeys(seeds, positions, samples)
-    above = None if batch.parents is None or not width else parents[0]
+    above = parents[0] if parents else None
     return _Given(starts, counts, heat, keys, listed, is_drawn, lines, ids, above)
 
 

@@ -37,7 +37,7 @@ class SplitScorer(TransformersScorer):
     """
 
     name: ClassVar[str] = "transformers"
-    reads_unread: ClassVar[bool] = False  # other ranks are told the ids
+    takes_device_nodes: ClassVar[bool] = False  # other ranks are told the ids
 
     def __init__(self, ranks: RankGroup, engine: int, *, needs_ends: bool) -> None:
         self._ranks = ranks

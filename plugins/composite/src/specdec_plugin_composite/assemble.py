@@ -26,9 +26,7 @@ def draft_of(
     unread = _unread(offers, drawn)
     if unread is not None:
         return unread
-    for offer in offers:
-        if offer is not None:
-            offer.read()
+    offers = [None if offer is None else offer.read() for offer in offers]
     of_row = {row: draft.drawn for row, draft in drawn.items() if draft.drawn is not None}
     tokens = [() if offer is None else offer.token_ids for offer in offers]
     for row, nodes in of_row.items():  # as they were drawn, whether they can be scored or not
@@ -55,22 +53,22 @@ def draft_of(
 
 def _unread(offers: Sequence[Offer | None], drawn: Mapping[int, CheckedDraft]) -> Draft | None:
     """Return the draft with the tokens where they are, of chains of one member and of chains that the host knows; else None."""
-    ids = next((offer.ids for offer in offers if isinstance(offer, UnreadOffer)), None)
-    if ids is None or not all(offer is None or offer.is_chain for offer in offers):
+    of_device = [offer for offer in offers if isinstance(offer, UnreadOffer)]
+    if not of_device or not all(offer is None or offer.is_chain for offer in offers):
         return None
-    known = [() if offer is None or isinstance(offer, UnreadOffer) else offer.token_ids for offer in offers]
-    nodes, width = ids.given[0], max(ids.width, *map(len, known))
-    unread = [*(o.ids for o in offers if isinstance(o, UnreadOffer)), *(d.unread for d in drawn.values())]
-    if any(each is not ids for each in unread) or (drawn and width > ids.width):
+    there, known = of_device[0].device_nodes, [() if offer is None else offer.token_ids for offer in offers]
+    nodes, width = there.given[0], max(there.width, *map(len, known))
+    several = [*(offer.device_nodes for offer in of_device), *(d.device_nodes for d in drawn.values())]
+    if any(each is not there for each in several) or (drawn and width > there.width):
         return None
     if any(known):
         nodes = sent(Draft.from_lists([*known, [PADDING_ID] * width]).token_ids[:-1], nodes.device)
-        part = nodes[:, : ids.width]
-        part.copy_(torch.where(part < 0, ids.given[0], part))
+        part = nodes[:, : there.width]
+        part.copy_(torch.where(part < 0, there.given[0], part))
     draft = Draft(
         nodes,
         proposers=tuple("" if offer is None else offer.proposer for offer in offers),
-        num_nodes=tuple(0 if offer is None else len(offer.token_ids) for offer in offers),
+        num_nodes=tuple(0 if offer is None else offer.num_nodes for offer in offers),
     )
     if not drawn:
         return draft
@@ -106,4 +104,4 @@ def drawn_rows(draft: CheckedDraft) -> set[int]:
         return set()
     flags = draft.drawn.has_probs
     carries = [True] * len(draft.rows) if flags is None else flags.tolist()
-    return {row for row, is_drawn in enumerate(carries) if is_drawn and draft.rows[row]}
+    return {row for row, is_drawn in enumerate(carries) if is_drawn and draft.num_nodes[row]}

@@ -167,7 +167,7 @@ class Member:
         draft = self.guard.propose(own, most)
         self.seconds = perf_counter() - started
         self.num_told = 0 if self.is_target else sum(own.counts)
-        self.is_unread = draft is not None and draft.unread is not None
+        self.is_unread = draft is not None and draft.device_nodes is not None
         if draft is None:
             self._drop(names)
             return CheckedDraft.empty(batch.batch_size)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from specdec.interfaces import CheckedDraft, UnreadIds, UnreadRow
+from specdec.interfaces import CheckedDraft, DeviceNodes
 
 
 @dataclass(frozen=True)
 class Offer:
     """Drafted tokens as a chain or a tree; any prefix is an offer too."""
 
-    token_ids: Sequence[int]
-    """Of a draft that is on a device the number is known at once, and they are after `read`."""
+    token_ids: tuple[int, ...]
+    """Empty while a device has them."""
     parents: tuple[int, ...]
     """The parent of each node, which precedes it; -1 is the last committed token."""
     proposer: str
@@ -24,10 +24,15 @@ class Offer:
     """The number of the member whose draft it is; -1 if it is made of several."""
 
     @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.parents)
+
+    @property
     def promise(self) -> float:
         """Expected number of accepted tokens by the confidence; the number of nodes without."""
         if self.confidence is None:
-            return float(len(self.token_ids))
+            return float(self.num_nodes)
         return sum(along_paths(self.parents, self.confidence))
 
     @property
@@ -40,12 +45,13 @@ class Offer:
         """Whether each node is the child of the one before."""
         return all(parent == node - 1 for node, parent in enumerate(self.parents))
 
-    def read(self) -> None:
-        """Wait for the tokens, if they are on a device; who looks at one of them calls this before."""
+    def read(self) -> Offer:
+        """Return the offer with its tokens on the host; waits for a device that has them."""
+        return self
 
     def first(self, count: int) -> Offer:
         """Return the offer of the first `count` nodes."""
-        if count >= len(self.token_ids):
+        if count >= self.num_nodes:
             return self
         confidence = None if self.confidence is None else self.confidence[:count]
         return replace(
@@ -69,25 +75,20 @@ class Offer:
 class UnreadOffer(Offer):
     """A chain on a device, of which the host reads no token: which of them are in the text, the verdict says."""
 
+    device_nodes: DeviceNodes = field(kw_only=True)
+    """The draft that it is a row of."""
+    row: int = field(kw_only=True)
     _verdict: list[int] = field(default_factory=list)
     """The number of accepted nodes, once it is known."""
 
-    @property
-    def ids(self) -> UnreadIds:
-        """The draft that it is a row of."""
-        assert isinstance(self.token_ids, UnreadRow)
-        return self.token_ids.ids
-
-    def read(self) -> None:
+    def read(self) -> Offer:
         """See `Offer.read`."""
-        self.ids.read()
+        token_ids, _ = self.device_nodes.read()
+        return Offer(token_ids[self.row], self.parents, self.proposer, None, self.member)
 
     def first(self, count: int) -> Offer:
         """See `Offer.first`; a shorter one is read."""
-        if count >= len(self.token_ids):
-            return self
-        self.read()
-        return Offer(tuple(self.token_ids[:count]), self.parents[:count], self.proposer, None, self.member)
+        return self if count >= self.num_nodes else self.read().first(count)
 
     @property
     def is_judged(self) -> bool:
@@ -96,7 +97,7 @@ class UnreadOffer(Offer):
 
     def judge(self, num_drafted: int, num_accepted: int) -> None:
         """Take the verdict: `num_accepted` of its first `num_drafted` nodes were accepted. What follows these is not known."""
-        if num_accepted < num_drafted or num_drafted == len(self.token_ids):
+        if num_accepted < num_drafted or num_drafted == self.num_nodes:
             self._verdict[:] = [num_accepted]
 
     def path(self, text: Sequence[int]) -> list[int]:
@@ -107,19 +108,17 @@ class UnreadOffer(Offer):
 def offers_of(draft: CheckedDraft, name: str, member: int) -> list[Offer | None]:
     """Return the rows of a member's draft, None for empty ones; `name` and `member` are the member's name and number."""
     offers: list[Offer | None] = []
-    for row, token_ids in enumerate(draft.rows):
-        if not token_ids:
+    for row, (token_ids, count) in enumerate(zip(draft.rows, draft.num_nodes, strict=True)):
+        if not count:
             offers.append(None)
             continue
-        parents = tuple(range(-1, len(token_ids) - 1)) if draft.parents is None else tuple(draft.parents[row])
+        parents = tuple(range(-1, count - 1)) if draft.parents is None else draft.parents[row]
         confidence = None
         if draft.confidence is not None:  # which nobody has checked: it may be no number
             confidence = tuple(min(chance, 1.0) if chance > 0.0 else 0.0 for chance in draft.confidence[row])
         inner = "" if draft.proposers is None else draft.proposers[row]
-        if draft.unread is None:
-            offers.append(Offer(tuple(token_ids), parents, inner or name, confidence, member))
-        else:
-            offers.append(UnreadOffer(token_ids, parents, inner or name, None, member))
+        given, there = (token_ids, parents, inner or name, confidence, member), draft.device_nodes
+        offers.append(Offer(*given) if there is None else UnreadOffer(*given, device_nodes=there, row=row))
     return offers
 
 

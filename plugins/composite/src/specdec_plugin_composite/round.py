@@ -95,9 +95,6 @@ class Round:
             the drafts alone, without what they follow.
         """
         assert member not in self._drafts, "a member is asked once in a step"
-        for offer in offers:
-            if offer is not None:
-                offer.read()
         paths = [() if offer is None else offer.token_ids for offer in offers]
         draft = self._members[member].ask_behind(self._batch, paths, limits)
         self._drafts[member] = draft
@@ -143,6 +140,6 @@ class Round:
         flags = draft.drawn.has_probs
         carries = [True] * len(draft.rows) if flags is None else flags.tolist()
         self.is_spoilt = [
-            spoilt or (carried and bool(row))
-            for spoilt, carried, row in zip(self.is_spoilt, carries, draft.rows, strict=True)
+            spoilt or (carried and count > 0)
+            for spoilt, carried, count in zip(self.is_spoilt, carries, draft.num_nodes, strict=True)
         ]

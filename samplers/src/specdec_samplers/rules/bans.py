@@ -59,9 +59,9 @@ class MinTokensRule:
         """See `Rule.add_to`; rows with enough output tokens are unchanged."""
         missing = self._min_tokens - len(block.output_token_ids)
         if missing > 0:
-            if block.parents is not None:
-                block.read()
-            depths = [0, *node_depths(len(block.nodes), block.parents)]
+            if block.device_nodes is not None and block.device_nodes.is_tree:
+                block = block.read()
+            depths = [0, *node_depths(block.num_nodes, block.parents)]
             rows = np.array([row for row, depth in enumerate(depths) if depth < missing])
             ids = np.tile(self._end_ids, len(rows))
             edits.bans.append(Points(rows.repeat(len(self._end_ids)), ids))

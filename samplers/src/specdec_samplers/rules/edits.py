@@ -97,9 +97,7 @@ class StepEdits:
         if operations.penalises:
             self._text = [(first, rows, rule.occurrences(block)) for first, rows, rule, block in counted]
         else:
-            for *_, block in counted:
-                block.read()
-            penalties = [(first, rule.points(block, rows)) for first, rows, rule, block in counted]
+            penalties = [(first, rule.points(block.read(), rows)) for first, rows, rule, block in counted]
         kinds = [
             _joined(points, vocab_size)
             for points in (

@@ -40,7 +40,7 @@ class PenaltyRule:
     def occurrences(self, block: RowBlock) -> Occurrences:
         """Return what is counted of the rows of a block, whose drafted ids need not be known."""
         amounts = self._repetition, self._presence, self._frequency
-        return Occurrences(self._ids, self._counts, amounts, block.nodes, block.parents)
+        return Occurrences(self._ids, self._counts, amounts, block)
 
     def points(self, block: RowBlock, rows: Int64s) -> Points:
         """Return what happens in `rows` of a block."""

@@ -143,14 +143,17 @@ class RequestRules(LogitsRules):
         If it fails along the draft, it is tried without: only what it is for the committed tokens may end the sample.
         """
         ahead: BaseException | None = None
-        for tried in (block, replace(block, nodes=(), parents=None)) if block.nodes else (block,):
+        tries = [block]
+        if block.num_nodes:
+            tries.append(replace(block, nodes=(), parents=None, device_nodes=None))
+        for tried in tries:
             try:
                 result = work(tried)
             except BaseException as error:  # it must not affect other requests
                 if is_interrupt(error):
                     raise
                 reason = f"applying its sampling parameters failed: {described(error)}"
-                for row in range(1 if tried.nodes else 0, block.num_rows):
+                for row in range(1 if tried.num_nodes else 0, block.num_rows):
                     self._end(row, error, str(error) if isinstance(error, ConfigError) else reason)
                 ahead = error
             else:

@@ -16,6 +16,7 @@ def checked_draft(draft: Draft, vocab_size: int) -> CheckedDraft:
 
 def with_draft(batch: VerifyBatch, draft: CheckedDraft) -> VerifyBatch:
     """Return a batch whose requests have the drafts of the rows of `draft` to verify."""
+    there = draft.device_nodes
     return replace(
-        batch, nodes=draft.rows, parents=draft.parents, drawn=draft.drawn, unread=draft.unread, along=None
+        batch, nodes=draft.rows, parents=draft.parents, drawn=draft.drawn, device_nodes=there, along=None
     )

@@ -82,8 +82,8 @@ class Passes:
         for part in parts:
             start, end = part.sequence.num_computed, part.sequence.num_tokens
             row = Row(part.sequence, start, end, len(part.nodes), part.chunk, part.is_decoding)
-            row.nodes = part.nodes if part.is_decoding else ()
-            row.parents = part.parents if part.is_decoding else None
+            if part.is_decoding:
+                row.draft(part.nodes, part.parents)
             rows.append(row)
         step = Step(rows)
         step.sampled = [row for row in rows if row.is_sampled]

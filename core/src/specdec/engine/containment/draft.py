@@ -9,8 +9,8 @@ from operator import index as as_int
 import numpy as np
 import torch
 
+from specdec.interfaces.device_nodes import DeviceNodes, rows_of
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
-from specdec.interfaces.unread import UnreadIds, rows_of
 from specdec.noise import row_operations
 
 _SUM_TOLERANCE = 1e-3
@@ -49,7 +49,7 @@ def check_draft(
     from it. This cut depends only on nodes before it, and so does a cut by parents.
 
     Nodes of a draft with `num_nodes` are read now only with `reads`, of trees that are made chains or have q, and with a q in
-    half precision: what is wrong shows later in `UnreadIds.num_outside`. Drafts that name no proposers are those of `name`.
+    half precision: what is wrong shows later in `DeviceNodes.num_outside`. Drafts that name no proposers are those of `name`.
 
     Raises:
         DraftError: if it does not belong to this batch at all.
@@ -61,7 +61,7 @@ def check_draft(
     if received.num_nodes is not None:
         is_ready = probs is None or (probs.dtype not in _HALVES and probs.device.type != "cpu")
         if not reads and is_ready and (received.parents is None or (takes_trees and probs is None)):
-            return _unread(received, received.num_nodes, max_nodes, vocab_size, names)
+            return _on_device(received, received.num_nodes, max_nodes, vocab_size, names)
         ids, probs = ids[:, :most].clone(), None if probs is None else copied(probs[:, : most + 1])
     is_drawn = [True] * len(max_nodes) if received.has_probs is None else received.has_probs.tolist()
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
@@ -107,7 +107,7 @@ def check_draft(
     return CheckedDraft(tuple(kept), trees, drawn, names, sure), num_cut, first_flaw
 
 
-def _unread(
+def _on_device(
     received: Draft, num_nodes: Sequence[int], max_nodes: Sequence[int], vocab_size: int, names: tuple[str, ...] | None
 ) -> tuple[CheckedDraft, int, str | None]:  # fmt: skip
     """Return a draft whose ids are not read, cut at its caps; see `check_draft`."""
@@ -120,9 +120,9 @@ def _unread(
         drawn = DrawnNodes(ids, q, received.sampling, received.has_probs, received.vocab_map)
     nodes = [ids] if received.parents is None else [ids, received.parents]
     # The host would see what the proposer writes later; on a device the pass takes them next, in order.
-    unread = UnreadIds(torch.stack(nodes) if nodes[0].device.type == "cpu" else nodes, kept, vocab_size)
+    there = DeviceNodes(torch.stack(nodes) if nodes[0].device.type == "cpu" else nodes, kept, vocab_size)
     flaw = "more nodes than max_nodes" if num_cut else None
-    return CheckedDraft(unread.rows, unread.parents, drawn, names, None, unread), num_cut, flaw
+    return CheckedDraft(((),) * len(kept), None, drawn, names, device_nodes=there), num_cut, flaw
 
 
 def _usable(
@@ -233,11 +233,9 @@ def select_rows(draft: CheckedDraft, indices: Sequence[int]) -> CheckedDraft:
         ids, probs = rows_of(drawn.token_ids, indices), rows_of(drawn.node_probs, indices)
         drawn = replace(drawn, token_ids=ids, node_probs=probs, has_probs=flags)
     proposers = None if draft.proposers is None else tuple(draft.proposers[i] for i in indices)
-    if draft.unread is not None:
-        unread = draft.unread.of_rows(indices)
-        return CheckedDraft(unread.rows, unread.parents, drawn, proposers, unread=unread)
     parents = None if draft.parents is None else tuple(draft.parents[i] for i in indices)
-    return CheckedDraft(tuple(draft.rows[i] for i in indices), parents, drawn, proposers)
+    there = None if draft.device_nodes is None else draft.device_nodes.of_rows(indices)
+    return CheckedDraft(tuple(draft.rows[i] for i in indices), parents, drawn, proposers, device_nodes=there)
 
 
 def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:

@@ -22,7 +22,6 @@ from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.once import step_time
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.request_table import RequestTable
-from specdec.interfaces.unread import UnreadIds
 from specdec.registry.plugin_call import call_plugin
 
 logger = logging.getLogger("specdec")
@@ -137,7 +136,7 @@ class ProposerGuard:
         except BaseException as error:
             self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
-        if is_taken or draft.unread is not None:
+        if is_taken or draft.device_nodes is not None:
             self._last = batch.request_ids, tuple(max_nodes), offered
         self.metrics.proposer_errors += contained - self._num_contained
         self._num_contained = contained
@@ -168,19 +167,18 @@ class ProposerGuard:
         except BaseException as error:
             self._contain(error, "returned a draft that cannot be scored")
             return None
-        if draft.unread is None:
+        if draft.device_nodes is None:
             return None
         if draft.drawn is not None and draft.drawn.vocab_map is not None:
             draft = replace(draft, drawn=replace(draft.drawn, vocab_map=self._vocab_map))
         begun.take()
         return draft
 
-    def judge(self, ids: UnreadIds) -> None:
-        """Count what was wrong with ids that were first read with the verdict on them."""
-        if ids.num_outside:
-            self._note_flaw(
-                ids.num_outside, "an id or a parent that is impossible, or a row of q that is no distribution"
-            )
+    def judge(self, num_outside: int) -> None:
+        """Count impossible nodes that were first read with the verdict on them."""
+        self._note_flaw(
+            num_outside, "an id or a parent that is impossible, or a row of q that is no distribution"
+        )
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused.

@@ -19,7 +19,6 @@ from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.sampler import Verdict
-from specdec.interfaces.unread import UnreadIds
 
 _PAUSED = "the proposer is paused after failures or overruns"
 _SUSPENDED = "drafting is suspended: it does not pay now, or not at this batch size"
@@ -213,9 +212,9 @@ class Speculation:
         """Note where the most probable ids of a step's nodes are, for the next delivery."""
         self._delivery.top_k = top_k_of(step, self.num_top_k, verdict)
 
-    def judge(self, proposed: UnreadIds) -> None:
-        """Count what was wrong with ids of the proposer that were first read with the verdict on them."""
-        self._guard.judge(proposed)
+    def judge(self, num_outside: int) -> None:
+        """Count impossible nodes of the proposer that were first read with the verdict on them."""
+        self._guard.judge(num_outside)
 
     def observe_target(self, seconds: float) -> None:
         """Record what a pass of the target and its verification took, of which a proposer may take a multiple."""
@@ -272,7 +271,7 @@ class Speculation:
         # On a GPU, the verdict waits for the pass.
         self._guard.observe_target(step.score_s + step.verify_s)
         if step.is_measured:
-            drafted = [len(row.nodes) if row.chunk else 0 for row in step.sampled]
+            drafted = [row.num_nodes if row.chunk else 0 for row in step.sampled]
             all_sample = len(step.sampled) == len(step.rows)
             measured = MeasuredStep(
                 [row.sequence for row in step.sampled],

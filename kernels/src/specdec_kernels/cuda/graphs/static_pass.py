@@ -8,9 +8,9 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import HostRows, Moves, PackedBatch, Places, Segment, UnreadIds
-from specdec_kernels.cuda.graphs.pass_shape import PassShape
+from specdec.interfaces import DeviceNodes, HostRows, Moves, PackedBatch, Places, Segment
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
+from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
 from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
 
@@ -120,7 +120,7 @@ class StaticPass:
             return True
         return ids.nodes_size <= len(self._part["drafted"])
 
-    def can_follow(self, moves: Moves, drafted: UnreadIds | None, num_more: int) -> bool:
+    def can_follow(self, moves: Moves, drafted: DeviceNodes | None, num_more: int) -> bool:
         """Return whether nothing that is sent of a pass, nor its drafted nodes, gets where the verdict that it follows is."""
         if moves.places is None:
             return False

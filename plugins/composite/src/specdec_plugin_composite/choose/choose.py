@@ -144,7 +144,7 @@ class Choose(Policy):
 
     def verified(self, turn: Round, offers: Sequence[Offer | None]) -> None:
         """Keep what was drafted, for the measurement and the scores of the next steps."""
-        nodes = [0 if offer is None else len(offer.token_ids) for offer in offers]
+        nodes = [0 if offer is None else offer.num_nodes for offer in offers]
         self._last = nodes, turn.request_ids
         self._num_plain = 0 if any(nodes) else self._num_plain + 1
         self._since_plain = self._since_plain + 1 if any(nodes) or self._num_plain == 1 else 0
@@ -158,7 +158,7 @@ class Choose(Policy):
             for number, draft in seen.items():
                 if draft is not None:
                     gains = (
-                        self._gains_unseen(number, "", len(draft.token_ids))
+                        self._gains_unseen(number, "", draft.num_nodes)
                         if number in self._trials
                         else self.acceptance[number].gains("", draft)
                     )

@@ -53,8 +53,6 @@ class Extend(Policy):
 def _join(first: Offer | None, then: Offer | None) -> Offer | None:
     if first is None or then is None:
         return first or then
-    for offer in (first, then):
-        offer.read()
     tokens = (*first.token_ids, *then.token_ids)
     confidence = None
     if first.confidence is not None and then.confidence is not None:

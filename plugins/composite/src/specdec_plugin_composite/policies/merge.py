@@ -37,7 +37,6 @@ def _merged(offers: Sequence[Offer], most: int) -> Offer | None:
         return offers[0] if offers else None
     chances: dict[tuple[int, ...], float] = {}
     for offer in offers:
-        offer.read()
         paths: list[tuple[int, ...]] = []
         given = offer.confidence or (_UNKNOWN,) * len(offer.token_ids)
         values = along_paths(offer.parents, given)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
-from typing import overload
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+Rows = tuple[tuple[int, ...], ...]
+"""Ids, or parents, of each row's nodes."""
 
-class UnreadIds:
-    """Token ids, and of trees parents; the host reads them once, by `read` when it needs one of them, or with the verdict.
+
+class DeviceNodes:
+    """Token ids, and of trees parents; the host waits for them once, in `read`, unless they came with the verdict (`take`).
 
     Args:
         nodes: `[1, B, N]` int64 token ids; of trees `[2, B, N]` token ids and parents. There may be ids outside the vocabulary
@@ -27,7 +30,7 @@ class UnreadIds:
         self._nodes = nodes if isinstance(nodes, torch.Tensor) else None
         self.memory: torch.Tensor | None = None
         """`[M]` int64 that begins with `nodes`, if they were copied: what follows is free until they are read."""
-        self._known: list[list[tuple[int, ...]]] | None = None
+        self._known: tuple[Rows, Rows | None] | None = None
         self.num_outside: int | None = None
         """Number of ids outside the vocabulary and of parents that do not precede their child; None until they are read."""
 
@@ -51,47 +54,31 @@ class UnreadIds:
     @property
     def nodes_size(self) -> int:
         """Number of `nodes`, counted with those that mean nothing."""
-        return len(self.given) * len(self.num_nodes) * self.width
+        return len(self.given) * self.given[0].numel()
 
-    @property
-    def rows(self) -> tuple[Sequence[int], ...]:
-        """`[B]` rows of ids, whose lengths are known before they are read."""
-        return tuple(UnreadRow(self, row) for row in range(len(self.num_nodes)))
+    def read(self) -> tuple[Rows, Rows | None]:
+        """Return `[B][num_nodes]` token ids and parents, None for chains, with possible ones in place of those that are not.
 
-    @property
-    def parents(self) -> tuple[Sequence[int], ...] | None:
-        """`[B]` rows of parents likewise; None for chains."""
-        return tuple(UnreadRow(self, row, 1) for row in range(len(self.num_nodes))) if self.is_tree else None
-
-    def read(self) -> None:
-        """Wait for the device, unless the numbers were read before."""
+        Waits for the device, unless the numbers are known or there are none.
+        """
+        if not any(self.num_nodes):
+            return (none := ((),) * len(self.num_nodes)), none if self.is_tree else None
         if self._known is None:
-            self.take(self.nodes.tolist())
-
-    @property
-    def known(self) -> list[list[tuple[int, ...]]]:
-        """`[1 or 2][B]` what `nodes` holds, possible ones in place of numbers that are not; they must have been read."""
-        assert self._known is not None, "call `read` before"
+            self.take(np.array(self.nodes.tolist()))
+        assert self._known is not None
         return self._known
 
-    def take(self, numbers: Sequence[Sequence[Sequence[int]]]) -> None:
+    def take(self, numbers: npt.NDArray[np.int64]) -> None:
         """Take the numbers of `nodes`, which were read together with others."""
-        given = [[row[:n] for row, n in zip(part, self.num_nodes, strict=True)] for part in numbers]
-        last = self.vocab_size - 1
-        self._known = [[tuple(min(max(token, 0), last) for token in row) for row in given[0]]]
-        if self.is_tree:
-            self._known.append([tuple(min(max(p, -1), n - 1) for n, p in enumerate(row)) for row in given[1]])
-        self.num_outside = sum(
-            number != possible
-            for part, known in zip(given, self._known, strict=True)
-            for row, own in zip(part, known, strict=True)
-            for number, possible in zip(row, own, strict=True)
-        )
+        counts, places, (ids, *parents) = self.num_nodes, np.arange(self.width), numbers
+        possible = [ids.clip(0, self.vocab_size - 1), *(above.clip(-1, places - 1) for above in parents)]
+        self.num_outside = int(((possible != numbers) & (places < np.c_[counts])).sum())
+        known = [tuple(tuple(r[:n]) for r, n in zip(p.tolist(), counts, strict=True)) for p in possible]
+        self._known = known[0], known[1] if parents else None
 
     def copy_to(self, memory: torch.Tensor) -> None:
         """Move `nodes` to the beginning of a pass's own `memory` `[M]`, which is large enough."""
-        shape = len(self.given), *self.given[0].shape
-        place = memory[: prod(shape)].view(shape)
+        place = memory[: self.nodes_size].view(len(self.given), *self.given[0].shape)
         torch._foreach_copy_([*place], [*(self.given if self._nodes is None else self._nodes)])
         self._nodes, self.memory = place, memory
 
@@ -99,10 +86,10 @@ class UnreadIds:
         """Return `[B * N]` the ids on a device, with valid ones in place of those outside the vocabulary."""
         return self.nodes[0].to(device).flatten().clamp(0, self.vocab_size - 1)
 
-    def of_rows(self, indices: Sequence[int]) -> UnreadIds:
+    def of_rows(self, indices: Sequence[int]) -> DeviceNodes:
         """Return the nodes of some rows."""
         num_nodes = [self.num_nodes[row] for row in indices]
-        return UnreadIds(rows_of(self.nodes, indices, 1), num_nodes, self.vocab_size)
+        return DeviceNodes(rows_of(self.nodes, indices, 1), num_nodes, self.vocab_size)
 
 
 def rows_of(tensor: torch.Tensor, indices: Sequence[int], dim: int = 0) -> torch.Tensor:
@@ -110,22 +97,3 @@ def rows_of(tensor: torch.Tensor, indices: Sequence[int], dim: int = 0) -> torch
     if list(indices) == list(range(len(indices))):
         return tensor.narrow(dim, 0, len(indices))
     return torch.stack([tensor.select(dim, row) for row in indices], dim)
-
-
-class UnreadRow(Sequence[int]):
-    """The ids, or with `part` 1 the parents, of one row of `ids`, whose length is known before these are read."""
-
-    def __init__(self, ids: UnreadIds, row: int, part: int = 0) -> None:
-        self.ids, self.row, self._part = ids, row, part
-
-    def __len__(self) -> int:
-        return self.ids.num_nodes[self.row]
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
-    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
-        if isinstance(index, int) and not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return self.ids.known[self._part][self.row][index]
