@@ -150,6 +150,7 @@ def _batch(device: torch.device) -> PackedBatch:
     slots = np.concatenate([s.first_slot + each for s, each in zip(segments, positions, strict=True)])
     segments[-1].num_drafted = len(_PARENTS)
     positions[-1] = segments[-1].set_parents(_PARENTS)
-    return PackedBatch.of_rows(
-        HostRows(np.zeros(row, np.int64), np.concatenate(positions), slots, None), segments, device
-    )
+    rows = HostRows(np.zeros(row, np.int64), np.concatenate(positions), slots, None)
+    batch = PackedBatch.of_rows(rows, segments, device)
+    batch.send()
+    return batch

@@ -113,6 +113,8 @@ class PackedBatch:
     """The same numbers, of a pass made from them."""
     device: torch.device = field(default=torch.device("cpu"), init=False)
     """With `host`: where the tensors are."""
+    is_sent: bool = field(default=True, init=False)
+    """Whether there are tensors; else there is `host`, until `send` is called."""
     drafted: DeviceNodes | None = field(default=None, init=False)
     """With `host`: nodes on the device that the host has not read; None if it knows all."""
     along: Along | None = field(default=None, init=False)
@@ -130,10 +132,10 @@ class PackedBatch:
         along: Along | None = None,
         moves: Moves | None = None,
     ) -> PackedBatch:
-        """Return a pass whose tensors are sent, together, when one of them is first read."""
+        """Return a pass whose tensors are on the host; on a device they have to be sent."""
         batch: PackedBatch = object.__new__(cls)
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
-        batch.drafted, batch.along, batch.moves = drafted, along, moves
+        batch.drafted, batch.along, batch.moves, batch.is_sent = drafted, along, moves, device.type == "cpu"
         if device.type == "cpu":  # which shares the host's memory
             batch.token_ids = torch.from_numpy(rows.token_ids)
             if drafted is not None:
@@ -170,13 +172,18 @@ class PackedBatch:
                 row = (-1 - host.token_ids[end - 1]) // ids.width
                 host.positions[segment.row : end] = segment.set_parents(parents[row])
 
-    def __getattr__(self, name: str) -> torch.Tensor | None:
-        if name not in _SENT or self.host is None:
-            raise AttributeError(name)
+    def send(self) -> None:
+        """Send the numbers, all together, unless they are sent; recorded passes take them from `host` instead.
+
+        Raises:
+            NeedsTokens: if they are known only to a recorded pass.
+        """
+        rows, is_single = self.host, len(self.segments) == 1
+        if self.is_sent or rows is None:
+            return
         if self.moves is not None and self.moves.most:
             raise NeedsTokens
         self.read_trees()
-        rows, is_single = self.host, len(self.segments) == 1
         arrays: list[npt.NDArray[Any]] = [rows.token_ids, rows.positions]
         arrays += [] if is_single else [rows.slots]
         arrays += [] if rows.logits_rows is None else [rows.logits_rows]
@@ -193,8 +200,7 @@ class PackedBatch:
             self.along.arrive(next(tensors))
         if self.moves is not None:
             self._take_last_ids(self.moves, next(tensors))
-        found: torch.Tensor | None = getattr(self, name)
-        return found
+        self.is_sent = True
 
     def _take_last_ids(self, moves: Moves, first_rows: torch.Tensor) -> None:
         """Put the tokens of a verdict without drafts into the first rows `[B]` of the requests."""
@@ -205,9 +211,6 @@ def _with_drafted(token_ids: torch.Tensor, drafted: DeviceNodes) -> torch.Tensor
     """Return ids `[T]` with those on the device in place of the numbers that stand for them."""
     ids = drafted.scored(token_ids.device)
     return torch.where(token_ids < 0, ids[(-1 - token_ids).clamp_min(0)], token_ids)
-
-
-_SENT = frozenset({"token_ids", "positions", "slots", "logits_rows"})
 
 
 @dataclass(slots=True)

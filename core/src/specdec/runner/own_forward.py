@@ -44,6 +44,7 @@ class OwnForward(Form):
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """See `Form.forward`."""
+        batch.send()
         runner = self._runner
         is_small = runner.device.type == "cpu" and len(batch.token_ids) * self._num_weights <= _ALONE
         with one_thread() if is_small else nullcontext():

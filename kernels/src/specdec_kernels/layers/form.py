@@ -50,6 +50,7 @@ class LayersForm(Form):
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """See `Form.forward`."""
+        batch.send()
         wanted = self._runner.wanted
         x = self._embedding[batch.token_ids]
         if self._parts.embed_scale != 1.0:

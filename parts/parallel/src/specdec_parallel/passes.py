@@ -30,6 +30,8 @@ class PassArrays:
 
 def as_pass_arrays(batch: PackedBatch) -> PassArrays:
     """Convert a pass to the form that is sent."""
+    if batch.drafted is not None:
+        batch.send()
     rows = batch if batch.host is None or batch.drafted is not None else batch.host
     is_single = len(batch.segments) == 1 and batch.host is not None
     return PassArrays(
