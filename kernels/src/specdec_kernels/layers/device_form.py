@@ -36,6 +36,7 @@ class DeviceForm(LayersForm):
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """See `Form.forward`."""
+        batch.send()
         wanted, attention = self._runner.wanted, self._runner.attention
         assert isinstance(attention, PagedAttention) and isinstance(self._norm, KernelNorm)
         with kernels_on(self._runner.device):

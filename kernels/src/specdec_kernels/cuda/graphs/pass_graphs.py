@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec.backends import FACTOR, distance
-from specdec.interfaces import PackedBatch, RequestTable, done_once
+from specdec.interfaces import NeedsTokens, PackedBatch, RequestTable, done_once
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
     MAX_WHOLE_ROWS,
@@ -123,8 +123,9 @@ class PassGraphs(Graphs[StaticPass]):
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns the outputs of `run`, logits of the wanted rows only, or None if it has to run eagerly."""
         outputs = None if self.failure is not None else self._replay(batch, features)
+        if outputs is None and batch.moves is not None and batch.moves.most:
+            raise NeedsTokens
         if outputs is None:
-            batch.send()
             self.num_plain += 1
         return outputs
 
