@@ -58,9 +58,10 @@ def block_scheme(trial: Trial) -> Scheme:
 def _chain_weights(ratios: torch.Tensor) -> torch.Tensor:
     """Return `[B, N]`: P_i = min(1, P_{i-1} p_i / q_i), P_0 = 1: a sum of logarithms, capped at 0."""
     # In double precision, because logarithms of ratios far from 1 cancel. An infinite ratio is as good as a
-    # very large one.
+    # very large one. The sum is one over a triangle, since cumsum is not deterministic on every device.
     steps = ratios.double().clamp_max(torch.finfo(torch.float32).max).log()
-    total = steps.cumsum(-1)
+    is_before = torch.ones_like(steps[0], dtype=torch.bool).expand(len(steps[0]), -1).tril()
+    total = torch.where(is_before, steps[:, None], 0.0).sum(-1)
     return (total - total.cummax(-1).values.clamp_min(0.0)).exp().to(ratios)
 
 
@@ -73,7 +74,7 @@ def _chain_thresholds(trial: Trial, weights: torch.Tensor) -> torch.Tensor:
     before = weights[:, :-1]
     rest = trial.probs[trial.rows[:, 1:width]]
     rest = rest.mul_(before[:, :, None]).sub_(trial.draft_probs.rows(1, width)).clamp_min_(0.0)
-    mass = rest.sum(-1)
+    mass = rest.sum(-1, dtype=torch.float64).to(rest)  # the same in any batch: devices add in orders of their own
     is_drawn = trial.draft_probs.is_drawn
     if is_drawn is not None:
         # A point mass leaves all of p except its own id.

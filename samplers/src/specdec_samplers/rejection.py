@@ -70,16 +70,13 @@ def point_mass_scheme(trial: Trial) -> Scheme:
     one of the siblings is accepted is the sum of their p.
     """
     target = trial.target_of_nodes()
-    if trial.links is None:
-        thresholds = target
-        parents = trial.parent_places - 1
-    else:
-        parents = trial.links.parents
-        thresholds = _without_earlier_siblings(target, parents, trial.columns)
+    thresholds = target
+    if trial.links is not None:
+        thresholds = _without_earlier_siblings(target, trial.parents, trial.columns)
 
     def emission(stop: torch.Tensor) -> torch.Tensor:
         after = trial.target_after(stop)
-        is_child = (parents == stop[:, None]) & trial.is_node
+        is_child = trial.parents == stop[:, None]
         rest = taken_out(after, trial.columns.masked_fill(~is_child, trial.vocab_size))
         return torch.where(rest.sum(-1, keepdim=True) > 0, rest, after)
 
