@@ -74,7 +74,9 @@ def _chain_thresholds(trial: Trial, weights: torch.Tensor) -> torch.Tensor:
     before = weights[:, :-1]
     rest = trial.probs[trial.rows[:, 1:width]]
     rest = rest.mul_(before[:, :, None]).sub_(trial.draft_probs.rows(1, width)).clamp_min_(0.0)
-    mass = rest.sum(-1, dtype=torch.float64).to(rest)  # the same in any batch: devices add in orders of their own
+    mass = rest.sum(-1, dtype=torch.float64).to(
+        rest
+    )  # the same in any batch: devices add in orders of their own
     is_drawn = trial.draft_probs.is_drawn
     if is_drawn is not None:
         # A point mass leaves all of p except its own id.

@@ -34,9 +34,7 @@ class Links:
         depths = np.zeros((size, width + 1), np.int64)
         rows = np.arange(size)
         for node in range(width):
-            depths[:, node + 1] = np.where(
-                table[:, node] == NO_NODE, 0, depths[rows, table[:, node] + 1] + 1
-            )
+            depths[:, node + 1] = np.where(table[:, node] == NO_NODE, 0, depths[rows, table[:, node] + 1] + 1)
         return cls(
             torch.from_numpy(table).to(device),
             torch.from_numpy(order).to(device),

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from specdec.interfaces import PADDING_ID, DraftSampling, Scores, VerifyBatch
+from specdec.samplers import raise_not_numbers
 from specdec_samplers.draft_probs import DraftProbs
 from specdec_samplers.links import NO_NODE, Links
 from specdec_samplers.target_probs import target_probs
@@ -114,11 +115,13 @@ def make_trial(scores: Scores, batch: VerifyBatch, *, uses_q: bool = True) -> Tr
         FloatingPointError: if the target's logits are not numbers (on the CPU).
     """
     device, width = scores.logits.device, max(batch.num_nodes)
-    greedy = [params.is_greedy for params in batch.sampling_params]
+    greedy = [index for index, params in enumerate(batch.sampling_params) if params.is_greedy]
     starts, num_nodes = torch.tensor([batch.row_starts, batch.num_nodes], device=device)
     rows = node_rows(starts, num_nodes, width)
-    is_greedy = torch.tensor(greedy, device=device) if any(greedy) else None
-    probs = target_probs(scores.logits, rows, is_greedy)
+    is_greedy = torch.ones(len(greedy), dtype=torch.bool, device=device) if greedy else None
+    probs = target_probs(scores.logits, rows[greedy] if greedy else rows, is_greedy)
+    if device.type == "cpu" and not np.isfinite(probs.numpy()[:, 0]).all():  # a device would be waited for
+        raise_not_numbers()
     draft_probs = _draft_probs(batch, probs) if width and uses_q else None
     return Trial(
         probs=probs,
