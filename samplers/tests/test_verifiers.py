@@ -238,6 +238,27 @@ def test_a_residual_without_mass_falls_back_to_p(name, is_tree) -> None:
     assert decide(law, almost_1, trial).tolist() == [1]
 
 
+@pytest.mark.parametrize("name", LAWS)
+def test_a_node_after_a_forbidden_one_never_passes_however_small_its_q(name) -> None:
+    logits = torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.25, 0.25], [0.5, 0.25, 0.25]]).log()
+    q = torch.tensor([[[0.5, 0.25, 0.25], [1e-40, 0.5, 0.5], [1.0, 0.0, 0.0]]])
+    drawn = DrawnNodes(torch.zeros(1, 2, dtype=torch.int64), q, DraftSampling.IID)
+    batch = replace(a_problem(1, [1.0], sizes=[2])[1], nodes=[(0, 0)], drawn=drawn)
+    trial = make_trial(Scores(logits, logits), batch)
+    lowest = torch.full((1, 2), 2.0**-33, dtype=torch.float64)
+    assert decide(LAWS[name](trial), lowest, trial).tolist() == [-1]
+
+
+@pytest.mark.parametrize("name", ["probabilistic", "block"])
+def test_a_nan_in_q_rejects(name) -> None:
+    scores, batch = a_problem(9, [1.0] * 3, sampling=DraftSampling.IID, sizes=[2, 1, 2])
+    probs = batch.drawn.node_probs.clone()
+    probs[:, :2] = torch.nan
+    trial = make_trial(scores, with_q(batch, node_probs=probs, has_probs=None))
+    lowest = torch.full((3, 2), 2.0**-33, dtype=torch.float64)
+    assert decide(LAWS[name](trial), lowest, trial).tolist() == [-1] * 3
+
+
 @pytest.mark.parametrize("name", ["probabilistic", "block"])
 @given(problem=any_problem)
 @settings(max_examples=120, deadline=None)

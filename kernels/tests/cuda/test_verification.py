@@ -163,6 +163,36 @@ def test_rows_that_are_not_numbers_are_found_and_greedy_batches_taken(name, is_t
 
 
 @pytest.mark.interpreter
+@pytest.mark.parametrize("is_drawn", [False, True])
+@pytest.mark.parametrize("name", [*SAMPLERS][1:])
+def test_the_first_row_that_is_not_numbers_is_told_and_other_requests_are_as_without_it(
+    name, is_drawn
+) -> None:
+    found = set()
+    for seed in range(12):
+        scores, batch = problem(seed, is_tree=False, is_drawn=is_drawn)
+        logits, places = scores.logits.clone(), [batch.row_starts[1 + seed % 3]]
+        if batch.num_nodes[0]:
+            logits[0] = -torch.inf
+            logits[0, batch.nodes[0][0]] = 0.0  # which is accepted
+            places.append(1)
+        expected = SAMPLERS[name].verify_with_torch(Scores(logits, logits), batch)
+        logits = logits.clone()
+        logits[places[0]], logits[places[-1], 2] = -torch.inf, torch.nan
+        got = VERIFY[name](Scores(logits, logits), batch)
+        assert got is not None
+        broken = set()
+        for row, (start, count) in enumerate(zip(batch.row_starts, batch.num_nodes, strict=True)):
+            if not {*range(start, start + count + 1)} & {*places}:
+                assert got.token_ids[row] == [*expected.token_ids[row]]
+            reached = range(start, start + len(got.accepted_nodes[row]) + 1)
+            broken |= {*[place for place in reached if place in places][:1]}
+        assert {place for place, is_sound in enumerate(got.is_sound or ()) if not is_sound} == broken
+        found |= {place in batch.row_starts for place in broken}
+    assert found == {True, False}, "after the last committed token, and after drafted ones"
+
+
+@pytest.mark.interpreter
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_log_probabilities_are_read_with_the_verdict(name) -> None:
     for seed in range(6):

@@ -2,7 +2,7 @@
 
 from specdec_samplers.block import BlockSampler, block_scheme
 from specdec_samplers.decide import decide
-from specdec_samplers.draft_probs import DraftProbs, ProbArrays
+from specdec_samplers.draft_probs import DraftProbs, DraftVocabulary, ProbArrays
 from specdec_samplers.emission import accept_uniforms, draw_tokens, node_words
 from specdec_samplers.probabilistic import ProbabilisticSampler
 from specdec_samplers.rejection import rejection_scheme
@@ -16,6 +16,7 @@ from specdec_samplers.verdicts import verdict_of, with_greedy_rows
 __all__ = [
     "BlockSampler",
     "DraftProbs",
+    "DraftVocabulary",
     "ProbArrays",
     "ProbabilisticSampler",
     "Rule",

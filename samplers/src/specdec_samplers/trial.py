@@ -10,7 +10,7 @@ import torch
 
 from specdec.interfaces import PADDING_ID, DraftSampling, Scores, VerifyBatch
 from specdec.samplers import raise_not_numbers
-from specdec_samplers.draft_probs import DraftProbs
+from specdec_samplers.draft_probs import DraftProbs, DraftVocabulary
 from specdec_samplers.links import NO_NODE, Links
 from specdec_samplers.target_probs import target_probs
 
@@ -56,26 +56,32 @@ class Trial:
     @cached_property
     def is_node(self) -> torch.Tensor:
         """`[B, N]`: True for nodes, False for padding."""
-        return self._nodes < self.num_nodes[:, None]
+        return self.places[:-1] < self.num_nodes[:, None]
+
+    @cached_property
+    def places(self) -> torch.Tensor:
+        """`[N + 1]`: 0, 1, ..."""
+        return torch.arange(self.width + 1, device=self.probs.device)
 
     @cached_property
     def columns(self) -> torch.Tensor:
         """`[B, N]`: drafted ids; V for ids outside the vocabulary and for padding."""
-        is_inside = self.is_node & (self.token_ids >= 0) & (self.token_ids < self.vocab_size)
-        return self.token_ids.masked_fill(~is_inside, self.vocab_size)
+        size = self.vocab_size
+        columns = self.token_ids.clamp(-1, size) % (size + 1)  # -1 becomes V too
+        return torch.where(self.is_node, columns, size)
 
     @cached_property
     def parents(self) -> torch.Tensor:
         """`[B, N]`: -1 is the last committed token, `NO_NODE` marks padding."""
         if self.links is not None:
             return self.links.parents
-        return (self._nodes - 1).expand(self.size, -1).masked_fill(~self.is_node, NO_NODE)
+        return (self.places[:-1] - 1).expand(self.size, -1).masked_fill(~self.is_node, NO_NODE)
 
     @cached_property
     def parent_places(self) -> torch.Tensor:
         """`[B, N]`: column of `rows`, and row of q, that belongs to each node's parent; any for padding."""
         if self.links is None:
-            return self._nodes.expand(self.size, -1)
+            return self.places[:-1].expand(self.size, -1)
         return (self.links.parents + 1).clamp_min(0)
 
     @property
@@ -91,10 +97,6 @@ class Trial:
     def target_after(self, stop: torch.Tensor) -> torch.Tensor:
         """Return `[B, V]`: p after node `stop[i]`; -1 is the last committed token."""
         return self.probs.index_select(0, self.rows[:, 0] + (stop + 1))
-
-    @cached_property
-    def _nodes(self) -> torch.Tensor:
-        return torch.arange(self.width, device=self.probs.device)
 
 
 def node_rows(starts: torch.Tensor, num_nodes: torch.Tensor, width: int) -> torch.Tensor:
@@ -163,7 +165,9 @@ def _draft_probs(batch: VerifyBatch, probs: torch.Tensor) -> DraftProbs | None:
     return DraftProbs(
         drawn.node_probs,
         vocab_size=probs.shape[1],
-        vocab_map=drawn.vocab_map,
+        vocabulary=None
+        if drawn.vocab_map is None
+        else DraftVocabulary(drawn.vocab_map.to(probs.device), probs.shape[1]),
         is_drawn=is_drawn,
         is_taken_out=drawn.sampling is DraftSampling.WITHOUT_REPLACEMENT,
         like=probs,

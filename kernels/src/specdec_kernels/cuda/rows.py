@@ -118,7 +118,8 @@ class DeviceRows(RowOperations):
     ) -> torch.Tensor:
         """See `RowOperations.race`."""
         with kernels_on(self._device):
-            return race(weights, self._keys(seeds, positions, samples), words)
+            ones = torch.ones(len(weights), device=self._device)
+            return race(weights, ones, self._keys(seeds, positions, samples), words)
 
     def gumbel(
         self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
@@ -140,10 +141,11 @@ class DeviceRows(RowOperations):
         return NoiseKeys(*sent_together([seeds, positions, samples], self._device))
 
 
-def race(weights: torch.Tensor, keys: NoiseKeys, words: torch.Tensor) -> torch.Tensor:
-    """Return an id per row of `weights [B, V]`; see `RowOperations.race`."""
-    ones = torch.ones(len(weights), device=weights.device)
-    return gumbel_sample(weights.double().log(), ones, keys, words=words)
+def race(
+    weights: torch.Tensor, temperatures: torch.Tensor, keys: NoiseKeys, words: torch.Tensor
+) -> torch.Tensor:
+    """Return an id per row of `weights [B, V]`; see `RowOperations.race`. At temperature 0 it is the greatest weight's."""
+    return gumbel_sample(weights.double().log(), temperatures, keys, words=words)
 
 
 def _arrays_of(settings: Settings) -> list[npt.NDArray[Any]]:

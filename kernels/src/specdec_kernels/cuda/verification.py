@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces import PADDING_ID, Along, Begun, Scores, Verdict, VerifyBatch
-from specdec.noise import Stream
+from specdec.noise import Stream, node_word
 from specdec.runner import in_inference_mode
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.results import Results, listed_rows
@@ -22,6 +22,7 @@ from specdec_kernels.triton.noise import NoiseKeys, uniforms
 from specdec_kernels.triton.strict_verify import strict_verify
 from specdec_samplers import (
     DraftProbs,
+    DraftVocabulary,
     Scheme,
     Trial,
     block_scheme,
@@ -111,8 +112,8 @@ class JudgeOnDevice(_OnDevice):
     def __init__(self, scheme: Callable[[Trial], Scheme]) -> None:
         self._scheme = scheme
         self._greedy = WalkOnDevice()
-        self._last_map = torch.empty(0), torch.empty(0)
-        """The map of the last draft with a vocabulary of its own, and the same on the device."""
+        self._last_map = torch.empty(0), DraftVocabulary(torch.empty(0), 0)
+        """The map of the last draft with a vocabulary of its own, and what it became."""
 
     def arrays(self, batch: VerifyBatch) -> list[Array]:
         """See `ReadsAhead.arrays`."""
@@ -136,13 +137,13 @@ class JudgeOnDevice(_OnDevice):
             stop = decide(scheme, _accept_uniforms(given.keys, width), trial)
             torch.add(stop, 1, out=num_accepted)
             words = node_words(Stream.RESIDUAL, num_accepted)
-            last = race(scheme.emission(stop), given.keys, words)
-        places = torch.arange(width + 1, device=stop.device)
-        is_after = places > num_accepted[:, None]
+            last = race(scheme.emission(stop), given.temperatures, given.keys, words)
         tokens[:, :width] = trial.token_ids
-        tokens.masked_fill_(is_after, PADDING_ID).scatter_(1, num_accepted[:, None], last[:, None])
-        first = torch.where(is_sound[trial.rows] | is_after, width + 1, places).amin(1)
-        first_unsound.copy_(first.masked_fill(first > width, -1))
+        tokens.masked_fill_(trial.places > num_accepted[:, None], PADDING_ID)
+        tokens.scatter_(1, num_accepted[:, None], last[:, None])
+        unsound = trial.places.expand(trial.size, -1).masked_fill(is_sound[trial.rows], width + 1)
+        torch.amin(unsound, 1, out=first_unsound)
+        first_unsound.masked_fill_(first_unsound > num_accepted, -1)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, None, tokens)
         results.send()
@@ -155,37 +156,41 @@ class JudgeOnDevice(_OnDevice):
         rows = node_rows(given.row_starts, given.num_nodes, width)
         has_greedy = any(params.is_greedy for params in batch.sampling_params)
         probs = target_probs(logits, rows, given.temperatures == 0 if has_greedy else None)
-        is_sound = probs[:, 0].isfinite()
-        probs.masked_fill_(~is_sound[:, None], 1 / probs.shape[1])
+        is_sound = probs[:, 0] == probs[:, 0]
+        probs.nan_to_num_(1 / probs.shape[1])
         drawn, ids, q = batch.drawn, given.token_ids, None
         if drawn is not None and width and drawn.node_probs.shape[2] > 0:
-            is_drawn = given.is_drawn
-            if drawn.has_probs is not None and drawn.has_probs.device.type != "cpu":
-                is_drawn = is_drawn & drawn.has_probs.to(is_drawn.device)
+            is_drawn, flags = given.is_drawn, drawn.has_probs
+            is_on_host = flags is None or flags.device.type == "cpu"
+            if flags is not None and not is_on_host:
+                is_drawn = is_drawn & flags.to(is_drawn.device)
+            is_all_drawn = is_on_host and not has_greedy and (flags is None or bool(flags.all()))
             if batch.unread is None:
                 ids = torch.where(is_drawn[:, None], drawn.token_ids.to(ids.device), ids)
             q = DraftProbs(
                 drawn.node_probs,
                 vocab_size=logits.shape[1],
-                vocab_map=None if drawn.vocab_map is None else self._map_on(logits.device, drawn.vocab_map),
-                is_drawn=is_drawn if has_greedy or drawn.has_probs is not None else None,
+                vocabulary=None if drawn.vocab_map is None else self._vocabulary(drawn.vocab_map, logits),
+                is_drawn=None if is_all_drawn else is_drawn,
                 is_taken_out=False,
                 like=probs,
             )
         return Trial(probs, ids, rows, given.num_nodes, None, q), is_sound
 
-    def _map_on(self, device: torch.device, vocab_map: torch.Tensor) -> torch.Tensor:
-        """Return the map of a proposer's vocabulary on a device; sent once."""
-        known, sent = self._last_map
-        if known is not vocab_map or sent.device != device:
-            self._last_map = vocab_map, vocab_map.to(device)
-        return self._last_map[1]
+    def _vocabulary(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> DraftVocabulary:
+        """Return the vocabulary of a proposer on the device; made once for its map."""
+        known, made = self._last_map
+        if known is not vocab_map or made.size != logits.shape[1] or made.target_ids.device != logits.device:
+            made = DraftVocabulary(vocab_map.to(logits.device), logits.shape[1])
+            self._last_map = vocab_map, made
+        return made
 
 
 def _accept_uniforms(keys: NoiseKeys, width: int) -> torch.Tensor:
     """Return the uniform `[B, width]` for the acceptance of each node."""
     size, device = len(keys.seeds), keys.seeds.device
-    words = node_words(Stream.ACCEPT, torch.arange(width, device=device)).repeat(size)
+    first, end, step = (node_word(Stream.ACCEPT, node) for node in (0, width, 1))
+    words = torch.arange(first, end, step - first, device=device).repeat(size)
     by_node = torch.stack(keys)[:, :, None].repeat(1, 1, width).flatten(1)
     return uniforms(NoiseKeys(*by_node), words, 1).view(size, width)
 
