@@ -162,12 +162,13 @@ def _draft_probs(batch: VerifyBatch, probs: torch.Tensor) -> DraftProbs | None:
     if not all(is_sampled):
         sampled = torch.tensor(is_sampled, device=drawn.node_probs.device)
         is_drawn = sampled if is_drawn is None else is_drawn.to(sampled) & sampled
+    vocabulary = None
+    if drawn.vocab_map is not None:
+        vocabulary = DraftVocabulary(drawn.vocab_map.to(probs.device), probs.shape[1])
     return DraftProbs(
         drawn.node_probs,
         vocab_size=probs.shape[1],
-        vocabulary=None
-        if drawn.vocab_map is None
-        else DraftVocabulary(drawn.vocab_map.to(probs.device), probs.shape[1]),
+        vocabulary=vocabulary,
         is_drawn=is_drawn,
         is_taken_out=drawn.sampling is DraftSampling.WITHOUT_REPLACEMENT,
         like=probs,
