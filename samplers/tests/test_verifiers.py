@@ -24,6 +24,7 @@ from specdec.interfaces import (
     Scores,
     VerifyBatch,
 )
+from specdec.noise import Stream, exponentials, node_word
 from specdec.samplers.paths import follow
 from specdec.samplers.strict import StrictSampler
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
@@ -341,6 +342,14 @@ def test_a_draw_says_where_logits_are_not_numbers() -> None:
     assert stops == [-1, 0]
     assert tokens[0] >= 0
     assert tokens[1] == -1
+
+
+def test_the_last_token_is_drawn_with_noise_of_the_node_where_its_path_stops() -> None:
+    batch = a_problem(1, [1.0, 1.0], sizes=[2, 1])[1]
+    _, tokens = draw_tokens(torch.ones(2, 1000), torch.tensor([1, -1]), batch)
+    keys = (torch.tensor(each) for each in (batch.seeds, batch.num_tokens, batch.sample_indices))
+    words = torch.tensor([node_word(Stream.RESIDUAL, place) for place in (2, 0)])
+    assert tokens == exponentials(*keys, words, 1000).argmin(-1).tolist()
 
 
 def test_drafts_without_q_are_the_same_to_both_verifiers_and_stand_as_often_as_under_strict() -> None:
