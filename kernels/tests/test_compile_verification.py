@@ -82,39 +82,6 @@ def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
     assert set(compiled) == {"draw_and_walk_kernel"}
 
 
-def chain_arguments(dtype: torch.dtype, width: int, has_q: bool) -> tuple[Any, ...]:
-    from specdec_kernels.triton.noise import NoiseKeys
-
-    return (
-        torch.empty(3, VOCAB_SIZE, dtype=dtype),
-        longs(2, width).int(),
-        longs(2).int(),
-        longs(2),
-        torch.ones(2),
-        NoiseKeys(longs(2), longs(2), longs(2)),
-        torch.ones(2, width, VOCAB_SIZE) if has_q else None,
-        torch.ones(2, dtype=torch.bool) if has_q else None,
-        longs(VOCAB_SIZE) if dtype is torch.float32 else None,
-        longs(2),
-        longs(2, width + 1),
-        longs(2),
-    )
-
-
-@pytest.mark.parametrize(
-    ("dtype", "width", "has_q"),
-    [(torch.bfloat16, 0, False), (torch.float32, 7, True), (torch.float64, 1, True)],
-    ids=str,
-)
-def test_rejection_verify(dtype: torch.dtype, width: int, has_q: bool, compile_launches) -> None:
-    from specdec_kernels.triton.rejection_verify import launcher
-    from specdec_kernels.triton.rejection_verify.config import heuristic
-
-    compiled = compile_launches(launcher)
-    launcher.rejection_verify_triton(*chain_arguments(dtype, width, has_q), heuristic(VOCAB_SIZE))
-    assert set(compiled) == {"sum_and_accept_kernel", "residual_and_emit_kernel"}
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
     from specdec_kernels.triton.process_logits import Cuts, kernel
@@ -170,17 +137,6 @@ def test_accepted_rows(dtype: torch.dtype, is_tree: bool, compile_launches) -> N
     assert set(compiled) == {"accepted_rows_kernel"}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_sound_probs(dtype: torch.dtype, compile_launches) -> None:
-    from specdec_kernels.triton.sound_probs import kernel
-    from specdec_kernels.triton.sound_probs.config import heuristic
-
-    compiled = compile_launches(kernel)
-    probs = torch.ones(2, 4, VOCAB_SIZE, dtype=dtype)
-    kernel.sound_probs_triton(longs(2, 3), probs, 1e-5, longs(2, 3), probs, heuristic(VOCAB_SIZE))
-    assert set(compiled) == {"sound_probs_kernel"}
-
-
 def test_advance_rows(compile_launches) -> None:
     from specdec_kernels.triton.advance_rows import LoopRows, Masks, kernel
     from specdec_kernels.triton.advance_rows.config import heuristic
@@ -199,18 +155,6 @@ def test_move_rows(compile_launches) -> None:
     rows = PassRows(*(longs(size) for size in (12, 12, 12, 5, 4, 4, 5)))
     kernel.move_rows_triton(rows, longs(50), heuristic(12, 4))
     assert set(compiled) == {"move_rows_kernel"}
-
-
-@pytest.mark.parametrize(("dtype", "width"), [(torch.bfloat16, 7), (torch.float64, 1)], ids=str)
-def test_block_verify(dtype: torch.dtype, width: int, compile_launches) -> None:
-    from specdec_kernels.triton.block_verify import kernel
-    from specdec_kernels.triton.block_verify.config import heuristic
-    from specdec_kernels.triton.rejection_verify import launcher as shared
-
-    compiled = compile_launches(kernel, shared)
-    kernel.block_verify_triton(*chain_arguments(dtype, width, True), heuristic(VOCAB_SIZE))
-    expected = {"sum_and_weigh_kernel", "rest_and_deepest_kernel", "residual_and_emit_kernel"}
-    assert set(compiled) == expected
 
 
 @pytest.mark.parametrize(("dtype", "keeps_first"), [(torch.int32, False), (torch.int64, True)], ids=str)

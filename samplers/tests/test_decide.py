@@ -62,8 +62,8 @@ def test_both_sides_of_every_threshold(rule, expected, dtype, is_compiled, paren
     below = torch.nextafter(at, torch.zeros_like(at))
     uniforms = torch.where(torch.tensor(patterns * 2), below, at)
     if is_compiled:
-        given = uniforms.numpy(), thresholds.double().numpy(), trial.parents, trial.counts
-        stop = compiled_stops(*given, rule.value).tolist()
+        given = uniforms, thresholds.double(), trial.parents, trial.num_nodes
+        stop = compiled_stops(*(each.numpy() for each in given), rule.value).tolist()
     else:
         stop = decide(Scheme(thresholds, rule, trial.target_after), uniforms, trial).tolist()
     assert stop[:count] == [expected(pattern, parents) for pattern in patterns]
@@ -85,8 +85,7 @@ def test_certain_and_impossible_nodes() -> None:
 @pytest.mark.parametrize("parents", SHAPES, ids=str)
 def test_post_order_and_depth_of_links(parents) -> None:
     cut = [*parents[:-1], NO_NODE]
-    counts = np.array([len(parents), len(parents) - 1])
-    links = Links.of(np.array([parents, cut]), counts, torch.device("cpu"))
+    links = Links.of([parents, parents[:-1]], len(parents), torch.device("cpu"))
     assert links.parents.tolist() == [parents, cut]
     assert links.max_depth == max(node_depths(len(parents), parents))
     for row, shape in zip(links.post_order.tolist(), (parents, parents[:-1]), strict=True):

@@ -24,6 +24,7 @@ from specdec.interfaces import (
     Scores,
     VerifyBatch,
 )
+from specdec.noise import Stream, exponentials, node_word
 from specdec.samplers.paths import follow
 from specdec.samplers.strict import StrictSampler
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
@@ -238,6 +239,27 @@ def test_a_residual_without_mass_falls_back_to_p(name, is_tree) -> None:
     assert decide(law, almost_1, trial).tolist() == [1]
 
 
+@pytest.mark.parametrize("name", LAWS)
+def test_a_node_after_a_forbidden_one_never_passes_however_small_its_q(name) -> None:
+    logits = torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.25, 0.25], [0.5, 0.25, 0.25]]).log()
+    q = torch.tensor([[[0.5, 0.25, 0.25], [1e-40, 0.5, 0.5], [1.0, 0.0, 0.0]]])
+    drawn = DrawnNodes(torch.zeros(1, 2, dtype=torch.int64), q, DraftSampling.IID)
+    batch = replace(a_problem(1, [1.0], sizes=[2])[1], nodes=[(0, 0)], drawn=drawn)
+    trial = make_trial(Scores(logits, logits), batch)
+    lowest = torch.full((1, 2), 2.0**-33, dtype=torch.float64)
+    assert decide(LAWS[name](trial), lowest, trial).tolist() == [-1]
+
+
+@pytest.mark.parametrize("name", ["probabilistic", "block"])
+def test_a_nan_in_q_rejects(name) -> None:
+    scores, batch = a_problem(9, [1.0] * 3, sampling=DraftSampling.IID, sizes=[2, 1, 2])
+    probs = batch.drawn.node_probs.clone()
+    probs[:, :2] = torch.nan
+    trial = make_trial(scores, with_q(batch, node_probs=probs, has_probs=None))
+    lowest = torch.full((3, 2), 2.0**-33, dtype=torch.float64)
+    assert decide(LAWS[name](trial), lowest, trial).tolist() == [-1] * 3
+
+
 @pytest.mark.parametrize("name", ["probabilistic", "block"])
 @given(problem=any_problem)
 @settings(max_examples=120, deadline=None)
@@ -320,6 +342,14 @@ def test_a_draw_says_where_logits_are_not_numbers() -> None:
     assert stops == [-1, 0]
     assert tokens[0] >= 0
     assert tokens[1] == -1
+
+
+def test_the_last_token_is_drawn_with_noise_of_the_node_where_its_path_stops() -> None:
+    batch = a_problem(1, [1.0, 1.0], sizes=[2, 1])[1]
+    _, tokens = draw_tokens(torch.ones(2, 1000), torch.tensor([1, -1]), batch)
+    keys = (torch.tensor(each) for each in (batch.seeds, batch.num_tokens, batch.sample_indices))
+    words = torch.tensor([node_word(Stream.RESIDUAL, place) for place in (2, 0)])
+    assert tokens == exponentials(*keys, words, 1000).argmin(-1).tolist()
 
 
 def test_drafts_without_q_are_the_same_to_both_verifiers_and_stand_as_often_as_under_strict() -> None:

@@ -1,7 +1,8 @@
 """The device path on a pretend device: tokens and log probabilities are the CPU's, and what a step asks of it is counted.
 
 The numbers in `counts.json` are what a settled step may ask for: the median of the second half of the steps of a generation
-after which all requests still run, but the last of them. A change may lower them and never raises them.
+after which all requests still run, but the last of them. A change may lower them and never raises them; those of samplers that
+compare p and q are torch's operations.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HELD = json.loads((Path(__file__).parent / "counts.json").read_text())
 """By method, parameters and number of requests, 1, 3, 8 and 64, or for all of them: the numbers of `LIMITED`, in this order."""
 LIMITED = ("synchronisations", "launches", "copies_in", "copies_out")
 MOST_LAUNCHES = 10
-"""Of one step, beside recorded passes and loops, whatever is held."""
+"""Of one step that verifies by `strict`, beside recorded passes and loops, whatever is held."""
 SIZES = (1, 3, 8)
 LARGE = 64
 NUM_TOKENS, LARGE_TOKENS = 18, 18
@@ -204,6 +205,7 @@ def check_counts(later: list[Counts], method: str, name: str, size: int) -> None
     held = HELD[method][name]
     most = held[min((*SIZES, LARGE).index(size), len(held) - 1)]
     typical = min(later, key=lambda step: abs(step.launches - settled[1]))
-    assert typical.launches - typical.replays <= MOST_LAUNCHES, typical.listed("launches")
+    if method not in DRAWN:
+        assert typical.launches - typical.replays <= MOST_LAUNCHES, typical.listed("launches")
     for kind, got, held in zip(LIMITED, settled, most, strict=True):
         assert got <= held, f"{kind} of a step: {settled}, held are {most}\n{typical.listed(kind)}"

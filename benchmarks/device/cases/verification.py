@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from device.cases.sampling import keys_of
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels.triton import ChainVerdict, block_verify, rejection_verify, strict_verify
+from specdec_kernels.triton import strict_verify
 
 _TEMPERATURE = 0.8
 
@@ -43,27 +43,4 @@ def make_strict_verify(sizes: Sizes) -> Problem:
     return Problem(call, num_bytes(chains.logits))
 
 
-def _with_q(verify: Callable[..., ChainVerdict]) -> Callable[[Sizes], Problem]:
-    def make(sizes: Sizes) -> Problem:
-        """Chains with draft probabilities."""
-        chains, keys = _chains(sizes), keys_of(sizes, sizes.batch_size)
-        temperatures = torch.full((sizes.batch_size,), _TEMPERATURE, device=sizes.device)
-        shape = (sizes.batch_size, 1 + sizes.k, sizes.shape.vocab_size)
-        near = chains.logits.view(shape)[:, : sizes.k].float() + sizes.randn(
-            sizes.batch_size, sizes.k, shape[2], dtype=torch.float32
-        )
-        q = torch.softmax(near, -1)
-
-        def call() -> Sequence[torch.Tensor]:
-            return verify(*chains, temperatures, keys, draft_probs=q)
-
-        return Problem(call, num_bytes(chains.logits, q))
-
-    return make
-
-
-CASES = (
-    KernelCase("strict_verify", "chains", make_strict_verify),
-    KernelCase("rejection_verify", "chains with q", _with_q(rejection_verify)),
-    KernelCase("block_verify", "chains with q", _with_q(block_verify)),
-)
+CASES = (KernelCase("strict_verify", "chains", make_strict_verify),)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from kernelcheck import POISON, keys_for
 
 from specdec import SamplingParams, registry
 from specdec.interfaces import ChainRules, DrawnNodes, Draws, SamplerConfig, Scores, VerifyBatch
-from specdec_kernels.triton import ChainVerdict, NoiseKeys
+from specdec_kernels.triton import NoiseKeys
 
 
 def chosen_by_hand(
@@ -31,64 +29,6 @@ def chosen_by_hand(
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """Logits, drafted ids, first rows and numbers of nodes."""
-
-
-def chains(
-    nodes: int | list[int], width: int, vocab_size: int, likeness: float = 1.0
-) -> tuple[Batch, torch.Tensor]:
-    """Chains, and the q they are drawn from, which is `likeness` of p's logits and otherwise its own.
-
-    Args:
-        nodes: how many each request has, or how many requests with random numbers of them.
-        width: K.
-        vocab_size: V.
-        likeness: of p and q.
-    """
-    counts = torch.randint(0, width + 1, (nodes,)) if isinstance(nodes, int) else torch.tensor(nodes)
-    size = len(counts)
-    starts = torch.cat((torch.zeros(1, dtype=torch.int64), (counts + 1).cumsum(0)[:-1]))
-    logits = 2 * torch.randn(int((counts + 1).sum()), vocab_size)
-    rows = (starts[:, None] + torch.arange(width)).clamp(max=len(logits) - 1)
-    own = 2 * torch.randn(size, width, vocab_size)
-    q = torch.softmax(likeness * logits[rows] + (1 - likeness) * own, -1)
-    draft = torch.full((size, width), -1)
-    if width:
-        draft = torch.multinomial(q.flatten(0, 1), 1).reshape(size, width)
-    draft = torch.where(torch.arange(width) < counts[:, None], draft, -1)
-    return (logits, draft, starts, counts), q
-
-
-def poisoned(size: int, width: int, device: torch.device) -> ChainVerdict:
-    """A verdict to write to, full of numbers that are none of its."""
-    shapes = (size,), (size, width + 1), (size,)
-    return ChainVerdict._make(torch.full(shape, POISON, device=device) for shape in shapes)
-
-
-def checked(
-    verify: Callable[..., ChainVerdict],
-    reference: Callable[..., ChainVerdict],
-    key: int,
-    batch: Batch,
-    temperatures: list[float],
-    device: torch.device,
-    q: torch.Tensor | None = None,
-    has_probs: torch.Tensor | None = None,
-    draft_ids: torch.Tensor | None = None,
-    keys: NoiseKeys | None = None,
-    **options: Any,
-) -> ChainVerdict:
-    """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
-    size, width = batch[1].shape
-    keys = keys_for(size, key) if keys is None else keys
-    inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
-    out = poisoned(size, width, device)
-    there = [None if tensor is None else tensor.to(device) for tensor in (q, has_probs, draft_ids)]
-    named = dict(zip(("draft_probs", "has_probs", "draft_ids"), there, strict=True))
-    own = NoiseKeys(*(each.to(device) for each in keys))
-    assert verify(*(tensor.to(device) for tensor in inputs), own, **named, out=out, **options) is out
-    expected = reference(*inputs, keys, q, has_probs, draft_ids)
-    assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
-    return out
 
 
 def of_core(

@@ -46,22 +46,21 @@ def block_scheme(trial: Trial) -> Scheme:
         walk = walk_siblings(trial, is_block=True)
         return Scheme(walk.weights[:, 1:], Rule.POST_ORDER, walk.residual)
     weights = _chain_weights(ratios(trial))
-    thresholds = _chain_thresholds(trial, weights)
-    padded = torch.nn.functional.pad(weights, (1, 0), value=1.0)
+    thresholds = _chain_thresholds(trial, weights[:, 1:])
     return Scheme(
         thresholds,
         Rule.POST_ORDER,
-        lambda stop: chain_residual(trial, stop, padded[trial.batch_index, stop + 1]),
+        lambda stop: chain_residual(trial, stop, weights.gather(1, stop[:, None] + 1)[:, 0]),
     )
 
 
 def _chain_weights(ratios: torch.Tensor) -> torch.Tensor:
-    """Return `[B, N]`: P_i = min(1, P_{i-1} p_i / q_i), P_0 = 1: a sum of logarithms, capped at 0."""
-    # In double precision, because logarithms of ratios far from 1 cancel. An infinite ratio is as good as a
-    # very large one.
-    steps = ratios.double().clamp_max(torch.finfo(torch.float32).max).log()
-    total = steps.cumsum(-1)
-    return (total - total.cummax(-1).values.clamp_min(0.0)).exp().to(ratios)
+    """Return `[B, N + 1]`: P_i = min(1, P_{i-1} p_i / q_i), P_0 = 1."""
+    weights = [ratios.new_ones(len(ratios))]
+    # An infinite ratio is as good as a very large one, and keeps a P of 0.
+    for ratio in ratios.clamp_max(torch.finfo(torch.float32).max).unbind(1):
+        weights.append((weights[-1] * ratio).clamp_max_(1.0))
+    return torch.stack(weights, 1)
 
 
 def _chain_thresholds(trial: Trial, weights: torch.Tensor) -> torch.Tensor:
@@ -73,12 +72,14 @@ def _chain_thresholds(trial: Trial, weights: torch.Tensor) -> torch.Tensor:
     before = weights[:, :-1]
     rest = trial.probs[trial.rows[:, 1:width]]
     rest = rest.mul_(before[:, :, None]).sub_(trial.draft_probs.rows(1, width)).clamp_min_(0.0)
-    mass = rest.sum(-1)
+    mass = rest.sum(-1, dtype=torch.float64).to(
+        rest
+    )  # the same in any batch: devices add in orders of their own
     is_drawn = trial.draft_probs.is_drawn
     if is_drawn is not None:
         # A point mass leaves all of p except its own id.
         point_mass = before * (1.0 - trial.target_of_nodes()[:, 1:])
         mass = torch.where(is_drawn[:, None], mass, point_mass)
-    inner = torch.where(mass > 0, mass / (mass + (1.0 - before)), 0.0)
+    inner = (mass / (mass + (1.0 - before))).nan_to_num_(0.0)
     has_child = trial.is_node[:, 1:]
     return torch.cat((torch.where(has_child, inner, before), weights[:, -1:]), 1)

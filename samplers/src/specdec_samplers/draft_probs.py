@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -33,6 +34,29 @@ def normalised(node_probs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return probs / probs.sum(-1, keepdim=True) if node_probs.dtype in _HALVES else probs
 
 
+@dataclass(frozen=True)
+class DraftVocabulary:
+    """The ids of a draft that has a vocabulary of its own."""
+
+    target_ids: torch.Tensor
+    """`[V']` int64: target id of each draft id."""
+    size: int
+    """V, of the target."""
+
+    @cached_property
+    def columns(self) -> torch.Tensor:
+        """`[V']`: target id of each draft id; V for ids outside the vocabulary."""
+        return self.target_ids.clamp(-1, self.size) % (self.size + 1)
+
+    @cached_property
+    def draft_ids(self) -> torch.Tensor:
+        """`[V + 1]`: draft id of each target id; -1 for none."""
+        ids = self.target_ids.new_full((self.size + 1,), -1)
+        ids[self.columns] = torch.arange(len(self.columns), device=ids.device)
+        ids[self.size] = -1
+        return ids
+
+
 class DraftProbs:
     """The distributions that drafted tokens were drawn from.
 
@@ -41,7 +65,7 @@ class DraftProbs:
     Args:
         node_probs: `[B, N + 1, V']`, see `Draft.node_probs`. Half precision does not sum to 1 and is normalised.
         vocab_size: V, of the target.
-        vocab_map: `[V']` int64 target id of each draft id, or None where they are the same.
+        vocabulary: the draft's, or None where its ids are the target's.
         is_drawn: `[B]` bool: rows that carry q; None means all. The tokens of other rows are point masses.
         is_taken_out: whether a drawn sibling is removed from q for later ones.
         like: a tensor with the dtype and on the device to work with.
@@ -52,18 +76,14 @@ class DraftProbs:
         node_probs: torch.Tensor,
         *,
         vocab_size: int,
-        vocab_map: torch.Tensor | None,
+        vocabulary: DraftVocabulary | None,
         is_drawn: torch.Tensor | None,
         is_taken_out: bool,
         like: torch.Tensor,
     ) -> None:
         self._probs = normalised(node_probs, like)
         self._vocab_size = vocab_size
-        self._vocab_map: torch.Tensor | None = None
-        if vocab_map is not None:
-            known = vocab_map.to(like.device)
-            self._vocab_map = known.masked_fill((known < 0) | (known >= vocab_size), vocab_size)
-            self._target_ids = known
+        self._vocabulary = vocabulary
         self.is_drawn = None if is_drawn is None else is_drawn.to(like.device)
         self.is_taken_out = is_taken_out
 
@@ -79,10 +99,9 @@ class DraftProbs:
             token_ids: `[B, N]` as they were drawn.
             columns: `[B, N]` the same, V for ids outside the vocabulary.
         """
-        ids = token_ids if self._vocab_map is None else self._draft_ids(self._vocab_map)[columns]
-        is_known = (ids >= 0) & (ids < self._probs.shape[2])
-        found = self._probs[self._batch[:, None], places, ids.masked_fill(~is_known, 0)]
-        found = found.masked_fill(~is_known, 0.0)
+        ids = token_ids if self._vocabulary is None else self._vocabulary.draft_ids[columns]
+        known = ids.clamp(0, self._probs.shape[2] - 1)
+        found = self._probs[self._batch[:, None], places, known].masked_fill(ids != known, 0.0)
         return found if self.is_drawn is None else torch.where(self.is_drawn[:, None], found, 1.0)
 
     def as_arrays(self, size: int) -> ProbArrays:
@@ -92,12 +111,12 @@ class DraftProbs:
             size: B.
         """
         nothing = np.empty(0, np.int64)
-        vocab_map = self._vocab_map
+        vocabulary = self._vocabulary
         arrays = (
             self._probs.numpy(),
             np.ones(size, np.bool_) if self.is_drawn is None else self.is_drawn.numpy(),
-            nothing if vocab_map is None else self._target_ids.numpy(),
-            nothing if vocab_map is None else self._draft_ids(vocab_map).numpy(),
+            nothing if vocabulary is None else vocabulary.target_ids.numpy(),
+            nothing if vocabulary is None else vocabulary.draft_ids.numpy(),
         )
         return ProbArrays(*map(np.ascontiguousarray, arrays))
 
@@ -112,7 +131,7 @@ class DraftProbs:
     def wide_rows(self, count: int) -> torch.Tensor:
         """Return a copy `[B, count, V + 1]` of the first rows of q; the last column is mass outside V."""
         probs, size = self._probs[:, :count], self._vocab_size
-        if self._vocab_map is not None:
+        if self._vocabulary is not None:
             return self._spread(probs)
         if probs.shape[-1] <= size:
             return pad(probs, (0, size + 1 - probs.shape[-1]))
@@ -126,26 +145,19 @@ class DraftProbs:
             token_ids: `[B]` as they were drawn.
         """
         probs = self._probs[self._batch, places]
-        if self._vocab_map is not None:
-            return (probs * (self._target_ids == token_ids[:, None])).sum(-1)
+        if self._vocabulary is not None:
+            return (probs * (self._vocabulary.target_ids == token_ids[:, None])).sum(-1)
         return probs.gather(1, token_ids.clamp(0, probs.shape[1] - 1)[:, None])[:, 0]
-
-    def _draft_ids(self, vocab_map: torch.Tensor) -> torch.Tensor:
-        """Return `[V + 1]`: draft id of each target id; -1 for none."""
-        ids = vocab_map.new_full((self._vocab_size + 1,), -1)
-        ids[vocab_map] = torch.arange(len(vocab_map), device=vocab_map.device)
-        ids[self._vocab_size] = -1
-        return ids
 
     def _inside(self, probs: torch.Tensor) -> torch.Tensor:
         size = self._vocab_size
-        if self._vocab_map is not None:
+        if self._vocabulary is not None:
             return self._spread(probs)[..., :size]
         if probs.shape[-1] < size:
             return pad(probs, (0, size - probs.shape[-1]))
         return probs[..., :size]
 
     def _spread(self, probs: torch.Tensor) -> torch.Tensor:
-        assert self._vocab_map is not None
+        assert self._vocabulary is not None
         wide = probs.new_zeros((*probs.shape[:-1], self._vocab_size + 1))
-        return wide.index_add_(-1, self._vocab_map, probs)
+        return wide.index_add_(-1, self._vocabulary.columns, probs)

@@ -35,12 +35,17 @@ def draw_tokens(weights: torch.Tensor, stop: torch.Tensor, batch: VerifyBatch) -
     Returns:
         the last accepted nodes and the tokens, `[B]` each. A token is -1 where the weights are not numbers.
     """
-    first = node_word(Stream.RESIDUAL)
-    words = first + (stop + 1) * (node_word(Stream.RESIDUAL, 1) - first)
+    words = node_words(Stream.RESIDUAL, stop + 1)
     winners = row_operations(weights.device).race(weights, *_keys(batch), words)
     drawn = torch.where(weights.sum(-1).isfinite(), winners, -1)
     stops, tokens = torch.stack((stop, drawn)).tolist()
     return stops, tokens
+
+
+def node_words(stream: Stream, nodes: torch.Tensor) -> torch.Tensor:
+    """Return `node_word` of a stream and of each of some nodes, of any shape, on their device."""
+    first = node_word(stream)
+    return first + nodes * (node_word(stream, 1) - first)
 
 
 def _keys(batch: VerifyBatch) -> tuple[Int64s, Int64s, Int64s]:
@@ -53,4 +58,4 @@ def _keys(batch: VerifyBatch) -> tuple[Int64s, Int64s, Int64s]:
 
 @lru_cache(maxsize=64)
 def _accept_words(width: int) -> Int64s:
-    return np.array([node_word(Stream.ACCEPT, node) for node in range(width)], np.int64)
+    return node_words(Stream.ACCEPT, torch.arange(width)).numpy()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 NO_NODE = -2
 """The parent of padding; -1 is the last committed token."""
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -26,26 +24,25 @@ class Links:
     """Depth of the deepest node of the batch."""
 
     @classmethod
-    def of(cls, parents: Int64s, counts: Int64s, device: torch.device) -> Links:
-        """Make the links of trees `[B, N]` with `counts[i]` nodes each."""
-        size, width = parents.shape
-        order = np.full((size, width), width, np.int64)
+    def of(cls, parents: Sequence[Sequence[int]], width: int, device: torch.device) -> Links:
+        """Make the links of trees, given the parents of each one's nodes, at most `width` of them."""
+        size = len(parents)
+        table, order = np.full((size, width), NO_NODE), np.full((size, width), width)
+        for index, row in enumerate(parents):
+            table[index, : len(row)] = row
+            order[index, : len(row)] = post_order(row)
         depths = np.zeros((size, width + 1), np.int64)
         rows = np.arange(size)
         for node in range(width):
-            depths[:, node + 1] = np.where(
-                parents[:, node] == NO_NODE, 0, depths[rows, parents[:, node] + 1] + 1
-            )
-        for index, count in enumerate(counts.tolist()):
-            order[index, :count] = post_order(parents[index, :count].tolist())
+            depths[:, node + 1] = np.where(table[:, node] == NO_NODE, 0, depths[rows, table[:, node] + 1] + 1)
         return cls(
-            torch.from_numpy(parents).to(device),
+            torch.from_numpy(table).to(device),
             torch.from_numpy(order).to(device),
             int(depths.max(initial=0)),
         )
 
 
-def post_order(parents: list[int]) -> list[int]:
+def post_order(parents: Sequence[int]) -> list[int]:
     """Return each node's index in post-order: children before their parent, earlier siblings first."""
     sizes = [1] * len(parents)
     for node in reversed(range(len(parents))):

@@ -32,7 +32,7 @@ def ratios(trial: Trial) -> torch.Tensor:
     assert trial.draft_probs is not None
     target = trial.target_of_nodes()
     q = trial.draft_probs.of_nodes(trial.parent_places, trial.token_ids, trial.columns)
-    return torch.where(q > 0, target / q, 0.0)
+    return (target / q).masked_fill(q <= 0, 0.0)
 
 
 def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
@@ -50,16 +50,13 @@ def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None
     target = trial.target_after(stop)
     q = trial.draft_probs.row(place)
     is_drawn = trial.draft_probs.is_drawn
-    is_tried = place < trial.num_nodes
-    drafted = trial.columns.gather(1, place.clamp_max(trial.width - 1)[:, None])
-    if is_drawn is None:
-        is_tried_drawn = is_tried
-    else:
-        is_tried_drawn = is_tried & is_drawn
+    is_end = place >= trial.num_nodes
     rest = target if weight is None else target * weight[:, None]
-    rest = (rest - q.masked_fill(~is_tried_drawn[:, None], 0.0)).clamp_min_(0.0)
+    without_q = is_end if is_drawn is None else is_end | ~is_drawn
+    rest = (rest - q.masked_fill(without_q[:, None], 0.0)).clamp_min_(0.0)
     if is_drawn is not None:
-        rest = taken_out(rest, drafted.masked_fill((~is_tried | is_drawn)[:, None], trial.vocab_size))
+        drafted = trial.columns.gather(1, place.clamp_max(trial.width - 1)[:, None])
+        rest = taken_out(rest, drafted.masked_fill((is_end | is_drawn)[:, None], trial.vocab_size))
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, target)
 
 
@@ -70,16 +67,13 @@ def point_mass_scheme(trial: Trial) -> Scheme:
     one of the siblings is accepted is the sum of their p.
     """
     target = trial.target_of_nodes()
-    if trial.links is None:
-        thresholds = target
-        parents = trial.parent_places - 1
-    else:
-        parents = trial.links.parents
-        thresholds = _without_earlier_siblings(target, parents, trial.columns)
+    thresholds = target
+    if trial.links is not None:
+        thresholds = _without_earlier_siblings(target, trial.parents, trial.columns)
 
     def emission(stop: torch.Tensor) -> torch.Tensor:
         after = trial.target_after(stop)
-        is_child = (parents == stop[:, None]) & trial.is_node
+        is_child = trial.parents == stop[:, None]
         rest = taken_out(after, trial.columns.masked_fill(~is_child, trial.vocab_size))
         return torch.where(rest.sum(-1, keepdim=True) > 0, rest, after)
 

@@ -6,14 +6,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import Field, model_validator
 
 from specdec.interfaces import SamplerConfig
 from specdec_samplers.acceptance_rates import check_rates, rates_of_length, rates_of_mean
-from specdec_samplers.links import NO_NODE
 from specdec_samplers.scheme import Rule, Scheme
 from specdec_samplers.trial import Trial
 from specdec_samplers.verifier import Verifier
@@ -82,24 +79,20 @@ class SyntheticSampler(Verifier):
         """Return the scheme: thresholds are rates conditional on the token before being accepted."""
         assert isinstance(self.config, SyntheticConfig)
         rates = (1.0, *self.config.rates, 0.0)
-        steps = np.array([now / before if before else 0.0 for before, now in pairwise(rates)])
-        depths = _depths_of_first_children(trial)
-        thresholds = np.where(depths > 0, steps[np.clip(depths - 1, 0, len(steps) - 1)], 0.0)
-        return Scheme(
-            torch.from_numpy(thresholds).to(trial.probs.device), Rule.FIRST_CHILD, trial.target_after
-        )
+        steps = [now / before if before else 0.0 for before, now in pairwise(rates)]
+        by_depth = torch.tensor([0.0, *steps], dtype=torch.float64, device=trial.probs.device)
+        thresholds = by_depth[_depths_of_first_children(trial).clamp_max(len(steps))]
+        return Scheme(thresholds, Rule.FIRST_CHILD, trial.target_after)
 
 
-def _depths_of_first_children(trial: Trial) -> npt.NDArray[np.int64]:
+def _depths_of_first_children(trial: Trial) -> torch.Tensor:
     """Return `[B, N]`: depth of the nodes on the path of first children, 0 for all others and for padding."""
-    if trial.is_chain:
-        return np.where(trial.parents == NO_NODE, 0, trial.parents + 2)
-    depths = np.zeros(trial.parents.shape, np.int64)
-    ends = np.full(trial.size, -1)
-    reached = np.zeros(trial.size, np.int64)
+    depths = torch.zeros_like(trial.parents)
+    ends = depths.new_full((trial.size,), -1)
+    reached = torch.zeros_like(ends)
     for node in range(trial.width):
         is_next = trial.parents[:, node] == ends
         reached += is_next
-        depths[:, node] = np.where(is_next, reached, 0)
-        ends[is_next] = node
+        depths[:, node] = torch.where(is_next, reached, 0)
+        ends = torch.where(is_next, node, ends)
     return depths

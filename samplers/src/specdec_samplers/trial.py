@@ -6,41 +6,37 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from specdec.interfaces import PADDING_ID, DraftSampling, Scores, VerifyBatch
-from specdec_samplers.draft_probs import DraftProbs
+from specdec.samplers import raise_not_numbers
+from specdec_samplers.draft_probs import DraftProbs, DraftVocabulary
 from specdec_samplers.links import NO_NODE, Links
 from specdec_samplers.target_probs import target_probs
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One draft per request, padded to N nodes, and p and q at every node. Tensors are on one device, arrays on the CPU."""
+    """One draft per request, padded to N nodes, and p and q at every node. Tensors are on one device."""
 
     probs: torch.Tensor
     """`[R, V]`: p of every logits row, in the precision the scheme is computed in. A greedy row is one-hot at
     its argmax."""
     token_ids: torch.Tensor
     """`[B, N]` int64: drafted ids; those outside the vocabulary are never accepted. Padding may be anything."""
-    starts: Int64s
-    """`[B]`: row of `probs` after the last committed token; the rows after the nodes follow it."""
-    counts: Int64s
-    """`[B]`: nodes of each draft."""
-    parents: Int64s
-    """`[B, N]`: -1 is the last committed token, `NO_NODE` marks padding."""
-    is_chain: bool
-    """Whether every node is its predecessor's child."""
+    rows: torch.Tensor
+    """`[B, N + 1]` int64: row of `probs` after the last committed token, then after each node; see `node_rows`."""
+    num_nodes: torch.Tensor
+    """`[B]` int64: nodes of each draft."""
+    links: Links | None
+    """Parents of the nodes; None for chains, in which every node is its predecessor's child."""
     draft_probs: DraftProbs | None
     """q, or None where no row carries any."""
 
     @property
     def size(self) -> int:
         """B."""
-        return len(self.starts)
+        return len(self.num_nodes)
 
     @property
     def width(self) -> int:
@@ -53,22 +49,6 @@ class Trial:
         return self.probs.shape[1]
 
     @cached_property
-    def rows(self) -> torch.Tensor:
-        """`[B, N + 1]`: row of `probs` after the last committed token, then after each node; padding repeats the last."""
-        steps = np.minimum(np.arange(self.width + 1), self.counts[:, None])
-        return self._tensor(self.starts[:, None] + steps)
-
-    @cached_property
-    def num_nodes(self) -> torch.Tensor:
-        """`[B]`: nodes of each draft."""
-        return self._tensor(self.counts)
-
-    @cached_property
-    def links(self) -> Links | None:
-        """Parents of the nodes; None for chains."""
-        return None if self.is_chain else Links.of(self.parents, self.counts, self.probs.device)
-
-    @cached_property
     def batch_index(self) -> torch.Tensor:
         """`[B]`: 0, 1, ..."""
         return torch.arange(self.size, device=self.probs.device)
@@ -76,31 +56,53 @@ class Trial:
     @cached_property
     def is_node(self) -> torch.Tensor:
         """`[B, N]`: True for nodes, False for padding."""
-        return self._tensor(np.arange(self.width) < self.counts[:, None])
+        return self.places[:-1] < self.num_nodes[:, None]
+
+    @cached_property
+    def places(self) -> torch.Tensor:
+        """`[N + 1]`: 0, 1, ..."""
+        return torch.arange(self.width + 1, device=self.probs.device)
 
     @cached_property
     def columns(self) -> torch.Tensor:
         """`[B, N]`: drafted ids; V for ids outside the vocabulary and for padding."""
-        is_inside = self.is_node & (self.token_ids >= 0) & (self.token_ids < self.vocab_size)
-        return self.token_ids.masked_fill(~is_inside, self.vocab_size)
+        size = self.vocab_size
+        columns = self.token_ids.clamp(-1, size) % (size + 1)  # -1 becomes V too
+        return torch.where(self.is_node, columns, size)
+
+    @cached_property
+    def parents(self) -> torch.Tensor:
+        """`[B, N]`: -1 is the last committed token, `NO_NODE` marks padding."""
+        if self.links is not None:
+            return self.links.parents
+        return (self.places[:-1] - 1).expand(self.size, -1).masked_fill(~self.is_node, NO_NODE)
 
     @cached_property
     def parent_places(self) -> torch.Tensor:
-        """`[B, N]`: column of `rows`, and row of q, that belongs to each node's parent; 0 for padding."""
-        return self._tensor(np.maximum(self.parents + 1, 0))
+        """`[B, N]`: column of `rows`, and row of q, that belongs to each node's parent; any for padding."""
+        if self.links is None:
+            return self.places[:-1].expand(self.size, -1)
+        return (self.links.parents + 1).clamp_min(0)
+
+    @property
+    def parent_rows(self) -> torch.Tensor:
+        """`[B, N]`: row of `probs` that belongs to each node's parent; any for padding."""
+        return self.rows[:, :-1] if self.links is None else self.rows.gather(1, self.parent_places)
 
     def target_of_nodes(self) -> torch.Tensor:
         """Return `[B, N]`: p of each drafted id after its parent; 0 outside the vocabulary and for padding."""
-        rows = self.rows.gather(1, self.parent_places)
-        found = self.probs[rows, self.columns.clamp_max(self.vocab_size - 1)]
+        found = self.probs[self.parent_rows, self.columns.clamp_max(self.vocab_size - 1)]
         return found.masked_fill(self.columns == self.vocab_size, 0.0)
 
     def target_after(self, stop: torch.Tensor) -> torch.Tensor:
         """Return `[B, V]`: p after node `stop[i]`; -1 is the last committed token."""
-        return self.probs.index_select(0, stop + self._tensor(self.starts + 1))
+        return self.probs.index_select(0, self.rows[:, 0] + (stop + 1))
 
-    def _tensor(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.probs.device)
+
+def node_rows(starts: torch.Tensor, num_nodes: torch.Tensor, width: int) -> torch.Tensor:
+    """Return the rows `[B, width + 1]` of requests that begin at `starts [B]`; padding repeats the last."""
+    steps = torch.arange(width + 1, device=starts.device)
+    return starts[:, None] + torch.minimum(steps, num_nodes[:, None])
 
 
 def make_trial(scores: Scores, batch: VerifyBatch, *, uses_q: bool = True) -> Trial:
@@ -114,31 +116,23 @@ def make_trial(scores: Scores, batch: VerifyBatch, *, uses_q: bool = True) -> Tr
     Raises:
         FloatingPointError: if the target's logits are not numbers (on the CPU).
     """
-    probs = target_probs(scores, batch)
-    counts = np.array(batch.num_nodes, np.int64)
-    width = int(counts.max())
+    device, width = scores.logits.device, max(batch.num_nodes)
+    greedy = [index for index, params in enumerate(batch.sampling_params) if params.is_greedy]
+    starts, num_nodes = torch.tensor([batch.row_starts, batch.num_nodes], device=device)
+    rows = node_rows(starts, num_nodes, width)
+    is_greedy = torch.ones(len(greedy), dtype=torch.bool, device=device) if greedy else None
+    probs = target_probs(scores.logits, rows[greedy] if greedy else rows, is_greedy)
+    if device.type == "cpu" and not np.isfinite(probs.numpy()[:, 0]).all():  # a device would be waited for
+        raise_not_numbers()
     draft_probs = _draft_probs(batch, probs) if width and uses_q else None
     return Trial(
         probs=probs,
-        token_ids=_token_ids(batch, width, probs.device, draft_probs),
-        starts=np.array(batch.row_starts, np.int64),
-        counts=counts,
-        parents=_parents(batch, counts, width),
-        is_chain=batch.parents is None or width == 0,
+        token_ids=_token_ids(batch, width, device, draft_probs),
+        rows=rows,
+        num_nodes=num_nodes,
+        links=Links.of(batch.parents, width, device) if batch.parents is not None and width else None,
         draft_probs=draft_probs,
     )
-
-
-def _parents(batch: VerifyBatch, counts: Int64s, width: int) -> Int64s:
-    """Return the parents `[B, width]`; entries after a row's nodes are ignored."""
-    places = np.arange(width)
-    is_node = places < counts[:, None]
-    if batch.parents is None:
-        return np.where(is_node, places - 1, NO_NODE)
-    table = np.full(is_node.shape, NO_NODE, np.int64)
-    for index, row in enumerate(batch.parents):
-        table[index, : counts[index]] = row
-    return table
 
 
 def _token_ids(
@@ -168,10 +162,13 @@ def _draft_probs(batch: VerifyBatch, probs: torch.Tensor) -> DraftProbs | None:
     if not all(is_sampled):
         sampled = torch.tensor(is_sampled, device=drawn.node_probs.device)
         is_drawn = sampled if is_drawn is None else is_drawn.to(sampled) & sampled
+    vocabulary = None
+    if drawn.vocab_map is not None:
+        vocabulary = DraftVocabulary(drawn.vocab_map.to(probs.device), probs.shape[1])
     return DraftProbs(
         drawn.node_probs,
         vocab_size=probs.shape[1],
-        vocab_map=drawn.vocab_map,
+        vocabulary=vocabulary,
         is_drawn=is_drawn,
         is_taken_out=drawn.sampling is DraftSampling.WITHOUT_REPLACEMENT,
         like=probs,

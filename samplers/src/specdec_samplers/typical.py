@@ -49,6 +49,5 @@ class TypicalSampler(Verifier):
         floors = (self.config.posterior_alpha * torch.exp(-entropies)).clamp_max(
             self.config.posterior_threshold
         )
-        parent_rows = trial.rows.gather(1, trial.parent_places)
-        thresholds = (trial.target_of_nodes() > floors[parent_rows]).to(trial.probs)
+        thresholds = (trial.target_of_nodes() > floors[trial.parent_rows]).to(trial.probs)
         return Scheme(thresholds, Rule.DEEPEST, trial.target_after)

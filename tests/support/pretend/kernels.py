@@ -16,9 +16,8 @@ from specdec.interfaces import TokenTable
 
 PACKAGE = "specdec_kernels.triton"
 RESULTS = {
-    "block_tables": 1, "block_verify": 3, "gumbel_sample": 1, "list_logprobs": 1, "matmul_invariant": 1,
-    "process_logits": 1, "rejection_verify": 3, "rms_norm": 2, "rope_kv_write": 1, "silu_mul": 1, "sound_probs": 2,
-    "strict_verify": 4,
+    "block_tables": 1, "gumbel_sample": 1, "list_logprobs": 1, "matmul_invariant": 1, "process_logits": 1, "rms_norm": 2,
+    "rope_kv_write": 1, "silu_mul": 1, "strict_verify": 4,
 }  # fmt: skip
 """Operations whose reference returns what the launcher writes to its last arguments, and how many results there are."""
 IN_PLACE = ("accepted_rows", "advance_rows", "kv_compact", "kv_write", "move_rows", "penalise")
@@ -137,8 +136,7 @@ def kernels(device: Dispatcher) -> Iterator[None]:
     try:
         JITFunction.run = run
         for name, compute in computed.items():
-            place = "launcher" if name == "rejection_verify" else "kernel"
-            module, function = importlib.import_module(f"{PACKAGE}.{name}.{place}"), f"{name}_triton"
+            module, function = importlib.import_module(f"{PACKAGE}.{name}.kernel"), f"{name}_triton"
             launch = getattr(module, function)
             replaced.append((module, function, launch))
             setattr(module, function, Launcher(name, launch, compute, device))

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces.draft import PADDING_ID
 from specdec.interfaces.logits_rules import RowBlock
 from specdec.interfaces.sent import Along
 
@@ -55,14 +54,6 @@ class RowOperations(ABC):
     @abstractmethod
     def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
         """Return `[R]` bool: rows of `logits [R, V]` without NaN and with a value above -inf; None if all are known to be."""
-
-    def sound_probs(
-        self, token_ids: torch.Tensor, probs: torch.Tensor, tolerance: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return own copies of ids `[B, N]` and q `[B, N + 1, V']`; a row that is no distribution is 0, its node padding."""
-        own = probs.clamp_min(0.0)  # NaN stays
-        is_none = ~((own.sum(-1) - 1.0).abs() <= tolerance)
-        return token_ids.masked_fill(is_none[:, :-1], PADDING_ID), own.masked_fill(is_none[..., None], 0.0)
 
     @abstractmethod
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -22,9 +22,6 @@ from specdec.interfaces import (
     Verify,
 )
 
-_OPERATIONS = {"probabilistic": "rejection_verify", "block": "block_verify"}
-"""The kernel that decides as a sampler does."""
-
 
 class TritonBackend(Backend):
     """Triton kernels and CUDA graphs; with TRITON_INTERPRET=1 the attention also runs on the CPU, for tests."""
@@ -65,13 +62,13 @@ class TritonBackend(Backend):
         declined = _declined(device)
         if declined is not None:
             return declined
-        from specdec_kernels.cuda.verification import JudgeOnDevice, WalkOnDevice
+        from specdec_kernels.cuda.verification import SCHEMES, JudgeOnDevice, WalkOnDevice
 
         if sampler == "strict":
             return WalkOnDevice()
-        if sampler not in _OPERATIONS:
+        if sampler not in SCHEMES:
             return Declined(f"it does not verify by {sampler!r}")
-        return JudgeOnDevice(_OPERATIONS[sampler])
+        return JudgeOnDevice(SCHEMES[sampler])
 
     def row_operations(self, device: torch.device) -> RowOperations | Declined:
         """See `Backend.row_operations`."""

@@ -19,7 +19,6 @@ from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.penalise import penalise
 from specdec_kernels.triton.process_logits import Cuts, process_logits
-from specdec_kernels.triton.sound_probs import sound_probs
 
 Int64s = npt.NDArray[np.int64]
 Settings = npt.NDArray[np.float64]
@@ -50,10 +49,6 @@ class DeviceRows(RowOperations):
         logits = torch.zeros(1, vocab_size, device=self._device)
         self.truncated(logits, np.array([[1.0], [0.0], [vocab_size], [0.5]]))
         self.truncated(logits, np.array([[1.0], [0.5], [vocab_size], [1.0]]))  # without a cut
-        if num_nodes:
-            self.sound_probs(
-                torch.zeros((1, 1), dtype=torch.int64, device=self._device), logits[None, [0, 0]], 0.0
-            )
         for count in {1, max(1, num_nodes)}:
             for parents in (None, [-1] * count):
                 amounts = np.zeros(1, np.float32), (1.0, 0.0, 0.0)
@@ -85,14 +80,6 @@ class DeviceRows(RowOperations):
     def sound_rows(self, logits: torch.Tensor) -> torch.Tensor:
         """See `RowOperations.sound_rows`; the mask stays on the device, so it is never None."""
         return logits.amax(-1) > -torch.inf
-
-    def sound_probs(
-        self, token_ids: torch.Tensor, probs: torch.Tensor, tolerance: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `RowOperations.sound_probs`."""
-        ids, dense = (t if t.stride(-1) == 1 else t.contiguous() for t in (token_ids, probs))
-        with kernels_on(self._device):
-            return sound_probs(ids, dense, tolerance)
 
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
         """See `RowOperations.scaled`."""
@@ -132,11 +119,9 @@ class DeviceRows(RowOperations):
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:
         """See `RowOperations.race`."""
-        logs = weights.double().log()
         with kernels_on(self._device):
-            return gumbel_sample(
-                logs, self._ones(len(logs)), self._keys(seeds, positions, samples), words=words
-            )
+            ones = torch.ones(len(weights), device=self._device)
+            return race(weights, ones, self._keys(seeds, positions, samples), words)
 
     def gumbel(
         self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
@@ -157,8 +142,12 @@ class DeviceRows(RowOperations):
     def _keys(self, seeds: Int64s, positions: Int64s, samples: Int64s) -> NoiseKeys:
         return NoiseKeys(*sent_together([seeds, positions, samples], self._device))
 
-    def _ones(self, count: int) -> torch.Tensor:
-        return torch.ones(count, device=self._device)
+
+def race(
+    weights: torch.Tensor, temperatures: torch.Tensor, keys: NoiseKeys, words: torch.Tensor
+) -> torch.Tensor:
+    """Return an id per row of `weights [B, V]`; see `RowOperations.race`. At temperature 0 it is the greatest weight's."""
+    return gumbel_sample(weights.double().log(), temperatures, keys, words=words)
 
 
 def _arrays_of(settings: Settings) -> list[npt.NDArray[Any]]:

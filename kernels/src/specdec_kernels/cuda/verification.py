@@ -1,32 +1,46 @@
-"""Verification by Triton kernels, with one transfer in and one out."""
+"""Verification on a device, with one transfer in and one out: a Triton kernel's, or torch's, which waits for nothing."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PADDING_ID, Along, Begun, DrawnNodes, Scores, Verdict, VerifyBatch
+from specdec.interfaces import PADDING_ID, Along, Begun, Scores, Verdict, VerifyBatch
+from specdec.noise import Stream, node_word
 from specdec.runner import in_inference_mode
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.results import Results, listed_rows
-from specdec_kernels.triton import ChainVerdict, PathVerdict
-from specdec_kernels.triton.noise.keys import NoiseKeys
+from specdec_kernels.cuda.rows import race
+from specdec_kernels.triton import PathVerdict
+from specdec_kernels.triton.noise import NoiseKeys, uniforms
 from specdec_kernels.triton.strict_verify import strict_verify
-from specdec_samplers import normalised
+from specdec_samplers import (
+    DraftProbs,
+    DraftVocabulary,
+    Scheme,
+    Trial,
+    block_scheme,
+    decide,
+    node_rows,
+    node_words,
+    rejection_scheme,
+    target_probs,
+)
 
 Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
+SCHEMES = {"probabilistic": rejection_scheme, "block": block_scheme}
+"""By sampler."""
 
 
 class _Given(NamedTuple):
-    """What every kernel reads of a batch beside the logits, on the device."""
+    """What is read of a batch beside the logits, on the device."""
 
     row_starts: torch.Tensor
     num_nodes: torch.Tensor
@@ -89,21 +103,21 @@ class WalkOnDevice(_OnDevice):
 
 
 class JudgeOnDevice(_OnDevice):
-    """Verifies chains by a kernel that compares p and q. None for batches that the kernels do not take.
+    """Verifies chains by the scheme of a sampler that compares p and q, with torch. None for batches that it does not take.
 
     Args:
-        operation: `rejection_verify` or `block_verify`.
+        scheme: makes the scheme of a batch.
     """
 
-    def __init__(self, operation: str) -> None:
-        self._operation = operation
+    def __init__(self, scheme: Callable[[Trial], Scheme]) -> None:
+        self._scheme = scheme
         self._greedy = WalkOnDevice()
-        self._last_map = torch.empty(0), torch.empty(0)
-        """The map of the last draft with a vocabulary of its own, and the opposite one; see `_draft_ids`."""
+        self._last_map = torch.empty(0), DraftVocabulary(torch.empty(0), 0)
+        """The map of the last draft with a vocabulary of its own, and what it became."""
 
     def arrays(self, batch: VerifyBatch) -> list[Array]:
         """See `ReadsAhead.arrays`."""
-        is_taken = batch.is_all_greedy or _is_for_kernels(batch)
+        is_taken = batch.is_all_greedy or _is_judged(batch)
         return _arrays(batch) if is_taken else []
 
     @in_inference_mode
@@ -111,37 +125,72 @@ class JudgeOnDevice(_OnDevice):
         """Begin to decide a batch; see `Begins`."""
         if batch.is_all_greedy:  # the longest path of best ids, as `strict` finds it
             return self._greedy.begin(scores, batch)
-        if not _is_for_kernels(batch):
+        if not _is_judged(batch):
             return None
-        drawn, width = batch.drawn, _width(batch)
+        width = _width(batch)
         results = Results(scores, batch, (0, 0, width + 1), width + 1)
         given = _given(scores, batch)
-        judge = getattr(import_module(f"specdec_kernels.triton.{self._operation}"), self._operation)
-        ids, q = given.token_ids, dict[str, torch.Tensor | None]()
-        if drawn is not None and drawn.node_probs.shape[2] > 0:
-            is_drawn = given.is_drawn
-            if drawn.has_probs is not None and drawn.has_probs.device.type != "cpu":
-                is_drawn = is_drawn & drawn.has_probs.to(is_drawn.device)
-            if batch.device_nodes is None:
-                ids = torch.where(is_drawn[:, None], drawn.token_ids.to(ids.device), ids)
-            names = None if drawn.vocab_map is None else self._draft_ids(drawn.vocab_map, scores.logits)
-            q = {"draft_probs": _probs(drawn, scores.logits), "has_probs": is_drawn, "draft_ids": names}
-        read = ids, given.row_starts, given.num_nodes, given.temperatures, given.keys
+        trial, is_sound = self._trial(scores, batch, given)
         num_accepted, first_unsound, tokens = results.parts
+        scheme = self._scheme(trial)
         with kernels_on(scores.logits.device):
-            judge(scores.logits, *read, **q, out=ChainVerdict(num_accepted, tokens, first_unsound))
+            stop = decide(scheme, _accept_uniforms(given.keys, width), trial)
+            torch.add(stop, 1, out=num_accepted)
+            words = node_words(Stream.RESIDUAL, num_accepted)
+            last = race(scheme.emission(stop), given.temperatures, given.keys, words)
+        tokens[:, :width] = trial.token_ids
+        tokens.masked_fill_(trial.places > num_accepted[:, None], PADDING_ID)
+        tokens.scatter_(1, num_accepted[:, None], last[:, None])
+        unsound = trial.places.expand(trial.size, -1).masked_fill(is_sound[trial.rows], width + 1)
+        torch.amin(unsound, 1, out=first_unsound)
+        first_unsound.masked_fill_(first_unsound > num_accepted, -1)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, None, tokens)
         return _begun(results, scores, batch, given)
 
-    def _draft_ids(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """Return `[V]` the draft's id of each of the target's, -1 for none; made once for the map of a proposer."""
-        known, ids = self._last_map
-        if known is not vocab_map or ids.shape != logits.shape[1:] or ids.device != logits.device:
-            ids = torch.full(logits.shape[1:], -1, device=logits.device)
-            ids[vocab_map.to(ids.device)] = torch.arange(len(vocab_map), device=ids.device)
-            self._last_map = vocab_map, ids
-        return ids
+    def _trial(self, scores: Scores, batch: VerifyBatch, given: _Given) -> tuple[Trial, torch.Tensor]:
+        """Return the trial of a batch, and `[R]` which rows are made of numbers; p of the others is uniform."""
+        logits, width = scores.logits, _width(batch)
+        rows = node_rows(given.row_starts, given.num_nodes, width)
+        has_greedy = any(params.is_greedy for params in batch.sampling_params)
+        probs = target_probs(logits, rows, given.temperatures == 0 if has_greedy else None)
+        is_sound = probs[:, 0] == probs[:, 0]
+        probs.nan_to_num_(1 / probs.shape[1])
+        drawn, ids, q = batch.drawn, given.token_ids, None
+        if drawn is not None and width and drawn.node_probs.shape[2] > 0:
+            is_drawn, flags = given.is_drawn, drawn.has_probs
+            is_on_host = flags is None or flags.device.type == "cpu"
+            if flags is not None and not is_on_host:
+                is_drawn = is_drawn & flags.to(is_drawn.device)
+            is_all_drawn = is_on_host and not has_greedy and (flags is None or bool(flags.all()))
+            if batch.device_nodes is None:
+                ids = torch.where(is_drawn[:, None], drawn.token_ids.to(ids.device), ids)
+            q = DraftProbs(
+                drawn.node_probs,
+                vocab_size=logits.shape[1],
+                vocabulary=None if drawn.vocab_map is None else self._vocabulary(drawn.vocab_map, logits),
+                is_drawn=None if is_all_drawn else is_drawn,
+                is_taken_out=False,
+                like=probs,
+            )
+        return Trial(probs, ids, rows, given.num_nodes, None, q), is_sound
+
+    def _vocabulary(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> DraftVocabulary:
+        """Return the vocabulary of a proposer on the device; made once for its map."""
+        known, made = self._last_map
+        if known is not vocab_map or made.size != logits.shape[1] or made.target_ids.device != logits.device:
+            made = DraftVocabulary(vocab_map.to(logits.device), logits.shape[1])
+            self._last_map = vocab_map, made
+        return made
+
+
+def _accept_uniforms(keys: NoiseKeys, width: int) -> torch.Tensor:
+    """Return the uniform `[B, width]` for the acceptance of each node."""
+    size, device = len(keys.seeds), keys.seeds.device
+    first, end, step = (node_word(Stream.ACCEPT, node) for node in (0, width, 1))
+    words = torch.arange(first, end, step - first, device=device).repeat(size)
+    by_node = torch.stack(keys)[:, :, None].repeat(1, 1, width).flatten(1)
+    return uniforms(NoiseKeys(*by_node), words, 1).view(size, width)
 
 
 def _begun(
@@ -191,16 +240,9 @@ def _soundness(
     return found
 
 
-def _is_for_kernels(batch: VerifyBatch) -> bool:
-    """Return whether the kernels that compare p and q take a batch."""
+def _is_judged(batch: VerifyBatch) -> bool:
+    """Return whether p and q of a batch are compared on the device."""
     return bool(batch.num_nodes) and not (batch.is_all_greedy or batch.has_trees)
-
-
-def _probs(drawn: DrawnNodes, logits: torch.Tensor) -> torch.Tensor:
-    """Return q `[B, N + 1, V']` where the logits are, as the kernels take it."""
-    kind = torch.float64 if drawn.node_probs.dtype is torch.float64 else torch.float32
-    probs = normalised(drawn.node_probs, torch.empty(0, dtype=kind, device=logits.device))
-    return probs if probs.stride(-1) == 1 else probs.contiguous()
 
 
 def _width(batch: VerifyBatch) -> int:
@@ -231,7 +273,7 @@ def _arrays(batch: VerifyBatch) -> list[Array]:
 
 
 def _given(scores: Scores, batch: VerifyBatch) -> _Given:
-    """Return what the kernels read of a batch: sent with the pass, or sent now."""
+    """Return what is read of a batch: sent with the pass, or sent now."""
     device = scores.logits.device
     known = [] if batch.along is None else batch.along.on(device)
     arrays = known or Along(_arrays(batch)).on(device)

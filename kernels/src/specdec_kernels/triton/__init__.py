@@ -10,7 +10,6 @@ from specdec_kernels.triton.accepted_rows import accepted_rows
 from specdec_kernels.triton.advance_rows import LoopRows, Masks, advance_rows
 from specdec_kernels.triton.append_tokens import append_tokens
 from specdec_kernels.triton.block_tables import block_tables
-from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.dispatch import Backend, use_backend
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.kv_compact import kv_compact
@@ -23,19 +22,16 @@ from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.process_logits import Cuts, process_logits
-from specdec_kernels.triton.rejection_verify import rejection_verify
-from specdec_kernels.triton.results import ChainDraft, ChainVerdict, PathVerdict
+from specdec_kernels.triton.results import ChainDraft, PathVerdict
 from specdec_kernels.triton.rms_norm import NormOutput, rms_norm
 from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
 from specdec_kernels.triton.silu_mul import silu_mul
-from specdec_kernels.triton.sound_probs import sound_probs
 from specdec_kernels.triton.strict_verify import strict_verify
 
 __all__ = [
     "NUM_GROWING",
     "Backend",
     "ChainDraft",
-    "ChainVerdict",
     "Cuts",
     "HeadNorms",
     "LoopRows",
@@ -51,7 +47,6 @@ __all__ = [
     "advance_rows",
     "append_tokens",
     "block_tables",
-    "block_verify",
     "gumbel_noise",
     "gumbel_sample",
     "kv_compact",
@@ -65,11 +60,9 @@ __all__ = [
     "paged_attention",
     "penalise",
     "process_logits",
-    "rejection_verify",
     "rms_norm",
     "rope_kv_write",
     "silu_mul",
-    "sound_probs",
     "strict_verify",
     "uniforms",
     "use_backend",

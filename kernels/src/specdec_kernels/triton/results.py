@@ -12,17 +12,6 @@ from specdec_kernels.triton.arguments import check_tensor
 PADDING_ID = -1
 
 
-class ChainVerdict(NamedTuple):
-    """Verification result of every request's chain."""
-
-    num_accepted: torch.Tensor
-    """`[B]` int64: accepted drafted tokens."""
-    token_ids: torch.Tensor
-    """`[B, K + 1]` int64: those tokens and the correction or bonus token, padded with -1."""
-    first_unsound: torch.Tensor
-    """`[B]` int64: see `PathVerdict.first_unsound`."""
-
-
 class PathVerdict(NamedTuple):
     """Verification result of every request's chain or tree."""
 
@@ -46,7 +35,7 @@ class ChainDraft(NamedTuple):
     """`[B]` int64: drafted tokens of each request."""
 
 
-Result = TypeVar("Result", ChainVerdict, PathVerdict, ChainDraft)
+Result = TypeVar("Result", PathVerdict, ChainDraft)
 
 
 def prepared(

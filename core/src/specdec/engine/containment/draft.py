@@ -11,7 +11,6 @@ import torch
 
 from specdec.interfaces.device_nodes import DeviceNodes, rows_of
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
-from specdec.noise import row_operations
 
 _SUM_TOLERANCE = 1e-3
 _EXACT_SUM_TOLERANCE = 1e-5  # beyond it q is normalised: a token drawn by weights follows their shares
@@ -116,13 +115,20 @@ def _on_device(
     ids, drawn = received.token_ids, None
     if received.node_probs is not None and any(kept):
         q = received.node_probs
-        ids, q = row_operations(q.device).sound_probs(ids.to(q.device), q, _EXACT_SUM_TOLERANCE)
+        ids, q = _distributions(ids.to(q.device), q)
         drawn = DrawnNodes(ids, q, received.sampling, received.has_probs, received.vocab_map)
     nodes = [ids] if received.parents is None else [ids, received.parents]
     # The host would see what the proposer writes later; on a device the pass takes them next, in order.
     there = DeviceNodes(torch.stack(nodes) if nodes[0].device.type == "cpu" else nodes, kept, vocab_size)
     flaw = "more nodes than max_nodes" if num_cut else None
     return CheckedDraft(((),) * len(kept), None, drawn, names, device_nodes=there), num_cut, flaw
+
+
+def _distributions(ids: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return own copies of ids `[B, N]` and q `[B, N + 1, V']`; a row that is no distribution is 0, its node padding."""
+    own = q.clamp_min(0.0)  # NaN stays
+    is_none = ~((own.sum(-1) - 1.0).abs() <= _EXACT_SUM_TOLERANCE)
+    return ids.masked_fill(is_none[:, :-1], PADDING_ID), own.masked_fill_(is_none[..., None], 0.0)
 
 
 def _usable(

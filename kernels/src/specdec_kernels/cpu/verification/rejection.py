@@ -20,9 +20,8 @@ def verify(scores: Scores, batch: VerifyBatch, *, is_block: bool) -> Verdict | N
     scheme = compiled_scheme(trial, is_block=is_block)
     uniforms = accept_uniforms(batch, trial.width, trial.probs.device).numpy()
     thresholds = scheme.thresholds.double().numpy()
-    stop = torch.from_numpy(
-        compiled_stops(uniforms, thresholds, trial.parents, trial.counts, scheme.rule.value)
-    )
+    links = trial.parents.numpy(), trial.num_nodes.numpy()
+    stop = torch.from_numpy(compiled_stops(uniforms, thresholds, *links, scheme.rule.value))
     stops, tokens = draw_tokens(scheme.emission(stop), stop, batch)
     if np.min(tokens) < 0:
         raise_not_numbers()

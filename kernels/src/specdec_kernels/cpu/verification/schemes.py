@@ -31,7 +31,10 @@ def compiled_scheme(trial: Trial, *, is_block: bool) -> Scheme:
         is_taken_out = q.is_taken_out
         q_rows = q.as_arrays(trial.size)
     token_ids = np.ascontiguousarray(trial.token_ids.numpy())
-    given = (target, trial.starts, trial.counts, trial.parents, token_ids, *q_rows, is_taken_out, is_block)
+    starts, parents = (np.ascontiguousarray(each) for each in (trial.rows[:, 0], trial.parents))
+    given = (
+        target, starts, trial.num_nodes.numpy(), parents, token_ids, *q_rows, is_taken_out, is_block
+    )  # fmt: skip
     thresholds, weights = _node_chances(*given)
     return Scheme(
         torch.from_numpy(thresholds),

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from specdec.interfaces import DeviceNodes, HostRows, Moves, PackedBatch, Places, Segment
-from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
+from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
 from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
 
