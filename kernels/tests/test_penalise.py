@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.interfaces import Along, DeviceNodes, Occurrences, RowBlock, RowOperations
+from specdec.interfaces import DeviceNodes, Occurrences, RowBlock, RowOperations, Transfer
 from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.penalise.config import LaunchConfig
@@ -88,7 +88,7 @@ def unread(texts: list[Text], device: torch.device, *, is_tree: bool) -> list[Te
 def lowered(logits: torch.Tensor, texts: list[Text], *, is_in_place: bool = False) -> torch.Tensor:
     """Penalise; logits that are not written to stay as they are."""
     before = logits.clone()
-    got = penalise(logits, *Counted(texts, Along()).on(logits.device), out=logits if is_in_place else None)
+    got = penalise(logits, *Counted(texts, Transfer()).on(logits.device), out=logits if is_in_place else None)
     assert is_in_place or torch.equal(same(logits), same(before))
     return got
 
@@ -110,7 +110,7 @@ def test_a_draft_without_nodes_is_not_waited_for() -> None:
     made = DeviceNodes(torch.zeros((1, 2, 3), dtype=torch.int64), [0, 0], VOCAB)
     block = RowBlock(SamplingParams(), device_nodes=made, device_row=1)
     text = Occurrences(np.zeros(1, np.int64), np.ones(1, np.float32), (1.1, 0.0, 0.0), block)
-    Counted([(0, np.zeros(1, np.int64), text)], Along()).on(torch.device("cpu"))
+    Counted([(0, np.zeros(1, np.int64), text)], Transfer()).on(torch.device("cpu"))
     assert made.num_outside is None
 
 

@@ -13,7 +13,7 @@ from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
 from specdec import LLM
-from specdec.interfaces import Along, DeviceNodes, HostRows, PackedBatch, Segment
+from specdec.interfaces import DeviceNodes, HostRows, PackedBatch, Segment, Transfer
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
@@ -127,11 +127,11 @@ def test_what_follows_a_pass_is_sent_with_it() -> None:
     plain = step([3, 1], [5, 9])
     assert made.forward(plain) is None
     for size in (5, 40_000):  # which is more than there is room for, so that it is sent by itself
-        along = Along([np.arange(size), *arrays[1:]])
-        batch = PackedBatch.of_rows(plain.host, plain.segments, CPU, None, along)
+        transfer = Transfer([np.arange(size), *arrays[1:]])
+        batch = PackedBatch.of_rows(plain.host, plain.segments, CPU, None, transfer)
         tokens, _ = made.forward(batch)
         assert torch.equal(tokens, 2.0 * plain.token_ids[:, None])
-        found = along.on(CPU)
+        found = transfer.on(CPU)
         assert [each.dtype for each in found] == [torch.int64, torch.float32, torch.bool]
         assert [each.tolist() for each in found] == [
             list(range(size)),

@@ -12,7 +12,6 @@ from speccheck.recorder import use_backends
 
 from specdec import SamplingParams, registry
 from specdec.interfaces import (
-    Along,
     Backend,
     Declined,
     DeviceNodes,
@@ -21,6 +20,7 @@ from specdec.interfaces import (
     DrawnNodes,
     SamplerConfig,
     Scores,
+    Transfer,
     Verify,
     VerifyBatch,
 )
@@ -88,8 +88,8 @@ def test_kernels_decide_what_torch_decides(name, is_drawn, kind) -> None:
         expected = SAMPLERS[name].verify_with_torch(scores, batch)
         got = VERIFY[name](scores, batch)
         assert got is not None
-        along = Along(VERIFY[name].arrays(batch))
-        assert got == VERIFY[name](scores, replace(batch, along=along))
+        transfer = Transfer(VERIFY[name].arrays(batch))
+        assert got == VERIFY[name](scores, replace(batch, transfer=transfer))
         assert [list(row) for row in got.accepted_nodes] == [list(row) for row in expected.accepted_nodes]
         assert [list(row) for row in got.token_ids] == [list(row) for row in expected.token_ids]
         num_accepted += sum(got.num_accepted)
@@ -143,8 +143,8 @@ def test_drawn_ids_are_compared_with_their_q(name, is_reduced) -> None:
         cut.token_ids[3, last:], cut.node_probs[3, last] = -1, 0.0
         there = DeviceNodes(cut.token_ids[None], batch.num_nodes, VOCAB)
         given = replace(batch, nodes=((),) * 4, drawn=cut, device_nodes=there)
-        along = Along(VERIFY[name].arrays(given))
-        assert VERIFY[name](scores, replace(given, along=along)) == expected
+        transfer = Transfer(VERIFY[name].arrays(given))
+        assert VERIFY[name](scores, replace(given, transfer=transfer)) == expected
         assert SAMPLERS[name].verify_with_torch(scores, given.read()) == expected
         assert there.num_outside == (count > 0)
 

@@ -77,7 +77,7 @@ def _packed_with_numbers(batch: ScoreBatch, device: torch.device) -> tuple[Packe
         slots = np.concatenate([np.arange(start, start + count) for start, count in starts])
         wanted = None if packed.logits_rows is None else packed.logits_rows.numpy()
         rows = HostRows(packed.token_ids.numpy(), packed.positions.numpy(), slots, wanted)
-        packed = PackedBatch.of_rows(rows, packed.segments, device, None, batch.along)
+        packed = PackedBatch.of_rows(rows, packed.segments, device, None, batch.transfer)
     return packed, blocks
 
 

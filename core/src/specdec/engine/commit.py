@@ -101,8 +101,8 @@ class Committer:
     def _gather(self, step: Step, verdict: Verdict) -> None:
         """Move the cache rows of accepted paths of trees to where those of chains are; a device may know the paths already."""
         device, most = self._cache.device, max(verdict.num_accepted)
-        if verdict.paths is not None and step.along is not None:
-            (slots,), paths = step.along.on(device, "paths"), verdict.paths
+        if verdict.paths is not None and step.transfer is not None:
+            (slots,), paths = step.transfer.on(device, "paths"), verdict.paths
         else:
             known = [
                 path if row.chunk else ()

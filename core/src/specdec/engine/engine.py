@@ -29,7 +29,7 @@ from specdec.interfaces.observer import StepStats
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, Verdict
 from specdec.interfaces.scorer import Scorer
-from specdec.interfaces.sent import Along
+from specdec.interfaces.sent import Transfer
 from specdec.outputs import RequestOutput
 from specdec.samplers.paths import sound_rows
 
@@ -226,10 +226,10 @@ class Engine:
         num_top_k = 0 if speculation is None or step.is_suspended else speculation.num_top_k
         batch = step.verify_batch(num_top_k, self._scorer.table, None if lines is None else lines.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
-            step.along = self._sampler.ahead(batch, self._device) or Along()
+            step.transfer = self._sampler.transfer(batch, self._device) or Transfer()
             if batch.has_trees:
-                step.along.add("paths", [first_node_slots(step)], moved=0)
-            batch = replace(batch, along=step.along)
+                step.transfer.add("paths", [first_node_slots(step)], growing=0)
+            batch = replace(batch, transfer=step.transfer)
         scores = self._scorer.score(step)
         step.batch, step.scores = batch, scores if self._sampler.takes_any_rows else sound_rows(scores)
         step.score_s += step.lap()
@@ -283,7 +283,7 @@ class Engine:
         self._committer.commit(step, verdict)
         # What these hold is large, and on the device: logits, states, q.
         step.scores = step.batch = step.begun = step.drawn = None
-        step.along = None
+        step.transfer = None
         self._last = step
         step.commit_s += step.lap()
         return verdict

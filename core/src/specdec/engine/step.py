@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
-    from specdec.interfaces.sent import Along
+    from specdec.interfaces.sent import Transfer
     from specdec.interfaces.token_table import TokenTable
 
 _NO_LIMIT = 2**31
@@ -115,7 +115,7 @@ class Step:
     """The nodes of the sampled rows, if they are on a device; None once the host has read them."""
     num_outside: int = 0
     """How many of them were impossible, also where expected tokens or a grammar took their place; see `DeviceNodes`."""
-    along: Along | None = None
+    transfer: Transfer | None = None
     """What is sent to the device with the pass."""
 
     batch: VerifyBatch | None = None

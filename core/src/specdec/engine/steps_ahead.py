@@ -117,8 +117,8 @@ class StepsAhead:
             return None
         after.take(draft)
         cache = self._scorer.cache
-        if isinstance(step.begun, Begun) and step.begun.paths is not None and step.along is not None:
-            (slots,) = step.along.on(cache.device, "paths")
+        if isinstance(step.begun, Begun) and step.begun.paths is not None and step.transfer is not None:
+            (slots,) = step.transfer.on(cache.device, "paths")
             cache.gather(slots, step.begun.paths)
             step.is_compacted = True
         return after if self._scheduler.reserve_next(after) else None

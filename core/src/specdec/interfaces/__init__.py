@@ -10,7 +10,7 @@ interfaces.
 
 from specdec.field_docs import show_fields
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
-from specdec.interfaces.backend import Backend, Declined, ReadsAhead, Verify
+from specdec.interfaces.backend import Backend, Declined, ReadsTransfer, Verify
 from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
@@ -42,7 +42,7 @@ from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.score_batch import ScoreBatch, ScoredRow, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
-from specdec.interfaces.sent import Along
+from specdec.interfaces.sent import Transfer
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
 from specdec.interfaces.token_table import TokenTable
 
@@ -50,7 +50,6 @@ __all__ = [
     "NEEDED_CAPABILITIES",
     "PADDING_ID",
     "SPECDEC_API",
-    "Along",
     "Attention",
     "AttentionFactory",
     "AttentionNeeds",
@@ -107,7 +106,7 @@ __all__ = [
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",
-    "ReadsAhead",
+    "ReadsTransfer",
     "RequestArgs",
     "RequestStats",
     "RequestTable",
@@ -131,6 +130,7 @@ __all__ = [
     "TargetTopK",
     "TokenIds",
     "TokenTable",
+    "Transfer",
     "Verdict",
     "Verify",
     "VerifyBatch",

@@ -28,12 +28,12 @@ Verify = Callable[[Scores, VerifyBatch], Verdict | None]
 
 
 @runtime_checkable
-class ReadsAhead(Protocol):
-    """A `Verify` that finds in `VerifyBatch.along` what it reads on the device beside the logits."""
+class ReadsTransfer(Protocol):
+    """A `Verify` that finds in `VerifyBatch.transfer` what it reads on the device beside the logits."""
 
     takes_any_rows: bool
     """See `Sampler.takes_any_rows`."""
-    moved: int
+    growing: int
     """Which of its arrays has `VerifyBatch.num_tokens`."""
 
     def arrays(self, batch: VerifyBatch) -> Sequence[npt.NDArray[Any]]:

@@ -12,7 +12,7 @@ import torch
 
 from specdec.interfaces.device_nodes import DeviceNodes, rows_of
 from specdec.interfaces.request_table import Places
-from specdec.interfaces.sent import Along, sent_together
+from specdec.interfaces.sent import Transfer, sent_together
 
 Int64s = npt.NDArray[np.int64]
 
@@ -117,7 +117,7 @@ class PackedBatch:
     """Whether there are tensors; else there is `host`, until `send` is called."""
     drafted: DeviceNodes | None = field(default=None, init=False)
     """With `host`: nodes on the device that the host has not read; None if it knows all."""
-    along: Along | None = field(default=None, init=False)
+    transfer: Transfer | None = field(default=None, init=False)
     """With `host`: what is sent with it, for what follows the pass."""
     moves: Moves | None = field(default=None, init=False)
     """With `host`: what moves its rows on the device; only recorded passes can do without the host's knowing it."""
@@ -129,13 +129,18 @@ class PackedBatch:
         segments: list[Segment],
         device: torch.device,
         drafted: DeviceNodes | None = None,
-        along: Along | None = None,
+        transfer: Transfer | None = None,
         moves: Moves | None = None,
     ) -> PackedBatch:
         """Return a pass whose tensors are on the host; on a device they have to be sent."""
         batch: PackedBatch = object.__new__(cls)
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
-        batch.drafted, batch.along, batch.moves, batch.is_sent = drafted, along, moves, device.type == "cpu"
+        batch.drafted, batch.transfer, batch.moves, batch.is_sent = (
+            drafted,
+            transfer,
+            moves,
+            device.type == "cpu",
+        )
         if device.type == "cpu":  # which shares the host's memory
             batch.token_ids = torch.from_numpy(rows.token_ids)
             if drafted is not None:
@@ -187,8 +192,8 @@ class PackedBatch:
         arrays: list[npt.NDArray[Any]] = [rows.token_ids, rows.positions]
         arrays += [] if is_single else [rows.slots]
         arrays += [] if rows.logits_rows is None else [rows.logits_rows]
-        if self.along is not None:
-            arrays.append(self.along.packed)
+        if self.transfer is not None:
+            arrays.append(self.transfer.packed)
         if self.moves is not None:
             arrays.append(np.array([segment.row for segment in self.segments], np.int64))
         tensors = iter(sent_together(arrays, self.device))
@@ -196,8 +201,8 @@ class PackedBatch:
         self.token_ids = ids if self.drafted is None else _with_drafted(ids, self.drafted)
         self.slots = None if is_single else next(tensors)
         self.logits_rows = None if rows.logits_rows is None else next(tensors)
-        if self.along is not None:
-            self.along.arrive(next(tensors))
+        if self.transfer is not None:
+            self.transfer.arrive(next(tensors))
         if self.moves is not None:
             self._take_last_ids(self.moves, next(tensors))
         self.is_sent = True

@@ -13,7 +13,7 @@ from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.grammar import GrammarState
 from specdec.interfaces.part import Part
-from specdec.interfaces.sent import Along
+from specdec.interfaces.sent import Transfer
 from specdec.interfaces.target import TargetInfo
 from specdec.sampling_params import SamplingParams
 
@@ -105,11 +105,13 @@ class LogitsRules(ABC):
 
     @classmethod
     @abstractmethod
-    def changes(cls, blocks: Blocks, vocab_size: int, device: torch.device, along: Along | None) -> Change:
+    def changes(
+        cls, blocks: Blocks, vocab_size: int, device: torch.device, transfer: Transfer | None
+    ) -> Change:
         """Return what makes, once, the changes of all requests of a step that have rules, to logits `[R, V]` float32, kept.
 
         `blocks` are those of these requests, with their rows; their `rules` are of this class. What is read on the device goes
-        `along` with the pass, or by itself.
+        `transfer` with the pass, or by itself.
         """
 
 

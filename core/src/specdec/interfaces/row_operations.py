@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.logits_rules import RowBlock
-from specdec.interfaces.sent import Along
+from specdec.interfaces.sent import Transfer
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -43,7 +43,7 @@ class RowOperations(ABC):
         """Return `logits [R, V]`, float32, with penalties; for each request: its first row, and which from there on."""
         raise NotImplementedError
 
-    def announce(self, along: Along, settings: Floats | None = None, text: Any = None) -> None:
+    def send_with(self, transfer: Transfer, settings: Floats | None = None, text: Any = None) -> None:
         """Send along with a pass what `truncated` and `penalise` will read of these very objects, if anything."""
         return
 

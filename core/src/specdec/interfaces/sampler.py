@@ -16,7 +16,7 @@ from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import DrawnNodes
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.scorer import Scores
-from specdec.interfaces.sent import Along
+from specdec.interfaces.sent import Transfer
 from specdec.interfaces.token_table import TokenTable
 from specdec.keys import Keys
 from specdec.sampling_params import SamplingParams
@@ -67,8 +67,8 @@ class VerifyBatch:
     """The committed tokens of all requests, to which a verification that does not wait appends; None without."""
     lines: Sequence[int] = ()
     """`[B]` with `tokens`: each request's line there."""
-    along: Along | None = None
-    """The arrays of `Sampler.ahead`, which go to the device with the pass; None where nothing is sent."""
+    transfer: Transfer | None = None
+    """The arrays of `Sampler.transfer`, which go to the device with the pass; None where nothing is sent."""
 
     @cached_property
     def num_nodes(self) -> list[int]:
@@ -157,9 +157,8 @@ class Sampler(ABC):
     def __init__(self, config: SamplerConfig) -> None:
         self.config = config
 
-    def ahead(self, batch: VerifyBatch, device: torch.device) -> Along | None:
-        """Return what `verify` will read on a device of this batch, to be sent with the pass as `VerifyBatch.along`; None for
-        nothing."""
+    def transfer(self, batch: VerifyBatch, device: torch.device) -> Transfer | None:
+        """Return what `verify` will read on a device of this batch, to be sent with the pass; None for nothing."""
         return None
 
     def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:

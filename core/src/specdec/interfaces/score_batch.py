@@ -15,7 +15,7 @@ from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.forward import Moves
 from specdec.interfaces.logits_rules import LogitsRules
-from specdec.interfaces.sent import Along
+from specdec.interfaces.sent import Transfer
 from specdec.sampling_params import SamplingParams
 
 
@@ -96,7 +96,7 @@ class ScoreBatch(Protocol):
         """The verdict of the step before, with the last token of each sample, if the host has not read it."""
 
     @property
-    def along(self) -> Along | None:
+    def transfer(self) -> Transfer | None:
         """What the sampler reads of the batch, to be sent to the device with the pass; None for nothing."""
 
 

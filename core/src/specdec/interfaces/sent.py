@@ -50,27 +50,27 @@ def _size(array: npt.NDArray[Any]) -> int:
     return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-class Along:
+class Transfer:
     """Arrays that go to a device together with a pass, or by themselves if they are read before.
 
     Args:
         arrays: those without a name.
-        moved: which of them has a number of each request that grows with its text, see `Moves`; None for none.
+        growing: which of them has a number of each request that grows with its text, see `Moves`; None for none.
     """
 
-    def __init__(self, arrays: Sequence[npt.NDArray[Any]] = (), moved: int | None = None) -> None:
+    def __init__(self, arrays: Sequence[npt.NDArray[Any]] = (), growing: int | None = None) -> None:
         self._arrays, self._places = [*arrays], {"": slice(len(arrays))}
-        self._moved = [] if moved is None else [moved]
+        self._growing = [] if growing is None else [growing]
         self._there: list[torch.Tensor] | None = None
 
     @property
-    def moved_at(self) -> list[int]:
+    def growing_at(self) -> list[int]:
         """Where those begin that grow with texts, in bytes."""
-        return [sum(map(_size, self._arrays[:place])) for place in self._moved]
+        return [sum(map(_size, self._arrays[:place])) for place in self._growing]
 
-    def add(self, name: str, arrays: Sequence[npt.NDArray[Any]], moved: int | None = None) -> None:
+    def add(self, name: str, arrays: Sequence[npt.NDArray[Any]], growing: int | None = None) -> None:
         """Send further arrays, before any is read."""
-        self._moved += [] if moved is None else [len(self._arrays) + moved]
+        self._growing += [] if growing is None else [len(self._arrays) + growing]
         self._places[name] = slice(len(self._arrays), len(self._arrays) + len(arrays))
         self._arrays += arrays
 

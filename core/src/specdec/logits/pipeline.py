@@ -11,7 +11,7 @@ import torch
 
 from specdec.interfaces.logits_rules import Change, RowBlock
 from specdec.interfaces.row_operations import Floats
-from specdec.interfaces.sent import Along, sent
+from specdec.interfaces.sent import Transfer, sent
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
@@ -28,7 +28,7 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
 
 
 def p_logits_of(
-    blocks: Sequence[RowBlock], vocab_size: int, device: torch.device, along: Along | None = None
+    blocks: Sequence[RowBlock], vocab_size: int, device: torch.device, transfer: Transfer | None = None
 ) -> Change | None:
     """Return what makes p-logits, once, of logits that a pass will give; None if they are these, in float32.
 
@@ -41,11 +41,11 @@ def p_logits_of(
     if rules is not None:
         places = zip(blocks, accumulate(block.num_rows for block in blocks), strict=True)
         ruled = [(slice(end - block.num_rows, end), block) for block, end in places if block.rules]
-        change = rules.changes(ruled, vocab_size, device, along)
+        change = rules.changes(ruled, vocab_size, device, transfer)
     if not all(p.is_greedy for p in params):
         settings = _by_row(params, [block.num_rows for block in blocks], vocab_size)
-        if along is not None:
-            row_operations(device).announce(along, settings)
+        if transfer is not None:
+            row_operations(device).send_with(transfer, settings)
     return None if change is None and settings is None else partial(_changed, change, settings)
 
 

@@ -11,13 +11,13 @@ import torch
 
 from specdec import registry
 from specdec.backends.verifiers import choose_verifier
-from specdec.interfaces.backend import Backend, ReadsAhead, Verify
+from specdec.interfaces.backend import Backend, ReadsTransfer, Verify
 from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
-from specdec.interfaces.sent import Along
+from specdec.interfaces.sent import Transfer
 from specdec.samplers.paths import sound_rows
 
 
@@ -40,13 +40,13 @@ class TorchSampler(Sampler):
         self._fast: dict[torch.device, Verify | None] = {}
         """The backends' verification on a device, once that was asked for."""
 
-    def ahead(self, batch: VerifyBatch, device: torch.device) -> Along | None:
-        """See `Sampler.ahead`."""
+    def transfer(self, batch: VerifyBatch, device: torch.device) -> Transfer | None:
+        """See `Sampler.transfer`."""
         fast: object = self.fast_on(device)
-        if not isinstance(fast, ReadsAhead):
+        if not isinstance(fast, ReadsTransfer):
             return None
         arrays = fast.arrays(batch)
-        return Along(arrays, fast.moved) if arrays else None
+        return Transfer(arrays, fast.growing) if arrays else None
 
     def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""

@@ -58,4 +58,4 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
         tensors = torch.from_numpy(ids), torch.from_numpy(places)
         return PackedBatch(*tensors, segments, slots_there, logits_there), blocks
     host = HostRows(ids, places, where, wanted)
-    return PackedBatch.of_rows(host, segments, device, drafted, batch.along, batch.moves), blocks
+    return PackedBatch.of_rows(host, segments, device, drafted, batch.transfer, batch.moves), blocks

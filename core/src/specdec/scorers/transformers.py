@@ -175,7 +175,7 @@ class TransformersScorer(Scorer):
     def score(self, batch: ScoreBatch) -> Scores:
         """Run the pass of one step."""
         packed, blocks = pack(batch, self.runner.device)
-        change = p_logits_of(blocks, self._info.vocab_size, self.runner.device, batch.along)
+        change = p_logits_of(blocks, self._info.vocab_size, self.runner.device, batch.transfer)
         output = self.runner.forward(packed)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Along, Occurrences
+from specdec.interfaces import Occurrences, Transfer
 from specdec_kernels.triton.penalise import PathRows, Texts
 
 Int64s = npt.NDArray[np.int64]
@@ -25,8 +25,8 @@ class Counted:
         along: what it is sent with.
     """
 
-    def __init__(self, texts: Sequence[Text], along: Along) -> None:
-        self._along, counts = along, [each for _, _, each in texts]
+    def __init__(self, texts: Sequence[Text], transfer: Transfer) -> None:
+        self._along, counts = transfer, [each for _, _, each in texts]
         blocks = [each.block for each in counts]
         self._path_len = max((block.num_nodes for block in blocks), default=0)
         # Of the drafts of a step a device has all, or none.
@@ -45,7 +45,7 @@ class Counted:
             parents = [block.parents for block in blocks if block.parents is not None]
             if len(parents) == len(blocks):
                 arrays.append(_joined(parents))
-        along.add("penalties", arrays)
+        transfer.add("penalties", arrays)
 
     def on(self, device: torch.device) -> tuple[Texts, PathRows]:
         """Return it on the device; drafted nodes that are there stay."""

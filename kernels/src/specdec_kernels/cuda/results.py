@@ -162,7 +162,7 @@ def listed_rows(batch: VerifyBatch) -> Int64s:
 
 def _free_room(batch: VerifyBatch, table: RequestTable, device: torch.device) -> torch.Tensor | None:
     """Return the part of the table where the next pass finds results; None without, or where drafted nodes are."""
-    sent = [] if batch.along is None or any(batch.num_nodes) else batch.along.on(device)
+    sent = [] if batch.transfer is None or any(batch.num_nodes) else batch.transfer.on(device)
     return table.room if sent and table.holds(sent[0]) else None
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from specdec import SamplingParams
-from specdec.interfaces import Along, Occurrences, RowBlock, RowOperations
+from specdec.interfaces import Occurrences, RowBlock, RowOperations, Transfer
 from specdec.runner import sent_together
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.penalties import Counted, Text
@@ -41,7 +41,7 @@ class DeviceRows(RowOperations):
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._cuts: OrderedDict[tuple[int, bytes], Cuts] = OrderedDict()
-        self._sent_cuts: tuple[Settings | None, Along] = None, Along()
+        self._sent_cuts: tuple[Settings | None, Transfer] = None, Transfer()
         self._sent_text: tuple[Sequence[Text] | None, Counted | None] = None, None
 
     def prepare(self, vocab_size: int, num_nodes: int) -> None:
@@ -56,20 +56,20 @@ class DeviceRows(RowOperations):
                 text = Occurrences(np.zeros(1, np.int64), *amounts, block)
                 self.penalise(logits, [(0, np.zeros(1, np.int64), text)])
 
-    def announce(
-        self, along: Along, settings: Settings | None = None, text: Sequence[Text] | None = None
+    def send_with(
+        self, transfer: Transfer, settings: Settings | None = None, text: Sequence[Text] | None = None
     ) -> None:
-        """See `RowOperations.announce`."""
+        """See `RowOperations.send_with`."""
         if settings is not None:
-            along.add("cuts", _arrays_of(settings))
-            self._sent_cuts = settings, along
+            transfer.add("cuts", _arrays_of(settings))
+            self._sent_cuts = settings, transfer
         if text is not None:
-            self._sent_text = text, Counted(text, along)
+            self._sent_text = text, Counted(text, transfer)
 
     def penalise(self, logits: torch.Tensor, text: Sequence[Text]) -> torch.Tensor:
         """See `RowOperations.penalise`."""
         known, counted = self._sent_text
-        counted = counted if known is text and counted is not None else Counted(text, Along())
+        counted = counted if known is text and counted is not None else Counted(text, Transfer())
         with kernels_on(self._device):
             return penalise(logits, *counted.on(self._device))
 
@@ -91,9 +91,9 @@ class DeviceRows(RowOperations):
 
     def truncated(self, logits: torch.Tensor, settings: Settings) -> torch.Tensor:
         """See `RowOperations.truncated`."""
-        known, along = self._sent_cuts
+        known, transfer = self._sent_cuts
         if known is settings:
-            cuts = _used(settings, along.on(self._device, "cuts"), logits.shape[1])
+            cuts = _used(settings, transfer.on(self._device, "cuts"), logits.shape[1])
         else:
             cuts = self._kept_cuts(settings, *logits.shape)
         with kernels_on(self._device):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PADDING_ID, Along, Begun, Scores, Verdict, VerifyBatch
+from specdec.interfaces import PADDING_ID, Begun, Scores, Transfer, Verdict, VerifyBatch
 from specdec.noise import Stream, node_word
 from specdec.runner import in_inference_mode
 from specdec_kernels.cuda.attention import kernels_on
@@ -61,7 +61,7 @@ class _OnDevice(ABC):
     """A verification that synchronises once, after it has begun."""
 
     takes_any_rows = True
-    moved = 3
+    growing = 3
 
     def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
@@ -77,7 +77,7 @@ class WalkOnDevice(_OnDevice):
     """Verifies chains or trees along the target's drawn tokens. None for a batch without requests."""
 
     def arrays(self, batch: VerifyBatch) -> list[Array]:
-        """See `ReadsAhead.arrays`."""
+        """See `ReadsTransfer.arrays`."""
         return _arrays(batch)
 
     @in_inference_mode
@@ -116,7 +116,7 @@ class JudgeOnDevice(_OnDevice):
         """The map of the last draft with a vocabulary of its own, and what it became."""
 
     def arrays(self, batch: VerifyBatch) -> list[Array]:
-        """See `ReadsAhead.arrays`."""
+        """See `ReadsTransfer.arrays`."""
         is_taken = batch.is_all_greedy or _is_judged(batch)
         return _arrays(batch) if is_taken else []
 
@@ -275,8 +275,8 @@ def _arrays(batch: VerifyBatch) -> list[Array]:
 def _given(scores: Scores, batch: VerifyBatch) -> _Given:
     """Return what is read of a batch: sent with the pass, or sent now."""
     device = scores.logits.device
-    known = [] if batch.along is None else batch.along.on(device)
-    arrays = known or Along(_arrays(batch)).on(device)
+    known = [] if batch.transfer is None else batch.transfer.on(device)
+    arrays = known or Transfer(_arrays(batch)).on(device)
     starts, counts, seeds, positions, samples, heat, listed, lines, is_drawn, *rows = arrays
     width = _width(batch)
     if batch.device_nodes is not None and width:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Along, Occurrences
+from specdec.interfaces import Occurrences, Transfer
 from specdec.noise import row_operations
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class StepEdits:
         all_edits: Sequence[tuple[int, Edits]],
         vocab_size: int,
         device: torch.device,
-        along: Along | None = None,
+        transfer: Transfer | None = None,
     ) -> None:
         self._lists = lists = [(first, edits) for first, edits in all_edits if edits.allowed is not None]
         self._operations = operations = row_operations(device)
@@ -109,11 +109,11 @@ class StepEdits:
         rows = np.concatenate([first + edits.rows for first, edits in lists] or [np.empty(0, np.int64)])
         which = np.repeat(np.arange(len(lists)), [len(edits.rows) for _, edits in lists])
         arrays: list[npt.NDArray[Any]] = [rows, which, *chain.from_iterable(kinds)]
-        self._along = (along or Along()) if any(len(array) for array in arrays) else None
+        self._along = (transfer or Transfer()) if any(len(array) for array in arrays) else None
         if self._along is not None:
             self._along.add("edits", arrays)
-        if self._text and along is not None:
-            operations.announce(along, text=self._text)
+        if self._text and transfer is not None:
+            operations.send_with(transfer, text=self._text)
 
     def make(self, logits: torch.Tensor) -> torch.Tensor:
         """Return `logits [R, V]`, float32, with the changes; with `is_in_place` they are contiguous, and written to."""

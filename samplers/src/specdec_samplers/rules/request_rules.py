@@ -13,7 +13,7 @@ import torch
 from specdec import ConfigError, SamplingParams, TargetInfo
 from specdec.config import draft_ends
 from specdec.errors import described, is_interrupt
-from specdec.interfaces import Along, GrammarState, LogitsRules, RowBlock, SamplingRules
+from specdec.interfaces import GrammarState, LogitsRules, RowBlock, SamplingRules, Transfer
 from specdec_samplers.rules.bans import AllowedIdsRule, BadWordsRule, MinTokensRule, bad_words_rule
 from specdec_samplers.rules.bias import BiasRule
 from specdec_samplers.rules.edits import Edits, StepEdits
@@ -58,7 +58,7 @@ class RequestRules(LogitsRules):
         blocks: Sequence[tuple[slice, RowBlock]],
         vocab_size: int,
         device: torch.device,
-        along: Along | None,
+        transfer: Transfer | None,
     ) -> Callable[[torch.Tensor], torch.Tensor]:
         """See `LogitsRules.changes`; whatever the number of requests, edits take a few operations and one transfer."""
         ruled = [(cast("RequestRules", block.rules), block, rows) for rows, block in blocks]
@@ -66,13 +66,15 @@ class RequestRules(LogitsRules):
             rules.dead_rows, rules.causes = {}, {}
         if any(rules._processors is not None for rules, _, _ in ruled):
             return partial(cls._changed, ruled, None)  # they come first, and an error of theirs ends a sample
-        return partial(cls._changed, ruled, cls._edits_of(ruled, vocab_size, device, along))
+        return partial(cls._changed, ruled, cls._edits_of(ruled, vocab_size, device, transfer))
 
     @classmethod
-    def _edits_of(cls, ruled: Ruled, vocab_size: int, device: torch.device, along: Along | None) -> StepEdits:
+    def _edits_of(
+        cls, ruled: Ruled, vocab_size: int, device: torch.device, transfer: Transfer | None
+    ) -> StepEdits:
         edits = [(rows.start, rules._edits(block, vocab_size)) for rules, block, rows in ruled]
         return StepEdits(
-            [(first, each) for first, each in edits if each is not None], vocab_size, device, along
+            [(first, each) for first, each in edits if each is not None], vocab_size, device, transfer
         )
 
     @classmethod

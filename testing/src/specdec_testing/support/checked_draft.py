@@ -18,5 +18,5 @@ def with_draft(batch: VerifyBatch, draft: CheckedDraft) -> VerifyBatch:
     """Return a batch whose requests have the drafts of the rows of `draft` to verify."""
     there = draft.device_nodes
     return replace(
-        batch, nodes=draft.rows, parents=draft.parents, drawn=draft.drawn, device_nodes=there, along=None
+        batch, nodes=draft.rows, parents=draft.parents, drawn=draft.drawn, device_nodes=there, transfer=None
     )

@@ -164,13 +164,13 @@ class PassGraphs(Graphs[StaticPass]):
         if found is None or not found[0].has_room(batch):
             return None
         static, recording = found
-        more = None if batch.along is None else batch.along.packed.view(np.int64)
+        more = None if batch.transfer is None else batch.transfer.packed.view(np.int64)
         more = more if more is not None and len(more) <= len(static.more) else None
         if batch.moves is not None:
             if self._table is None or not self._table.holds(static.room):
                 batch.moves = batch.moves._replace(places=None)
             if not is_alone:
-                if more is None or batch.along is None or not batch.along.moved_at:
+                if more is None or batch.transfer is None or not batch.transfer.growing_at:
                     return None
                 if not static.can_follow(batch.moves, batch.drafted, len(more)):
                     return None
@@ -179,8 +179,8 @@ class PassGraphs(Graphs[StaticPass]):
         static.send(batch, numbers, features, more)
         if self._memory is not None:
             self._memory.room = static.room
-        if batch.along is not None and more is not None:
-            batch.along.arrive(static.more[: len(more)].view(torch.uint8))
+        if batch.transfer is not None and more is not None:
+            batch.transfer.arrive(static.more[: len(more)].view(torch.uint8))
         recording.replay()
         self.num_replays, self._last_rows = self.num_replays + 1, num_rows
         if self._table is not None:

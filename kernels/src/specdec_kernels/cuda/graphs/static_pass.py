@@ -163,7 +163,7 @@ class StaticPass:
         if drafted is not None:
             together[self._at["last_id"]] = drafted.vocab_size - 1
         if moves is not None and places is not None:
-            growing = [] if batch.along is None or more is None else batch.along.moved_at
+            growing = [] if batch.transfer is None or more is None else batch.transfer.growing_at
             self._pack_moves(together, moves.rows, places, growing)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
         if self.features is not None and features is not None:
@@ -181,7 +181,7 @@ class StaticPass:
         return Places(first, first + size, num_columns)
 
     def _pack_moves(self, numbers: Int64s, rows: Sequence[int], places: Places, growing: list[int]) -> None:
-        """Write what a pass reads of the verdict that it follows; `growing` see `Along.moved_at`."""
+        """Write what a pass reads of the verdict that it follows; `growing` see `Transfer.growing_at`."""
         first, more = self._at["verdict_rows"].start, self._at["more"].start
         numbers[first : first + len(rows)] = rows
         grow_at = [more + place // numbers.itemsize for place in growing]
