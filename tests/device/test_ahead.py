@@ -12,7 +12,7 @@ from pretend.requests import METHODS, text_ids
 
 from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine.containment.guard import ProposerGuard
-from specdec.engine.late_looks import LateLooks
+from specdec.engine.late_drafts import LateDrafts
 from specdec.interfaces import ProposeBatch
 
 OPTIONS = {
@@ -245,7 +245,7 @@ def test_states_stay_whole_if_a_request_that_needs_its_tokens_is_aborted(
 def test_a_proposer_that_finds_nothing_is_asked_while_the_next_step_runs(
     device, prompts, expected, calls, monkeypatch
 ) -> None:
-    monkeypatch.setattr(LateLooks, "pays", lambda self, step: True)
+    monkeypatch.setattr(LateDrafts, "pays", lambda self, step: True)
     config = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 9, "adaptive": False}
     config |= {"prompt_lookup_max": 9}
     llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
@@ -261,27 +261,36 @@ def test_a_proposer_that_finds_nothing_is_asked_while_the_next_step_runs(
     assert all(min(batch.max_nodes) > 0 for batch in late[:-3])
 
 
-def test_a_draft_that_is_found_late_begins_one_token_later(
-    plain, device, prompts, expected, calls, monkeypatch
+@pytest.mark.parametrize("method", ["ngram", pytest.param("suffix", marks=pytest.mark.slow)])
+def test_late_drafts_follow_each_other(
+    method: str, plain, device, prompts, expected, calls, monkeypatch
 ) -> None:
-    text = prompts[2] + tokens(expected["greedy"])[2]
-    given = [SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)]
-    wanted, steps = counted(plain, device, [text], given)
-    drafted, config = [], {"method": "ngram", "num_speculative_tokens": 3, "adaptive": False}
+    """Every step with a draft is launched before the verdict on the last one is read, and copied text is accepted."""
+    texts = [prompts[row] + tokens(expected["greedy"])[row] for row in range(3)]
+    given = [SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)] * 3
+    wanted, _ = counted(plain, device, texts, given)
+    accepted, config = list[int](), {"method": method, "num_speculative_tokens": 3, "adaptive": False}
     for is_late in (False, True):
-        monkeypatch.setattr(LateLooks, "pays", lambda self, step, is_late=is_late: is_late)
-        llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
+        monkeypatch.setattr(LateDrafts, "pays", lambda self, step, is_late=is_late: is_late)
+        llm = LLM(
+            "zoo", device="cuda:0", speculative_config=config | {"on_proposer_error": "raise"}, **OPTIONS
+        )
         calls.clear()
-        outputs, steps = counted(llm, device, [text], given)
+        outputs, steps = counted(llm, device, texts, given)
         llm.shutdown()
         assert tokens(outputs) == tokens(wanted)
-        drafted.append(outputs[0].metrics.num_accepted_tokens)
-        num_ahead = sum(step.ahead == step.launches > 0 for step in steps[1:])
-        assert (num_ahead > 0) == is_late, "steps between drafts"
-        assert [batch.starts[0] + batch.counts[0] for batch in calls] == [
-            batch.num_tokens[0] for batch in calls
-        ]
-    assert 0 < drafted[True] <= drafted[False]
+        accepted.append(sum(output.metrics.num_accepted_tokens for output in outputs))
+        ends = [batch.starts[0] + batch.counts[0] for batch in calls]
+        assert ends == [batch.num_tokens[0] for batch in calls], "it is told of every token"
+        if is_late:
+            settled = steps[2:-3]
+            assert len(settled) > 4
+            assert all(step.ahead > 0 for step in settled)
+            assert {(step.synchronisations, step.copies_in, step.copies_out) for step in settled} == {
+                (1, 2, 1)
+            }
+    assert accepted[True] > 0
+    assert accepted[True] > accepted[False] // 2
 
 
 @pytest.mark.parametrize("method", ["ngram", "eagle3", "eagle3-tree"])

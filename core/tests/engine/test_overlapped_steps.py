@@ -30,7 +30,7 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "resting": scripted("Recorder", 3, wrong=0.2, disable_by_batch_size=2),
     "states": scripted("HiddenRecorder", 3, wrong=0.2),
     "resting states": scripted("HiddenRecorder", 3, wrong=0.2, disable_by_batch_size=2),
-    "late looks": scripted("Recorder", 3, wrong=0.2, finds=0.3, adaptive=False),
+    "late drafts": scripted("Recorder", 3, wrong=0.2, finds=0.3, adaptive=False),
     "adaptive": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1},
 }
 
@@ -77,10 +77,10 @@ def ahead(request: pytest.FixtureRequest, plain: LLM) -> LLM:
         texts = [[*p, *o.outputs[0].token_ids] for p, o in zip(PROMPTS, outputs, strict=True)]
         config = config | {"texts": texts, "on_proposer_error": "raise"}
     llm = made(config, is_ahead=True)
-    if request.param == "late looks":
+    if request.param == "late drafts":
         engine, rng = engine_of(llm), random.Random(0)
-        assert engine._looks is not None
-        engine._looks.pays = lambda step: rng.random() < 0.7  # type: ignore[method-assign]
+        assert engine._late is not None
+        engine._late.pays = lambda step: rng.random() < 0.7  # type: ignore[method-assign]
     return llm
 
 

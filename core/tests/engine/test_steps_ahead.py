@@ -43,7 +43,7 @@ def last_step(*, most: int = 30) -> Step:
         rows.append(Row(sequence, count - 1, count, chunk=1, is_sampled=True, num_nodes=3 - 2 * index))
     step = Step(rows, sampled=rows)
     step.device_nodes = DeviceNodes(torch.zeros(1, 2, 3, dtype=torch.int64), [3, 1], 9)
-    step.begun = Begun(torch.zeros(2, 4, dtype=torch.int64), cast(Any, None), PLACES)
+    step.begun = Begun(torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2), cast(Any, None), PLACES)
     step.scores = cast(Any, SimpleNamespace(prompt_logits=None, logits=torch.zeros(6, 9)))
     return step
 
@@ -85,15 +85,16 @@ def test_a_row_of_which_something_else_was_kept_leaves() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda step: setattr(step, "device_nodes", None),
         lambda step: setattr(step, "begun", step.begun.read),
-        lambda step: setattr(step, "begun", Begun(step.begun.token_ids, step.begun.read)),
+        lambda step: setattr(
+            step, "begun", Begun(step.begun.token_ids, step.begun.num_accepted, step.begun.read)
+        ),
         lambda step: setattr(step.rows[1], "chunk", 0),
         lambda step: setattr(step, "sampled", step.rows[:1]),
         lambda step: setattr(step.rows[0].sequence, "rules", object()),
         lambda step: setattr(step.rows[0].sequence, "max_num_tokens", 14),
     ],
-    ids=["no drafts", "read", "elsewhere", "left", "a prompt", "rules", "its end"],
+    ids=["read", "elsewhere", "left", "a prompt", "rules", "its end"],
 )
 def test_others_wait(change: Callable[[Step], None]) -> None:
     last = last_step()

@@ -12,7 +12,7 @@ from specdec.engine.commit import Committer, first_node_slots
 from specdec.engine.containment.sample import contain, output_of
 from specdec.engine.containment.verdict import check_verdict
 from specdec.engine.following import begin_to_verify
-from specdec.engine.late_looks import LateLooks
+from specdec.engine.late_drafts import LateDrafts
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.observers import Observers
 from specdec.engine.request import Request
@@ -83,10 +83,10 @@ class Engine:
         """The next step, if it is launched."""
         self._last: Step | None = None
         """The last step, committed; what it held of the device is let go."""
-        self._looks = LateLooks.of(speculation) if is_overlapped else None
+        self._late = LateDrafts.of(speculation) if is_overlapped else None
         """None where no proposer can be asked late."""
         self._lines = None if speculation is None else speculation.lines
-        self._ahead = StepsAhead(scorer, scheduler, speculation, self._looks)
+        self._ahead = StepsAhead(scorer, scheduler, speculation, self._late)
         self._problem: tuple[Exception, list[Sequence]] | None = None
         """What kept the next step of these sequences from being launched; told after the outputs of the one before."""
 
@@ -292,12 +292,12 @@ class Engine:
         """Deliver new tokens to the proposer, and take its draft, or the expected tokens, for the rows that are sampled."""
         self.metrics.num_preemptions += len(step.preempted)
         speculation = self._speculation
-        if speculation is not None and not step.is_late and step.moves is None:
+        if speculation is not None and step.moves is None:
             if step.preempted:
                 running = {row.sequence for row in step.rows}  # those of them restart from their new place
                 speculation.forget([sequence for sequence in step.preempted if sequence not in running])
             step.take(speculation.propose(step, self._ended))
-        if self._ended and not step.is_late:
+        if self._ended:
             self._finish_ended()
         if any(row.expected for row in step.sampled):
             step.draft_expected()
@@ -395,7 +395,7 @@ class Engine:
             expected.observe_step(len(step.sampled), step.num_drafted, step.seconds)
         if self._speculation is not None:
             # A cheap proposer that found nothing, or expected tokens, say nothing about its drafts.
-            is_cheap = self._looks is not None and self._looks.observe(step)
+            is_cheap = self._late is not None and self._late.observe(step)
             if is_cheap or any(row.expected for row in step.rows):
                 step.is_measured = False
             self._speculation.observe(step)

@@ -33,7 +33,8 @@ def begin_to_verify(
     token_ids = torch.tensor([[*row, *[-1] * (width - len(row))] for row in verdict.token_ids])
     if batch.tokens is not None and batch.lines:
         batch.tokens.append(torch.tensor(batch.lines), torch.tensor(verdict.num_accepted), token_ids)
-    return Begun(token_ids, lambda: verdict, has_appended=batch.tokens is not None)
+    counts = torch.tensor(verdict.num_accepted)
+    return Begun(token_ids, counts, lambda: verdict, has_appended=batch.tokens is not None)
 
 
 def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = None) -> Step | None:
@@ -59,13 +60,9 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
         return None
     has_nodes = any(row.num_nodes for row in last.rows)
     if has_nodes:  # the pass finds on the device how far each row moves
-        is_tree = last.device_nodes is not None and last.device_nodes.is_tree
-        is_there = (
-            begun.places is not None
-            and last.device_nodes is not None
-            and (begun.paths is not None or not is_tree)
-        )
-        if not is_there or len(places) < len(last.rows):
+        is_tree = any(row.parents is not None for row in last.rows)
+        is_tree = is_tree if last.device_nodes is None else last.device_nodes.is_tree
+        if begun.places is None or (begun.paths is None and is_tree) or len(places) < len(last.rows):
             return None
         if depths is not None and len(depths) != len(places):
             return None

@@ -105,7 +105,7 @@ class Step:
     is_measured: bool = False
     """Whether `adaptive` wants to know what the step cost."""
     is_late: bool = False
-    """Whether it was launched without asking the proposer; see `LateLooks`."""
+    """Whether the proposer was asked for it before the tokens of the last step were known; see `LateDrafts`."""
     moves: Moves | None = None
     """The verdict of the step before, until the host has read it; see `step_behind`."""
 

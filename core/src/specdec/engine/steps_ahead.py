@@ -8,7 +8,7 @@ from specdec.engine.following import keep_states, states_behind, step_behind
 from specdec.interfaces.begun import Begun
 
 if TYPE_CHECKING:
-    from specdec.engine.late_looks import LateLooks
+    from specdec.engine.late_drafts import LateDrafts
     from specdec.engine.scheduler import Scheduler
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.step import Step
@@ -23,7 +23,7 @@ class StepsAhead:
         scorer: the loaded target.
         scheduler: knows what runs.
         speculation: drives the proposer; None without one.
-        looks: whether the proposer may be asked late; None if it never is.
+        late: asks the proposer late; None if it never is.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class StepsAhead:
         scorer: Scorer,
         scheduler: Scheduler,
         speculation: Speculation | None,
-        looks: LateLooks | None,
+        late: LateDrafts | None,
     ) -> None:
-        self._scorer, self._scheduler, self._speculation, self._looks = scorer, scheduler, speculation, looks
+        self._scorer, self._scheduler, self._speculation, self._late = scorer, scheduler, speculation, late
         self._num_passes = 0
         """Recorded passes of the target until the last step was made."""
 
@@ -52,23 +52,23 @@ class StepsAhead:
             after = self._with_drafts(step, speculation)
             if after is not None or step.device_nodes is not None:
                 return after
-        after = self._without_drafts(step)
+        after = step_behind(step, self._scheduler.running)
         if after is None:
             return None
-        if speculation is not None and not speculation.skips_proposer(after):
-            looks = self._looks
-            step.lap()
-            after.is_late = (
-                looks is not None and looks.has_nothing(step, self._scheduler.running) and looks.pays(step)
-            )
-            step.propose_s += step.lap()
-            after.lap()
-            if not after.is_late:
+        if speculation is None or speculation.skips_proposer(after):
+            if any(row.num_nodes or (row.cap and self._late is None) for row in step.rows):
                 return None
-        # Whoever would draft for it needs the tokens that are not read.
-        for row in after.rows:
-            row.cap = 0
-        return after
+            keep_states(step)
+            for row in after.rows:
+                row.cap = 0
+        elif self._late is None or not self._scheduler.runs_on() or not self._late.pays(step):
+            return None  # who drafts for it needs the tokens that are not read
+        else:
+            after.is_late = True
+            draft = self._late.draft(after, step)
+            if draft is not None:
+                after.take(draft)
+        return after if self._scheduler.reserve_next(after) else None
 
     def find_states(self, step: Step) -> None:
         """Find the states of a step where the pass of the one after it has put them, if that has run; also where it raised."""
@@ -83,6 +83,8 @@ class StepsAhead:
         after.settle(step, verdict.num_accepted)
         if self._speculation is None or self._speculation.drafts_before_verdict or not has_draft:
             return None
+        if after.is_late:
+            return None
         after.lap()
         try:
             self._speculation.catch_up(after)
@@ -91,16 +93,6 @@ class StepsAhead:
         finally:
             after.propose_s += after.lap()
         return None
-
-    def _without_drafts(self, step: Step) -> Step | None:
-        """Return the step after one without drafts."""
-        if any(row.num_nodes or (row.cap and self._looks is None) for row in step.rows):
-            return None
-        after = step_behind(step, self._scheduler.running)
-        if after is None:
-            return None
-        keep_states(step)
-        return after if self._scheduler.reserve_next(after) else None
 
     def _with_drafts(self, step: Step, speculation: Speculation) -> Step | None:
         """Return the step after one whose drafts are not read, with the draft that the device makes behind these."""

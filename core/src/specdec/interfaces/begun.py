@@ -19,6 +19,8 @@ class Begun:
 
     token_ids: torch.Tensor
     """`[B, N]` int64, N at least 1: the emitted tokens where the logits are, from which the next pass may take them."""
+    num_accepted: torch.Tensor
+    """`[B]` int64: accepted nodes of each request, likewise."""
     read: Callable[[], Verdict]
     places: Places | None = None
     """Where the table has the verdict; None if it has none."""

@@ -38,6 +38,10 @@ class Capability(Enum):
     """Drafts from `ProposeBatch.table` alone. On a device it is asked as soon as verification has begun there, before the host
     has the tokens: the table then ends with them, and everything else of the batch is as it was before."""
 
+    LATE_DRAFTS = "late_drafts"
+    """Drafts more than `num_speculative_tokens` nodes where `max_nodes` says so. On a device it may be asked while a step runs,
+    for a draft that begins with what that step may emit. Others are asked for no more than they were configured for."""
+
     TREE = "tree"
     """May return drafts with `parents`, of at most `max_nodes` nodes over all branches. For a sampler:
     verifies such drafts. Core refuses to combine a proposer that drafts trees with a sampler without it."""

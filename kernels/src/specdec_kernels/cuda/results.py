@@ -161,8 +161,9 @@ def listed_rows(batch: VerifyBatch) -> Int64s:
 
 
 def _free_room(batch: VerifyBatch, table: RequestTable, device: torch.device) -> torch.Tensor | None:
-    """Return the part of the table where the next pass finds results; None without, or where drafted nodes are."""
-    sent = [] if batch.transfer is None or any(batch.num_nodes) else batch.transfer.on(device)
+    """Return the part of the table where the next pass finds results; None without, or where drafted nodes of a device are."""
+    has_nodes = batch.device_nodes is not None and any(batch.num_nodes)
+    sent = [] if batch.transfer is None or has_nodes else batch.transfer.on(device)
     return table.room if sent and table.holds(sent[0]) else None
 
 

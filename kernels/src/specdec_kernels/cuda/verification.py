@@ -202,7 +202,7 @@ def _begun(
         results.append_to(batch.tokens, given.lines)
     results.begin_next(given.row_starts)
     read = partial(_read, results, scores, batch, paths)
-    return Begun(results.parts[2], read, results.places, batch.tokens is not None, paths)
+    return Begun(results.parts[2], results.parts[0], read, results.places, batch.tokens is not None, paths)
 
 
 def _read(results: Results, scores: Scores, batch: VerifyBatch, paths: torch.Tensor | None = None) -> Verdict:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from specdec.interfaces import (
+    Capability,
     Draft,
     FinishReason,
     ProposeBatch,
@@ -30,6 +31,7 @@ class NgramProposer(Proposer):
 
     name: ClassVar[str] = "ngram"
     Config: ClassVar[type[ProposerConfig]] = NgramConfig
+    capabilities = frozenset({Capability.LATE_DRAFTS})
 
     def __init__(self, config: NgramConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

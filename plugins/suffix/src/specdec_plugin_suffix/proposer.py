@@ -39,7 +39,7 @@ class SuffixProposer(Proposer):
     name: ClassVar[str] = "suffix"
     Config: ClassVar[type[ProposerConfig]] = SuffixConfig
     Args: ClassVar[type[RequestArgs]] = SuffixArgs
-    capabilities = frozenset({Capability.TREE})
+    capabilities = frozenset({Capability.TREE, Capability.LATE_DRAFTS})
 
     def __init__(self, config: SuffixConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

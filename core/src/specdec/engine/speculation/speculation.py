@@ -148,6 +148,18 @@ class Speculation:
             return self._call([row.sequence for row in step.rows], caps)
         return self._guard.begun([row.sequence.row_id for row in step.rows], caps)
 
+    def draft_late(self, step: Step, caps: Several[int]) -> CheckedDraft | None:
+        """Return the draft for a step behind one whose tokens are not known, longer by as many as that may emit.
+
+        Args:
+            step: planned.
+            caps: `[B]` the most nodes of each row once these tokens are known.
+        """
+        most = [cap + row.slack + 1 if cap else 0 for cap, row in zip(caps, step.rows, strict=True)]
+        if Capability.LATE_DRAFTS not in self.capabilities:
+            most = [min(each, self.num_speculative_tokens) for each in most]
+        return self._call([row.sequence for row in step.rows], most)
+
     def catch_up(self, step: Step) -> None:
         """Deliver what was kept of the last step, behind which a step with a draft of the device is launched already."""
         rows = [row for row in step.rows if row.chunk]
