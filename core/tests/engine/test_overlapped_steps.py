@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +15,7 @@ from speccheck.models import VOCAB, prompts, tiny
 
 from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine.step import Step
+from specdec.interfaces import Capability, Draft, ProposeBatch, Proposer
 
 CONTEXT, BLOCK = 56, 4
 PROMPTS = prompts([9, 2, 31, 17, 23, 4], seed=11)
@@ -350,3 +351,31 @@ def test_the_plans_meet_what_they_are_for(plain: LLM) -> None:
     assert engine.metrics.num_preemptions > 0
     assert sum(followed) > 15
     assert not all(followed)
+
+
+class Failing(Proposer):
+    """Reads states, and fails whenever it is asked."""
+
+    name: ClassVar[str] = "failing"
+    capabilities = frozenset({Capability.HIDDEN_STATES})
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        raise ValueError("no")
+
+
+def test_a_pause_ends_while_steps_without_drafts_are_launched_ahead() -> None:
+    config = {
+        "method": "custom_class",
+        "model": f"{__name__}.Failing",
+        "num_speculative_tokens": 2,
+        "adaptive": False,
+    }
+    config |= {"disable_by_batch_size": 1}
+    llm = make_llm(
+        tiny("llama"), config, max_model_len=160, num_gpu_blocks_override=100, async_scheduling=True
+    )
+    guard = engine_of(llm)._speculation._guard
+    llm.generate(PROMPTS[:1], SamplingParams(max_tokens=8, ignore_eos=True))
+    assert guard.pause_left > 40
+    llm.generate(PROMPTS[:3], SamplingParams(max_tokens=80, ignore_eos=True))
+    assert guard.pause_left == 0

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 import torch
+from speccheck.engines import engine_of, make_llm
+from speccheck.models import prompts, tiny
 
+from specdec.assembly.opening import check_capabilities
+from specdec.engine import engine as steps
 from specdec.engine.request_lines import RequestLines
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row
-from specdec.interfaces import TokenTable
+from specdec.errors import ConfigError
+from specdec.interfaces import Capability, Draft, ProposeBatch, Proposer, TokenTable
 from specdec.sampling_params import SamplingParams
 
 CPU, LONGEST = torch.device("cpu"), 24
@@ -111,10 +117,115 @@ def test_what_does_not_fit_is_dropped() -> None:
 def test_a_copy_of_lines_has_room_for_more() -> None:
     table = TokenTable.on(CPU, 3, 4)
     table.write([2, 0], [0, 0], [np.array(row, np.int32) for row in ([1, 2], [3, 4, 5, 6])])
-    copy = table.of_lines([0, 2], 3)
+    copy = table.of_lines([0, 2], 4, 3)
     copy.write([0, 1], [4, 2], [np.array(row, np.int32) for row in ([7, 8, 9], [7])])
     assert copy.token_ids[0, :7].tolist() == [3, 4, 5, 6, 7, 8, 9]
     assert copy.token_ids[1, :3].tolist() == [1, 2, 7]
     assert copy.num_tokens.tolist() == [7, 3]
     assert table.num_tokens.tolist() == [4, 0, 2]
     assert cast(int, table.token_ids.shape[1]) == 5
+
+
+class OnTheTable(Proposer):
+    """Drafts the last token of the table again, and may write to what it is lent."""
+
+    name: ClassVar[str] = "on the table"
+    capabilities = frozenset({Capability.TOKEN_TABLE, Capability.BEFORE_VERDICT})
+    wrong: ClassVar[Callable[[TokenTable], object] | None] = None
+    seen: ClassVar[list[tuple[list[int], list[int]]]] = []
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        table, lines = batch.table, list(batch.lines)
+        assert table is not None
+        for row, line in enumerate(lines):
+            if batch.max_nodes[row]:
+                text = table.token_ids[line, : int(table.num_tokens[line])].tolist()
+                self.seen.append((batch.token_ids(row).tolist(), text))
+        last = [[int(table.token_ids[line, table.num_tokens[line] - 1])] * 2 for line in lines]
+        if OnTheTable.wrong is not None:
+            OnTheTable.wrong(table)
+        return Draft.from_lists([row[:most] for row, most in zip(last, batch.max_nodes, strict=True)])
+
+
+WRONG: dict[str, Callable[[TokenTable], object] | None] = {
+    "right": None,
+    "negative": lambda table: table.num_tokens.fill_(-10_000),
+    "huge": lambda table: table.num_tokens.fill_(10**12),
+    "resized": lambda table: (table.token_ids.resize_(0, 0), table.num_tokens.resize_(0)),
+    "other ids": lambda table: table.token_ids.fill_(-7),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_what_a_proposer_does_to_the_table_changes_no_text(
+    wrong: str, is_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OnTheTable, "wrong", WRONG[wrong])
+    OnTheTable.seen.clear()
+    config = {
+        "method": "custom_class",
+        "model": f"{__name__}.OnTheTable",
+        "num_speculative_tokens": 2,
+        "adaptive": False,
+    }
+    params = SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)
+    given = prompts([9, 4, 6], seed=1)
+    plain = make_llm(tiny("llama"), max_model_len=64).generate(given, params)
+    llm = make_llm(tiny("llama"), config, max_model_len=64, async_scheduling=is_ahead)
+    outputs = llm.generate(given, params)
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in plain]
+    if wrong == "right":
+        assert engine_of(llm).metrics.proposer_errors == 0
+        assert all(text[: len(known)] == known for known, text in OnTheTable.seen)
+        assert any(len(text) > len(known) for known, text in OnTheTable.seen) == is_ahead
+        texts = [
+            [*prompt, *output.outputs[0].token_ids] for prompt, output in zip(given, outputs, strict=True)
+        ]
+        assert all(any(text == own[: len(text)] for own in texts) for _, text in OnTheTable.seen)
+
+
+def test_lines_are_written_anew_after_a_step_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {
+        "method": "custom_class",
+        "model": f"{__name__}.OnTheTable",
+        "num_speculative_tokens": 2,
+        "adaptive": False,
+    }
+    llm = make_llm(tiny("llama"), config, max_model_len=64, async_scheduling=True)
+    engine, num_failed = engine_of(llm), 0
+    check, calls = steps.check_verdict, iter(range(100))
+
+    def failing(*given: Any) -> Any:
+        if next(calls) == 4:
+            raise RuntimeError("the device")
+        return check(*given)
+
+    monkeypatch.setattr(steps, "check_verdict", failing)
+    params = SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)
+    engine.add(
+        llm._intake.prepare("a", {"prompt_token_ids": prompts([9], seed=1)[0]}, params, is_streaming=False)
+    )
+    while engine.has_work:
+        try:
+            engine.step()
+        except RuntimeError:
+            num_failed += 1
+            OnTheTable.seen.clear()
+    assert num_failed == 1
+    known, text = OnTheTable.seen[0]
+    assert text == known
+
+
+@pytest.mark.parametrize("other", [Capability.DRAFT_PROBS, Capability.HIDDEN_STATES, Capability.TARGET_CACHE])
+def test_who_is_asked_before_the_verdict_reads_the_table_alone(other: Capability) -> None:
+    class Both(OnTheTable):
+        capabilities = OnTheTable.capabilities | {other}
+
+    class Without(OnTheTable):
+        capabilities = frozenset({Capability.BEFORE_VERDICT})
+
+    for kind in (Both, Without):
+        proposer = kind(cast(Any, None), cast(Any, None))
+        with pytest.raises(ConfigError, match="declares BEFORE_VERDICT"):
+            check_capabilities(proposer, cast(Any, None))

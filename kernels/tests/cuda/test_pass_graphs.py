@@ -13,7 +13,16 @@ from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
 from specdec import LLM
-from specdec.interfaces import DeviceNodes, HostRows, PackedBatch, Segment, Transfer
+from specdec.interfaces import (
+    DeviceNodes,
+    HostRows,
+    Moves,
+    PackedBatch,
+    Places,
+    RequestTable,
+    Segment,
+    Transfer,
+)
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
@@ -117,6 +126,29 @@ def test_rows_take_ids_that_the_host_has_not_read() -> None:
     assert made.num_recordings == 1
     many = DeviceNodes(torch.zeros((1, 18, 11), dtype=torch.int64), [11] * 18, 50)
     assert made.forward(PackedBatch.of_rows(host, plain.segments, CPU, many)) is None, "no room"
+
+
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "new shape"])
+def test_rows_take_the_tokens_of_a_verdict_wherever_these_are(is_recorded: bool) -> None:
+    """Also in the memory that this pass fills; of some requests of the last step, and fewer than it had."""
+    rows, num_verdicts, num_columns = [1, 4, 5], 40, 2
+    for offset in range(0, 900, 7):
+        table = RequestTable(CPU, 1200)
+        made = PassGraphs(doubled, Rerun(), StandInAttention(), 512, table=table)
+        plain = step([1, 1, 1], [5, 9, 3])
+        for _ in range(3 if is_recorded else 1):
+            made.forward(plain)
+        tokens = table.numbers[offset : offset + num_verdicts * num_columns].view(num_verdicts, num_columns)
+        tokens.copy_(100 + torch.arange(num_verdicts * num_columns).view(num_verdicts, num_columns))
+        counts_at = offset + num_verdicts * num_columns
+        table.numbers[counts_at : counts_at + num_verdicts] = 0
+        wanted = tokens[rows, 0].tolist()
+        moves = Moves(tokens, Places(counts_at, offset, num_columns), rows, 0)
+        batch = PackedBatch.of_rows(plain.host, plain.segments, CPU, None, None, moves)
+        assert batch.token_ids.tolist() == wanted
+        got, _ = made.forward(batch)
+        assert (got[:, 0] / 2).tolist() == wanted, offset
+        assert made.num_recordings == 1
 
 
 def test_what_follows_a_pass_is_sent_with_it() -> None:

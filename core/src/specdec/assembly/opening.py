@@ -16,7 +16,7 @@ from specdec.engine.request_lines import RequestLines
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
-from specdec.interfaces.capability import Capability, are_capabilities
+from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability, are_capabilities
 from specdec.interfaces.draft_depth import DraftDepth
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.proposer import Proposer
@@ -99,7 +99,7 @@ def open_speculation(
 
 def lines_for(proposer: Proposer, info: TargetInfo) -> RequestLines | None:
     """Return the lines of a token table for a proposer that reads one; None for others."""
-    if Capability.REQUEST_TABLE not in proposer.capabilities:
+    if Capability.TOKEN_TABLE not in proposer.capabilities:
         return None
     return RequestLines(TokenTable.on(info.device, info.max_num_seqs, info.max_model_len))
 
@@ -163,8 +163,14 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
     beyond = given - type(proposer).capabilities
     if beyond:
         raise ConfigError(
-            f"proposer {proposer.name!r} declares {', '.join(sorted(c.name for c in beyond))} for this configuration, "
+            f"proposer {proposer.name!r} declares {_names(beyond)} for this configuration, "
             "which its class does not"
+        )
+    others = given & (NEEDED_CAPABILITIES | {Capability.DRAFT_PROBS})
+    if Capability.BEFORE_VERDICT in given and (others or Capability.TOKEN_TABLE not in given):
+        raise ConfigError(
+            f"proposer {proposer.name!r} declares BEFORE_VERDICT, and is then asked before the engine has the last tokens: "
+            f"that needs TOKEN_TABLE, and excludes {_names(NEEDED_CAPABILITIES | {Capability.DRAFT_PROBS})}"
         )
     if Capability.TREE in given and Capability.TREE not in sampler.capabilities:
         raise ConfigError(
@@ -172,6 +178,10 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             "configure the method for chains, or use 'rejection_sample_method': 'strict' (a sampler that walks trees says so "
             "by Capability.TREE in its class)"
         )
+
+
+def _names(capabilities: frozenset[Capability]) -> str:
+    return ", ".join(sorted(capability.name for capability in capabilities))
 
 
 def check_layers(proposer: Proposer, info: TargetInfo) -> None:

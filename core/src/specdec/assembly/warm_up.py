@@ -42,7 +42,7 @@ def warm_up(
     dtypes = {torch.float32} if info.device.type == "cpu" else {torch.float32, info.dtype}
     widths = set() if drafts is None else {_FEW, max(_FEW, num_nodes)}
     tokens = None
-    if drafts is not None and Capability.REQUEST_TABLE in drafts:
+    if drafts is not None and Capability.TOKEN_TABLE in drafts:
         tokens = TokenTable.on(info.device, 1, info.max_model_len)
     for kind in _batches(info, (drafts or frozenset()) & (sampler.capabilities | _OF_HEADS), widths):
         batch = kind if tokens is None else replace(kind, tokens=tokens, lines=[0])

@@ -170,8 +170,15 @@ class Engine:
         before the verdict of this one is read, if no draft and no rule on the host waits for its tokens; else once it is
         committed, before texts and outputs are made of it, unless a request has ended.
         """
-        if self._is_overlapped:
-            return self._overlapped_step()
+        try:
+            return self._overlapped_step() if self._is_overlapped else self._step_in_order()
+        except BaseException:
+            if self._lines is not None:
+                self._lines.distrust()
+            raise
+
+    def _step_in_order(self) -> list[RequestOutput]:
+        """Launch a step and commit it."""
         step = self._launch(self._scheduler.schedule())
         self._commit(step)
         outputs = self._show(step)
@@ -292,7 +299,7 @@ class Engine:
         """Deliver new tokens to the proposer, and take its draft, or the expected tokens, for the rows that are sampled."""
         self.metrics.num_preemptions += len(step.preempted)
         speculation = self._speculation
-        if speculation is not None and step.moves is None:
+        if speculation is not None and not step.is_asked:
             if step.preempted:
                 running = {row.sequence for row in step.rows}  # those of them restart from their new place
                 speculation.forget([sequence for sequence in step.preempted if sequence not in running])

@@ -118,9 +118,9 @@ class LateDrafts:
     @classmethod
     def of(cls, speculation: Speculation | None) -> Self | None:
         """Return those of a proposer that drafts chains of point masses from committed ids alone; None for others, or none."""
-        if speculation is None or speculation.drafts_before_verdict:
+        if speculation is None:
             return None
-        others = NEEDED_CAPABILITIES | {Capability.TREE, Capability.DRAFT_PROBS}
+        others = NEEDED_CAPABILITIES | {Capability.TOKEN_TABLE, Capability.TREE, Capability.DRAFT_PROBS}
         return None if speculation.capabilities & others else cls(speculation)
 
     def draft(self, step: Step, last: Step) -> CheckedDraft | None:

@@ -48,6 +48,11 @@ class RequestLines:
             # What a line has that was appended for a row which has left its step is not known: it is written anew.
             row.sequence.num_in_line = row.sequence.num_in_line + count + 1 if row.chunk else 0
 
+    def distrust(self) -> None:
+        """Write all lines anew when they are next placed: a step failed, and what it appended is not known."""
+        for sequence in self._holders:
+            sequence.num_in_line = 0
+
     def _exchange(self, running: Ids[Sequence]) -> None:
         """Free the lines of samples that no longer run; a step that is launched already appends to them before others write."""
         kept = set(running)
@@ -59,7 +64,7 @@ class RequestLines:
         while len(self._free) < len(started):
             self._grow()
         for sequence in started:
-            sequence.line = heappop(self._free)
+            sequence.line, sequence.num_in_line = heappop(self._free), 0
         self._holders = [*running]
 
     def _grow(self) -> None:

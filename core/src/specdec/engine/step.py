@@ -104,8 +104,10 @@ class Step:
     """Whether the proposer is not called because it failed too often."""
     is_measured: bool = False
     """Whether `adaptive` wants to know what the step cost."""
+    is_asked: bool = False
+    """Whether the proposer was asked for it before it was launched: before the tokens of the last step were known."""
     is_late: bool = False
-    """Whether the proposer was asked for it before the tokens of the last step were known; see `LateDrafts`."""
+    """Whether it was asked for a late draft; see `LateDrafts`."""
     moves: Moves | None = None
     """The verdict of the step before, until the host has read it; see `step_behind`."""
 

@@ -64,8 +64,10 @@ class StepsAhead:
         elif self._late is None or not self._scheduler.runs_on() or not self._late.pays(step):
             return None  # who drafts for it needs the tokens that are not read
         else:
-            after.is_late = True
+            after.is_asked = after.is_late = True
+            after.schedule_s += after.lap()
             draft = self._late.draft(after, step)
+            after.propose_s += after.lap()
             if draft is not None:
                 after.take(draft)
         return after if self._scheduler.reserve_next(after) else None
@@ -104,9 +106,14 @@ class StepsAhead:
         elif not step.has_appended:
             return None
         after = step_behind(step, self._scheduler.running, depths) if self._scheduler.runs_on() else None
-        draft = None if after is None else speculation.draft_behind(after)
-        if after is None or draft is None:
+        if after is None:
             return None
+        after.schedule_s += after.lap()
+        draft = speculation.draft_behind(after)
+        after.propose_s += after.lap()
+        if draft is None:
+            return None
+        after.is_asked = True
         after.take(draft)
         cache = self._scorer.cache
         if isinstance(step.begun, Begun) and step.begun.paths is not None and step.transfer is not None:

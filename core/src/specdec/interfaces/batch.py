@@ -66,9 +66,9 @@ class ProposeBatch:
     """`[T]` bool: False where `hidden_states` has no state (the first prompt token)."""
 
     table: TokenTable | None = None
-    """With `REQUEST_TABLE`: the committed tokens of all requests, to be read only. None without."""
+    """With `TOKEN_TABLE`: the committed tokens of all requests, to be read only. None without."""
     lines: Sequence[int] = ()
-    """`[B]` with `REQUEST_TABLE`: each row's line in the table; any line for a request that has ended. Empty without."""
+    """`[B]` with `TOKEN_TABLE`: each row's line in the table; any line for a request that has ended. Empty without."""
 
     first_slots: Sequence[int] = ()
     """`[B]` with `TARGET_CACHE`: see `Segment.first_slot`; any number for rows without a place in the target's cache. Where

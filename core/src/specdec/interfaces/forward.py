@@ -93,6 +93,10 @@ class Moves(NamedTuple):
         """`[B]` the last token of each request, if nothing was drafted."""
         return rows_of(self.token_ids, self.rows)[:, 0]
 
+    def kept(self) -> Moves:
+        """Return the same without the table, whose memory others write to; nothing was drafted."""
+        return Moves(self.last_ids[:, None].clone(), None, range(len(self.rows)), 0)
+
 
 @dataclass(slots=True)
 class PackedBatch:

@@ -72,13 +72,17 @@ class TokenTable:
         """
         last = self.token_ids.shape[1] - 1
         columns = torch.arange(token_ids.shape[1], device=lines.device)
-        starts = self.num_tokens[lines]
+        starts = self.num_tokens[lines].clamp(0, last)  # a proposer may have written to it
         places = starts[:, None] + columns
         places = torch.where((columns <= num_accepted[:, None]) & (places < last), places, last)
         self.token_ids[lines[:, None], places] = token_ids.to(torch.int32)
         self.num_tokens[lines] = torch.clamp(starts + num_accepted + 1, max=last)
 
-    def of_lines(self, lines: Sequence[int], num_more: int) -> TokenTable:
-        """Return an own copy of some lines, with room for `num_more` further tokens in each."""
+    def lent(self) -> TokenTable:
+        """Return the same memory in tensors of their own, whose sizes another may change."""
+        return TokenTable(self.token_ids.view_as(self.token_ids), self.num_tokens.view_as(self.num_tokens))
+
+    def of_lines(self, lines: Sequence[int], longest: int, num_more: int) -> TokenTable:
+        """Return an own copy of some lines of at most `longest` tokens, with room for `num_more` further ones in each."""
         (there,) = sent_together([np.array(lines)], self.num_tokens.device)
-        return TokenTable(pad(self.token_ids[there], (0, num_more)), self.num_tokens[there])
+        return TokenTable(pad(self.token_ids[:, :longest][there], (0, num_more + 1)), self.num_tokens[there])

@@ -27,7 +27,7 @@ def batch_behind(batch: ProposeBatch, paths: Sequence[Sequence[int]]) -> Propose
     lengths = list(map(len, paths))
     table, lines = batch.table, batch.lines
     if table is not None:
-        table, lines = table.of_lines(lines, max(lengths)), range(len(lengths))
+        table, lines = table.of_lines(lines, max(batch.num_tokens), max(lengths)), range(len(lengths))
         table.write(lines, batch.num_tokens, [np.array(path, np.int32) for path in paths])
     return replace(
         batch,

@@ -36,7 +36,7 @@ class NgramGpuProposer(Proposer):
 
     name: ClassVar[str] = "ngram_gpu"
     Config: ClassVar[type[ProposerConfig]] = NgramConfig
-    capabilities = frozenset({Capability.REQUEST_TABLE, Capability.BEFORE_VERDICT})
+    capabilities = frozenset({Capability.TOKEN_TABLE, Capability.BEFORE_VERDICT})
 
     def __init__(self, config: NgramConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

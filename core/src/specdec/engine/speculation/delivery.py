@@ -100,7 +100,7 @@ class Delivery:
             first_slots=()
             if self.draft_slots is None
             else self._lend(self.draft_slots, sequences, max_nodes),
-            table=None if self.lines is None else self.lines.table,
+            table=None if self.lines is None else self.lines.table.lent(),
             lines=() if self.lines is None else [max(s.line, 0) for s in sequences],
         )
         for sequence, end in zip(sequences, ends, strict=True):

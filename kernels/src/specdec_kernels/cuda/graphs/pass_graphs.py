@@ -152,13 +152,13 @@ class PassGraphs(Graphs[StaticPass]):
         if found is None and is_alone and self._recordings.is_due(shape):
             batch.read_trees()
             numbers = self._backend.numbers(batch)
+            batch.send()
+            if batch.moves is not None:  # a new place is filled with padding, perhaps where the verdict is
+                batch.moves = batch.moves.kept()
             static = self._place(shape, batch.device, features)
             if not static.has_room(batch):
                 return None
-            if batch.moves is not None:
-                batch.moves = batch.moves._replace(places=None)
             static.send(batch, numbers, features)
-            batch.send()
             whole = partial(self._run, replace(batch, logits_rows=None), features)
             found = self._record(shape, static, whole, num_rows)
         if found is None or not found[0].has_room(batch):

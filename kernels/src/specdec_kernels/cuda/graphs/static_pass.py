@@ -129,7 +129,7 @@ class StaticPass:
         first = self._at["drafted"].start
         return all(
             self._at["more"].start + num_more <= start
-            and (end <= first or first + num_nodes <= start)
+            and (not num_nodes or end <= first or first + num_nodes <= start)
             and end <= len(self._numbers)
             for start, end in ((counts, counts + size), (tokens, tokens + size * columns))
         )
@@ -152,9 +152,9 @@ class StaticPass:
         drafted, moves, trees, first = batch.drafted, batch.moves, None, self._at["drafted"].start
         num_more = 0 if more is None else more.size
         assert batch.host is not None
-        places = None if moves is None else moves.places
+        places, verdict_rows = (None, ()) if moves is None else (moves.places, moves.rows)
         if moves is not None and not self.can_follow(moves, drafted, num_more):
-            places = self._copied(moves.token_ids)
+            places, verdict_rows = self._copied(moves.last_ids), range(len(moves.rows))
         if drafted is not None:
             drafted.copy_to(self.room)
             if self._shape.mask_words and batch.has_unread_trees:
@@ -164,7 +164,7 @@ class StaticPass:
             together[self._at["last_id"]] = drafted.vocab_size - 1
         if moves is not None and places is not None:
             growing = [] if batch.transfer is None or more is None else batch.transfer.growing_at
-            self._pack_moves(together, moves.rows, places, growing)
+            self._pack_moves(together, verdict_rows, places, growing)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
         if self.features is not None and features is not None:
             count = len(features)
@@ -172,13 +172,13 @@ class StaticPass:
             if count < len(self.features):
                 self.features[count:].fill_(0)
 
-    def _copied(self, token_ids: torch.Tensor) -> Places:
-        """Copy the tokens `[V, N]` of a verdict without drafts to where drafted nodes go, with its counts, which are 0."""
-        size, num_columns = token_ids.shape
+    def _copied(self, last_ids: torch.Tensor) -> Places:
+        """Copy the tokens `[B]` of a verdict without drafts to where drafted nodes go, with its counts, which are 0."""
+        size, first = len(last_ids), self._at["drafted"].start
+        own = last_ids.clone()  # they may be in this very place
         self.room[:size].zero_()
-        self.room[size : size * (1 + num_columns)].view(size, num_columns).copy_(token_ids)
-        first = self._at["drafted"].start
-        return Places(first, first + size, num_columns)
+        self.room[size : 2 * size].copy_(own)
+        return Places(first, first + size, 1)
 
     def _pack_moves(self, numbers: Int64s, rows: Sequence[int], places: Places, growing: list[int]) -> None:
         """Write what a pass reads of the verdict that it follows; `growing` see `Transfer.growing_at`."""

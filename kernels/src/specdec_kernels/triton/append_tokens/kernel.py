@@ -24,7 +24,9 @@ def append_tokens_kernel(
     request = tl.program_id(0).to(tl.int64)
     line = tl.load(lines_ptr + request)
     count = tl.load(num_accepted_ptr + request) + 1
-    start = tl.load(num_tokens_ptr + line)
+    start = tl.minimum(
+        tl.maximum(tl.load(num_tokens_ptr + line), 0), width - 1
+    )  # a proposer may have written to it
     columns = tl.arange(0, BLOCK_N)
     places = start + columns
     is_kept = (columns < tl.minimum(count, num_columns)) & (places < width - 1)

@@ -22,10 +22,17 @@ def _line(request: tl.tensor, lines_ptr: tl.tensor, HAS_LINES: tl.constexpr) -> 
     return request
 
 
-@triton.jit(do_not_specialize=["tokens_stride", "shortest", "longest", "num_tiles"])
+@triton.jit
+def _length(num_tokens_ptr: tl.tensor, num_columns: tl.tensor) -> tl.tensor:
+    """Return the number of tokens of a text, which is within its line whatever stands there."""
+    return tl.minimum(tl.maximum(tl.load(num_tokens_ptr).to(tl.int64), 0), num_columns)
+
+
+@triton.jit(do_not_specialize=["tokens_stride", "num_columns", "shortest", "longest", "num_tiles"])
 def match_tile_kernel(
     tokens_ptr: tl.tensor,
     tokens_stride: tl.tensor,
+    num_columns: tl.tensor,
     num_tokens_ptr: tl.tensor,
     lines_ptr: tl.tensor,
     score_ptr: tl.tensor,
@@ -41,7 +48,7 @@ def match_tile_kernel(
     tile = tl.program_id(1)
     line = _line(request, lines_ptr, HAS_LINES)
     tokens_ptr += line * tokens_stride
-    last = tl.load(num_tokens_ptr + line).to(tl.int64) - 1
+    last = _length(num_tokens_ptr + line, num_columns) - 1
     ends = tile * BLOCK_L + tl.arange(0, BLOCK_L)
     lengths = tl.zeros((BLOCK_L,), tl.int64)
     agrees = ends < last
@@ -59,10 +66,11 @@ def match_tile_kernel(
     tl.store(score_ptr + request * num_tiles + tile, tl.max(scores, 0))
 
 
-@triton.jit(do_not_specialize=["tokens_stride", "width", "num_tiles"])
+@triton.jit(do_not_specialize=["tokens_stride", "num_columns", "width", "num_tiles"])
 def copy_match_kernel(
     tokens_ptr: tl.tensor,
     tokens_stride: tl.tensor,
+    num_columns: tl.tensor,
     num_tokens_ptr: tl.tensor,
     max_nodes_ptr: tl.tensor,
     lines_ptr: tl.tensor,
@@ -85,7 +93,7 @@ def copy_match_kernel(
     place = score % LENGTH_UNIT
     source = FARTHEST - place if KEEPS_FIRST else place
     line = _line(request, lines_ptr, HAS_LINES)
-    num_tokens = tl.load(num_tokens_ptr + line).to(tl.int64)
+    num_tokens = _length(num_tokens_ptr + line, num_columns)
     # A draft that reaches the end of the text continues with its own first token.
     period = tl.maximum(num_tokens - source, 1)
     count = tl.full((), 0, tl.int64) + width
@@ -125,6 +133,7 @@ def ngram_match_triton(
     match_tile_kernel[(size, num_tiles)](
         tokens,
         tokens.stride(0),
+        columns,
         num_tokens,
         num_tokens if lines is None else lines,
         scores,
@@ -139,6 +148,7 @@ def ngram_match_triton(
     copy_match_kernel[(size,)](
         tokens,
         tokens.stride(0),
+        columns,
         num_tokens,
         num_tokens if max_nodes is None else max_nodes,
         num_tokens if lines is None else lines,
