@@ -110,7 +110,11 @@ def test_texts_in_any_line(device: torch.device) -> None:
     lines = torch.tensor([2, 0], device=device)
     assert ngram_match(tokens, *given, lines=lines).token_ids.tolist() == [[5, 6, 4], [3, 1, 2]]
     found = ngram_match(tokens, *given, lines=lines.flip(0), fills=True, keeps_first=True)
-    assert found.token_ids.tolist() == [[2, 3, 1], [0, 0, 0]]
+    assert found.token_ids.tolist() == [[3, 1, 2], [5, 6, 4]]
+    lengths = torch.tensor([5, 5, 2, 5], device=device)
+    assert ngram_match(tokens, lengths, 1, 2, 3, lines=lines[:1], fills=True).token_ids.tolist() == [
+        [5, 5, 5]
+    ]
     assert ngram_match(tokens, *given, lines=lines[:0]).token_ids.shape == (0, 3)
 
 
@@ -141,7 +145,7 @@ def test_wrong_arguments_are_named() -> None:
     for name, call in {
         "tokens": lambda: ngram_match(tokens.float(), lengths, 1, 2, 3),
         "num_tokens": lambda: ngram_match(tokens, lengths[:1], 1, 2, 3),
-        "lines": lambda: ngram_match(tokens, lengths, 1, 2, 3, lines=lengths[:1]),
+        "lines": lambda: ngram_match(tokens, lengths, 1, 2, 3, lines=lengths.float()),
         "max_nodes": lambda: ngram_match(tokens, lengths, 1, 2, 3, max_nodes=lengths.float()),
         "shortest=0": lambda: ngram_match(tokens, lengths, 0, 2, 3),
         "longest=1": lambda: ngram_match(tokens, lengths, 2, 1, 3),

@@ -57,7 +57,7 @@ def served(
     launch = engine._launch
 
     def launching(step: Step) -> Step:
-        is_ahead, launched = step.moves is not None, launch(step)
+        is_ahead, launched = step.behind is not None, launch(step)
         if any(row.num_nodes for row in launched.rows):
             steps.append(is_ahead)
         return launched

@@ -14,7 +14,7 @@ from speccheck.models import prompts, tiny
 from specdec import SamplingParams
 from specdec.engine.late_drafts import LateDrafts, aligned
 from specdec.engine.step import Row, Step
-from specdec.interfaces import Begun, CheckedDraft, Moves
+from specdec.interfaces import Begun, Capability, CheckedDraft, UnreadVerdict
 
 
 def left_of(draft: list[int], emitted: list[int], width: int) -> list[int]:
@@ -42,10 +42,11 @@ class Asked:
     """Stands for the speculation of an engine, whose proposer drafts the same for every step."""
 
     def __init__(self, rows: list[tuple[int, ...]]) -> None:
-        self.rows, self.caps = rows, list[int]()
+        self.rows, self.most = rows, list[int]()
+        self.capabilities, self.num_speculative_tokens = {Capability.LATE_DRAFTS}, 3
 
-    def draft_late(self, step: Step, caps: list[int]) -> CheckedDraft:
-        self.caps = caps
+    def draft_late(self, step: Step, most: list[int]) -> CheckedDraft:
+        self.most = most
         return CheckedDraft(tuple(self.rows))
 
 
@@ -54,8 +55,10 @@ def test_nodes_are_those_that_a_row_has_room_for() -> None:
     rows = [Row(each, 10, 11, 3, 1, True, slack=1) for each in sequences]
     step, last = Step(rows, sampled=rows), Step([])
     emitted, counts = torch.tensor([[5, 6], [5, -1], [5, 6], [7, -1]]), torch.tensor([1, 0, 1, 0])
-    last.begun, last.scores = Begun(emitted, counts, lambda: None), SimpleNamespace(logits=torch.zeros(8, 50))  # type: ignore
-    step.moves = Moves(emitted, None, [0, 1, 2, 3], 1)
+    verdict: Any = None
+    scores: Any = SimpleNamespace(logits=torch.zeros(8, 50))
+    last.begun, last.scores = Begun(emitted, counts, lambda: verdict), scores
+    step.behind = UnreadVerdict(emitted, None, [0, 1, 2, 3], 1)
     asked: Any = Asked([(5, 6, 1, 2, 3), (5, 9, 8, 8), (), (4, 8)])
     draft = LateDrafts(asked).draft(step, last)
     assert draft is not None
@@ -64,6 +67,9 @@ def test_nodes_are_those_that_a_row_has_room_for() -> None:
     )
     assert draft.num_nodes == [3, 1, 0, 1]
     assert draft.read().rows == ((1, 2, 3), (9,), (), (8,))
+    asked.capabilities = set()
+    LateDrafts(asked).draft(step, last)
+    assert asked.most == [3, 3, 3, 3], "no more than it was configured for"
     nothing: Any = Asked([(), (), (3,), ()])
     assert LateDrafts(nothing).draft(step, last) is None
 

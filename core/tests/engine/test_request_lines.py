@@ -1,4 +1,4 @@
-"""The token table, and the lines that running requests have in it."""
+"""The request table, and the lines that running requests have in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specdec.engine.request_lines import RequestLines
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row
 from specdec.errors import ConfigError
-from specdec.interfaces import Capability, Draft, ProposeBatch, Proposer, TokenTable
+from specdec.interfaces import Capability, Draft, ProposeBatch, Proposer, RequestTable
 from specdec.sampling_params import SamplingParams
 
 CPU, LONGEST = torch.device("cpu"), 24
@@ -45,10 +45,10 @@ def verdict(
 
 
 def test_a_line_is_written_once_and_then_grows_with_the_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, first, second = RequestLines(TokenTable.on(CPU, 3, LONGEST)), sequence(1, 2, 3), sequence(4)
+    lines, first, second = RequestLines(RequestTable.on(CPU, 3, LONGEST)), sequence(1, 2, 3), sequence(4)
     written = list[Any]()
-    write = TokenTable.write
-    monkeypatch.setattr(TokenTable, "write", lambda *given: (written.append(given[2:]), write(*given)))
+    write = RequestTable.write
+    monkeypatch.setattr(RequestTable, "write", lambda *given: (written.append(given[2:]), write(*given)))
     running = [first, second]
     lines.place(running)
     assert held(lines, *running) == [[1, 2, 3], [4]]
@@ -62,7 +62,7 @@ def test_a_line_is_written_once_and_then_grows_with_the_verdicts(monkeypatch: py
 
 
 def test_what_the_host_kept_of_a_verdict_counts() -> None:
-    lines, own = RequestLines(TokenTable.on(CPU, 1, LONGEST)), sequence(1, 2)
+    lines, own = RequestLines(RequestTable.on(CPU, 1, LONGEST)), sequence(1, 2)
     lines.place([own])
     lines.take_verdict([Row(own, 0, 0, chunk=1)], verdict(lines, [own], [[5, 6, 7]]))
     own.append([5, 9], 1)  # the rest was cut, and another token came from elsewhere
@@ -72,7 +72,7 @@ def test_what_the_host_kept_of_a_verdict_counts() -> None:
 
 
 def test_a_row_that_left_its_step_is_written_again() -> None:
-    lines, own = RequestLines(TokenTable.on(CPU, 1, LONGEST)), sequence(1, 2)
+    lines, own = RequestLines(RequestTable.on(CPU, 1, LONGEST)), sequence(1, 2)
     lines.place([own])
     lines.take_verdict([Row(own, 0, 0, chunk=0)], verdict(lines, [own], [[8, 8, 8]]))
     own.append([3], 0)
@@ -82,7 +82,7 @@ def test_a_row_that_left_its_step_is_written_again() -> None:
 
 def test_lines_go_from_one_to_the_next_whatever_runs() -> None:
     rng = random.Random(5)
-    lines, known = RequestLines(TokenTable.on(CPU, 3, LONGEST)), [sequence(n, n + 1) for n in range(9)]
+    lines, known = RequestLines(RequestTable.on(CPU, 3, LONGEST)), [sequence(n, n + 1) for n in range(9)]
     for _ in range(200):
         running = rng.sample(known, rng.randint(1, 3))
         lines.place(running)
@@ -97,14 +97,14 @@ def test_lines_go_from_one_to_the_next_whatever_runs() -> None:
 
 
 def test_more_requests_than_were_announced_get_a_larger_table() -> None:
-    lines, known = RequestLines(TokenTable.on(CPU, 2, LONGEST)), [sequence(n, n + 1) for n in range(9)]
+    lines, known = RequestLines(RequestTable.on(CPU, 2, LONGEST)), [sequence(n, n + 1) for n in range(9)]
     lines.place(known[:2])
     lines.place(known)
     assert held(lines, *known) == [s.token_ids.tolist() for s in known]
 
 
 def test_what_does_not_fit_is_dropped() -> None:
-    lines, own = RequestLines(TokenTable.on(CPU, 2, 6)), sequence(*range(1, 6))
+    lines, own = RequestLines(RequestTable.on(CPU, 2, 6)), sequence(*range(1, 6))
     lines.place([own])
     verdict(lines, [own], [[7, 8, 9, 10]])
     assert held(lines, own) == [[1, 2, 3, 4, 5, 7]]
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_dropped() -> None:
 
 
 def test_a_copy_of_lines_has_room_for_more() -> None:
-    table = TokenTable.on(CPU, 3, 4)
+    table = RequestTable.on(CPU, 3, 4)
     table.write([2, 0], [0, 0], [np.array(row, np.int32) for row in ([1, 2], [3, 4, 5, 6])])
     copy = table.of_lines([0, 2], 4, 3)
     copy.write([0, 1], [4, 2], [np.array(row, np.int32) for row in ([7, 8, 9], [7])])
@@ -130,8 +130,8 @@ class OnTheTable(Proposer):
     """Drafts the last token of the table again, and may write to what it is lent."""
 
     name: ClassVar[str] = "on the table"
-    capabilities = frozenset({Capability.TOKEN_TABLE, Capability.BEFORE_VERDICT})
-    wrong: ClassVar[Callable[[TokenTable], object] | None] = None
+    capabilities = frozenset({Capability.REQUEST_TABLE, Capability.BEFORE_VERDICT})
+    wrong: ClassVar[Callable[[RequestTable], object] | None] = None
     seen: ClassVar[list[tuple[list[int], list[int]]]] = []
 
     def propose(self, batch: ProposeBatch) -> Draft:
@@ -147,7 +147,7 @@ class OnTheTable(Proposer):
         return Draft.from_lists([row[:most] for row, most in zip(last, batch.max_nodes, strict=True)])
 
 
-WRONG: dict[str, Callable[[TokenTable], object] | None] = {
+WRONG: dict[str, Callable[[RequestTable], object] | None] = {
     "right": None,
     "negative": lambda table: table.num_tokens.fill_(-10_000),
     "huge": lambda table: table.num_tokens.fill_(10**12),

@@ -21,10 +21,10 @@ from specdec.interfaces import (
     DeviceNodes,
     Draft,
     Draws,
+    PassMemory,
     Places,
     ProposeBatch,
     Proposer,
-    RequestTable,
     Scores,
 )
 from specdec.sampling_params import SamplingParams
@@ -57,8 +57,8 @@ def test_rows_begin_as_if_drafts_were_rejected_and_move_when_the_verdict_is_read
     step = step_behind(last, running(last), [2, 2])
     assert step is not None
     assert [(row.start, row.num_tokens, row.slack) for row in step.rows] == [(10, 11, 2), (12, 13, 1)]
-    assert step.moves is not None
-    assert step.moves[1:] == (PLACES, [0, 1], 2)
+    assert step.behind is not None
+    assert step.behind[1:] == (PLACES, [0, 1], 2)
     step.place()
     step.batch = step.verify_batch(0, None, None)
     slots = [row.node_slot for row in step.rows]
@@ -67,7 +67,7 @@ def test_rows_begin_as_if_drafts_were_rejected_and_move_when_the_verdict_is_read
     assert [(row.start, row.num_tokens) for row in step.rows] == [(12, 13), (12, 13)]
     assert [row.node_slot for row in step.rows] == [slots[0] + 2, slots[1]]
     assert step.batch.num_tokens == [13, 13]
-    assert step.moves is None
+    assert step.behind is None
     assert [row.chunk for row in step.rows] == [1, 1]
 
 
@@ -114,12 +114,12 @@ class Fixed(Proposer):
         return Draft(self.ids, num_nodes=(2,), proposers=self.names)
 
 
-def guarded(names: tuple[str, ...] | None = None) -> tuple[ProposerGuard, RequestTable, list[str]]:
+def guarded(names: tuple[str, ...] | None = None) -> tuple[ProposerGuard, PassMemory, list[str]]:
     """A guard whose proposer has drafted once, the table, and what takes a draft that has begun."""
-    table, taken = RequestTable(torch.device("cpu"), 0), list[str]()
+    table, taken = PassMemory(torch.device("cpu"), 0), list[str]()
     proposer = Fixed(cast(Any, None), cast(Any, None))
     proposer.names = names
-    guard = ProposerGuard(proposer, 9, is_fallback=False, is_strict=True, table=table)
+    guard = ProposerGuard(proposer, 9, is_fallback=False, is_strict=True, pass_memory=table)
     batch = ProposeBatch(
         ("a",), [2], [5], [5], [0], [5], np.zeros(5, np.int32), [0], [0], (SamplingParams(),), cast(Draws, None),
         lambda row: np.zeros(5, np.int32),
@@ -155,9 +155,9 @@ def test_no_other_is(case: str) -> None:
 @pytest.mark.parametrize("has_run", [False, True])
 def test_states_are_found_where_the_next_pass_has_put_them(has_run: bool) -> None:
     """Also if the step raised behind its pass; a pass that did not run has put them nowhere."""
-    table = RequestTable(torch.device("cpu"), 0)
+    table = PassMemory(torch.device("cpu"), 0)
     table.states, table.states_before = torch.zeros(2, 8, 3), torch.ones(2, 8, 3)
-    scorer, scheduler = cast(Any, SimpleNamespace(table=table)), cast(Any, SimpleNamespace(running=[]))
+    scorer, scheduler = cast(Any, SimpleNamespace(pass_memory=table)), cast(Any, SimpleNamespace(running=[]))
     ahead = StepsAhead(scorer, scheduler, None, None)
     step = last_step()
     step.scores = Scores(

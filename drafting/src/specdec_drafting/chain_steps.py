@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from specdec.interfaces import ProposeBatch, RequestTable, TargetInfo
+from specdec.interfaces import PassMemory, ProposeBatch, TargetInfo
 from specdec_drafting.chains import ChainLoop, example_of
 from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.partial_draft import PartialDraft
@@ -42,7 +42,7 @@ class ChainSteps:
         vocabulary: the ids that may be drafted.
         num_logits: number of logits of the draft.
         info: the target.
-        table: see `TargetHandle.table`.
+        table: see `TargetHandle.pass_memory`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ChainSteps:
         vocabulary: DraftVocabulary,
         num_logits: int,
         info: TargetInfo,
-        table: RequestTable,
+        table: PassMemory,
     ) -> None:
         self._table = table
         self._config, self._vocabulary, self._info = config, vocabulary, info

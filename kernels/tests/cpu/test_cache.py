@@ -153,7 +153,10 @@ def test_a_folder_that_cannot_be_made(twice, monkeypatch, caplog):
         caplog.clear()
         function = twice()
         assert (function(3), function(1.5)) == (6, 3.0)
-        assert [record.getMessage() for record in caplog.records] == [
+        told = [record.getMessage() for record in caplog.records]
+        assert [
+            line for line in told if not line.startswith("still compiling")
+        ] == [  # where the machine is busy
             f"compiled code cannot be kept in {made} ({reason}): make room there, or set NUMBA_CACHE_DIR to another folder; "
             "until then every start compiles, which may take a minute or two"
         ]

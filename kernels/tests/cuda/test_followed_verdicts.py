@@ -10,7 +10,7 @@ import pytest
 import torch
 from speccheck.recorder import Rerun, StandInAttention
 
-from specdec.interfaces import ChainRules, ChainWork, Judged, NewRows, NoiseKeys, PackedBatch, RequestTable
+from specdec.interfaces import ChainRules, ChainWork, Judged, NewRows, NoiseKeys, PackedBatch, PassMemory
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import Reads
@@ -68,7 +68,7 @@ class Loop:
 
     graphs: ChainGraphs
     passes: Passes
-    memory: RequestTable | None
+    memory: PassMemory | None
     most_new: int
     rules: ChainRules
     num_tokens: np.ndarray
@@ -115,7 +115,7 @@ def reads_states(most_new: int, rules: ChainRules) -> bool:
 
 
 def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) -> Loop:
-    backend, memory = StandInAttention(), RequestTable(CPU) if is_told else None
+    backend, memory = StandInAttention(), PassMemory(CPU) if is_told else None
     passes, is_head = Passes(backend), reads_states(most_new, rules)
     head = (torch.empty(1, 4), Reads(lambda hidden, aux: hidden)) if is_head else (None, None)
     graphs = ChainGraphs(passes, Rerun(), backend, 512, 512, CPU, *head, memory)
@@ -231,7 +231,7 @@ def test_other_numbers_are_sent(name: str | None, sends) -> None:
 
 
 def test_a_table_knows_its_own_numbers() -> None:
-    made = RequestTable(CPU)
+    made = PassMemory(CPU)
     assert made.holds(made.numbers[7:9])
     assert not made.holds(torch.zeros(3))
-    assert not len(RequestTable.on(CPU).numbers), "the host has it all"
+    assert not len(PassMemory.on(CPU).numbers), "the host has it all"

@@ -16,12 +16,12 @@ from specdec import LLM
 from specdec.interfaces import (
     DeviceNodes,
     HostRows,
-    Moves,
     PackedBatch,
+    PassMemory,
     Places,
-    RequestTable,
     Segment,
     Transfer,
+    UnreadVerdict,
 )
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
@@ -133,7 +133,7 @@ def test_rows_take_the_tokens_of_a_verdict_wherever_these_are(is_recorded: bool)
     """Also in the memory that this pass fills; of some requests of the last step, and fewer than it had."""
     rows, num_verdicts, num_columns = [1, 4, 5], 40, 2
     for offset in range(0, 900, 7):
-        table = RequestTable(CPU, 1200)
+        table = PassMemory(CPU, 1200)
         made = PassGraphs(doubled, Rerun(), StandInAttention(), 512, table=table)
         plain = step([1, 1, 1], [5, 9, 3])
         for _ in range(3 if is_recorded else 1):
@@ -143,7 +143,7 @@ def test_rows_take_the_tokens_of_a_verdict_wherever_these_are(is_recorded: bool)
         counts_at = offset + num_verdicts * num_columns
         table.numbers[counts_at : counts_at + num_verdicts] = 0
         wanted = tokens[rows, 0].tolist()
-        moves = Moves(tokens, Places(counts_at, offset, num_columns), rows, 0)
+        moves = UnreadVerdict(tokens, Places(counts_at, offset, num_columns), rows, 0)
         batch = PackedBatch.of_rows(plain.host, plain.segments, CPU, None, None, moves)
         assert batch.token_ids.tolist() == wanted
         got, _ = made.forward(batch)

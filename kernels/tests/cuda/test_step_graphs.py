@@ -12,7 +12,7 @@ from speccheck.recorder import Rerun
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws
-from specdec.interfaces import ChainRules, ChainWork, Judged, Places, RequestTable
+from specdec.interfaces import ChainRules, ChainWork, Judged, PassMemory, Places
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
@@ -74,7 +74,7 @@ def by_hand(
 
 
 def made(rules: ChainRules, recorder: Rerun | None = None) -> StepGraphs:
-    graphs = StepGraphs(MadeUp(), recorder or Rerun(), torch.zeros(WIDTH), RequestTable(torch.device("cpu")))
+    graphs = StepGraphs(MadeUp(), recorder or Rerun(), torch.zeros(WIDTH), PassMemory(torch.device("cpu")))
     graphs.prepare(3, work_of(rules, [0.0], MOST_STEPS))
     return graphs
 
@@ -196,7 +196,7 @@ def test_what_is_given_may_be_shorter() -> None:
             return states, states[:, index]
 
     rules = RULES["reduced"]
-    graphs = StepGraphs(Given(), Rerun(), torch.zeros(3, NUM_IDS), RequestTable(torch.device("cpu")))
+    graphs = StepGraphs(Given(), Rerun(), torch.zeros(3, NUM_IDS), PassMemory(torch.device("cpu")))
     graphs.prepare(2, work_of(rules, [0.0], 3))
     logits = torch.randn(2, 3, NUM_IDS)
     chains = graphs.draft(LAST[:2], [logits[0], logits[1, :2]], work_of(rules, [0.0, 0.0], 3))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, TargetInfo, TokenTable
+from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, RequestTable, TargetInfo
 from specdec.sampling_params import SamplingParams
 from specdec_plugin_ngram import NgramConfig, NgramGpuProposer, NgramProposer
 
@@ -59,7 +59,7 @@ class Feed:
         new_token_ids = np.array([token for row in rows for token in row.token_ids], dtype=np.int32)
         new_token_ids.flags.writeable = False
         info = self.proposer.target_info
-        table, texts = TokenTable.on(info.device, len(rows), info.max_model_len), list[np.ndarray]()
+        table, texts = RequestTable.on(info.device, len(rows), info.max_model_len), list[np.ndarray]()
         for request_id in deliveries:
             texts.append(np.array(self.texts[request_id], dtype=np.int32))
         lines = [*range(size)][::-1]  # any order

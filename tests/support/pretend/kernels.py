@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_map
 
 from pretend.dispatch import Dispatcher
 from pretend.tensor import held
-from specdec.interfaces import TokenTable
 
 PACKAGE = "specdec_kernels.triton"
 RESULTS = {
@@ -20,7 +19,15 @@ RESULTS = {
     "rope_kv_write": 1, "silu_mul": 1, "strict_verify": 4,
 }  # fmt: skip
 """Operations whose reference returns what the launcher writes to its last arguments, and how many results there are."""
-IN_PLACE = ("accepted_rows", "advance_rows", "kv_compact", "kv_write", "move_rows", "penalise")
+IN_PLACE = (
+    "accepted_rows",
+    "advance_rows",
+    "append_tokens",
+    "kv_compact",
+    "kv_write",
+    "move_rows",
+    "penalise",
+)
 """Operations whose reference writes to the same arguments as the launcher."""
 
 
@@ -83,10 +90,6 @@ def _match(*args: Any) -> None:
         out.copy_(result)
 
 
-def _append(token_ids: torch.Tensor, num_tokens: torch.Tensor, *given: torch.Tensor) -> None:
-    TokenTable(token_ids, num_tokens).append(*given)
-
-
 def _noise(keys: Any, words: torch.Tensor, out: torch.Tensor, config: Any, *, is_gumbel: bool) -> None:
     operation = importlib.import_module(f"{PACKAGE}.noise")
     (operation.gumbel_noise if is_gumbel else operation.uniforms)(keys, words, out.shape[1], out=out)
@@ -125,7 +128,7 @@ def kernels(device: Dispatcher) -> Iterator[None]:
     from triton.runtime.jit import JITFunction
 
     computed = {name: _writing(name) for name in RESULTS} | {name: _in_place(name) for name in IN_PLACE}
-    computed |= {"paged_attention": _attend, "noise": _noise, "ngram_match": _match, "append_tokens": _append}
+    computed |= {"paged_attention": _attend, "noise": _noise, "ngram_match": _match}
     replaced: list[tuple[Any, str, Any]] = [(JITFunction, "run", JITFunction.run)]
 
     def run(kernel: Any, *args: Any, **kwargs: Any) -> None:

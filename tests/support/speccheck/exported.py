@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, LlamaConfig
 
 from specdec import registry
-from specdec.interfaces import FinishReason, ProposeBatch, Proposer, RequestTable, TargetHandle, TargetInfo
+from specdec.interfaces import FinishReason, PassMemory, ProposeBatch, Proposer, TargetHandle, TargetInfo
 from specdec.runner import ModuleRunner
 from specdec_drafting import Choice, Place
 from specdec_testing.support.feed import Ask, Feed
@@ -61,7 +61,7 @@ class StoredTarget:
             lm_head=linear,
             checkpoint=None,
             tokenizer=None,
-            table=RequestTable.on(CPU),
+            pass_memory=PassMemory.on(CPU),
             runner_factory=_no_runner,
             model_loader=_no_model,
         )

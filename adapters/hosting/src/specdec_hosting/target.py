@@ -105,7 +105,7 @@ class HostTarget:
             lm_head=self.lm_head or _Absent("output projection"),
             checkpoint=SafetensorsReader(directory) if directory is not None and directory.is_dir() else None,
             tokenizer=self.tokenizer,
-            table=lender.table,
+            pass_memory=lender.pass_memory,
             runner_factory=lender.make_runner,
             model_loader=partial(load_draft, options, self),
         )

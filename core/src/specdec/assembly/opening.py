@@ -19,11 +19,11 @@ from specdec.errors import ConfigError, EngineError, ModelError, PluginError, de
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability, are_capabilities
 from specdec.interfaces.draft_depth import DraftDepth
 from specdec.interfaces.draft_slots import DraftSlots
+from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.sampler import Sampler
 from specdec.interfaces.target import TargetInfo
-from specdec.interfaces.token_table import TokenTable
 from specdec.registry.plugin_call import call_plugin
 
 logger = logging.getLogger("specdec")
@@ -41,7 +41,7 @@ def open_speculation(
     is_strict: bool = False,
     is_adaptive: bool = False,
     draft_slots: DraftSlots | None = None,
-    table: RequestTable | None = None,
+    pass_memory: PassMemory | None = None,
 ) -> Speculation:
     """Make the configured proposer, check it and load it.
 
@@ -55,7 +55,7 @@ def open_speculation(
         is_strict: see `ProposerGuard`.
         is_adaptive: the value of `adaptive` where the configuration has none.
         draft_slots: of the target's cache, if that is lent.
-        table: the target's, if its passes can follow verdicts that the host has not read.
+        pass_memory: the target's, if its passes can follow verdicts that the host has not read.
 
     Raises:
         ConfigError: if the configuration does not fit the target or the sampler.
@@ -75,7 +75,7 @@ def open_speculation(
         is_strict=is_strict,
         takes_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
         metrics=metrics,
-        table=table,
+        pass_memory=pass_memory,
     )
     guard.count_changes(changed)
     delivery = Delivery(
@@ -98,10 +98,10 @@ def open_speculation(
 
 
 def lines_for(proposer: Proposer, info: TargetInfo) -> RequestLines | None:
-    """Return the lines of a token table for a proposer that reads one; None for others."""
-    if Capability.TOKEN_TABLE not in proposer.capabilities:
+    """Return the lines of a request table for a proposer that reads one; None for others."""
+    if Capability.REQUEST_TABLE not in proposer.capabilities:
         return None
-    return RequestLines(TokenTable.on(info.device, info.max_num_seqs, info.max_model_len))
+    return RequestLines(RequestTable.on(info.device, info.max_num_seqs, info.max_model_len))
 
 
 def _draft_depth(*, is_wanted: bool) -> DraftDepth | None:
@@ -167,10 +167,10 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             "which its class does not"
         )
     others = given & (NEEDED_CAPABILITIES | {Capability.DRAFT_PROBS})
-    if Capability.BEFORE_VERDICT in given and (others or Capability.TOKEN_TABLE not in given):
+    if Capability.BEFORE_VERDICT in given and (others or Capability.REQUEST_TABLE not in given):
         raise ConfigError(
             f"proposer {proposer.name!r} declares BEFORE_VERDICT, and is then asked before the engine has the last tokens: "
-            f"that needs TOKEN_TABLE, and excludes {_names(NEEDED_CAPABILITIES | {Capability.DRAFT_PROBS})}"
+            f"that needs REQUEST_TABLE, and excludes {_names(NEEDED_CAPABILITIES | {Capability.DRAFT_PROBS})}"
         )
     if Capability.TREE in given and Capability.TREE not in sampler.capabilities:
         raise ConfigError(

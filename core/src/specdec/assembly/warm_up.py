@@ -11,10 +11,10 @@ import torch
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import DraftSampling, DrawnNodes
+from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.target import TargetInfo
-from specdec.interfaces.token_table import TokenTable
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
@@ -41,11 +41,11 @@ def warm_up(
     """
     dtypes = {torch.float32} if info.device.type == "cpu" else {torch.float32, info.dtype}
     widths = set() if drafts is None else {_FEW, max(_FEW, num_nodes)}
-    tokens = None
-    if drafts is not None and Capability.TOKEN_TABLE in drafts:
-        tokens = TokenTable.on(info.device, 1, info.max_model_len)
+    table = None
+    if drafts is not None and Capability.REQUEST_TABLE in drafts:
+        table = RequestTable.on(info.device, 1, info.max_model_len)
     for kind in _batches(info, (drafts or frozenset()) & (sampler.capabilities | _OF_HEADS), widths):
-        batch = kind if tokens is None else replace(kind, tokens=tokens, lines=[0])
+        batch = kind if table is None else replace(kind, table=table, lines=[0])
         try:
             for dtype, heat in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
                 heated = replace(batch, sampling_params=[SamplingParams(temperature=heat)])

@@ -17,7 +17,7 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.observers import Observers
 from specdec.engine.request import Request
 from specdec.engine.scheduler import Scheduler
-from specdec.engine.sequence import Sequence
+from specdec.engine.sequence import Sequence, free_name
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.step import Step
 from specdec.engine.steps_ahead import StepsAhead
@@ -131,7 +131,7 @@ class Engine:
         for sequence in request.sequences:
             self._scheduler.add(sequence)
             self._owners[sequence] = request
-            sequence.row_id = self._free_row_id(sequence.request_id)
+            sequence.row_id = free_name(sequence.request_id, self._row_ids)
             self._row_ids.add(sequence.row_id)
         self._requests[request.request_id] = request
 
@@ -166,23 +166,20 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Schedule, propose, score, verify, commit; returns the outputs of requests that ended or stream.
 
-        With overlapped steps the next one is launched (scheduled, drafted, scored) as soon as nothing that it needs is missing:
-        before the verdict of this one is read, if no draft and no rule on the host waits for its tokens; else once it is
-        committed, before texts and outputs are made of it, unless a request has ended.
+        With overlapped steps the next one is launched as soon as nothing that it needs is missing: before the verdict of this
+        one is read, or once it is committed, before texts and outputs are made of it, unless a request has ended.
         """
         try:
-            return self._overlapped_step() if self._is_overlapped else self._step_in_order()
+            if self._is_overlapped:
+                return self._overlapped_step()
+            step = self._launch(self._scheduler.schedule())
+            self._commit(step)
+            outputs = self._show(step)
+            self._count(step)
         except BaseException:
             if self._lines is not None:
                 self._lines.distrust()
             raise
-
-    def _step_in_order(self) -> list[RequestOutput]:
-        """Launch a step and commit it."""
-        step = self._launch(self._scheduler.schedule())
-        self._commit(step)
-        outputs = self._show(step)
-        self._count(step)
         return outputs
 
     def _overlapped_step(self) -> list[RequestOutput]:
@@ -198,7 +195,7 @@ class Engine:
         following = self._launch_before_verdict(step)
         verdict = self._commit(step)
         self._launched = following
-        if following is not None and following.moves is not None:
+        if following is not None and following.behind is not None:
             error = self._ahead.settle(step, following, verdict)
             self._problem = None if error is None else (error, list(self._scheduler.running))
         if following is None and not any(row.chunk and row.sequence.is_finished for row in step.rows):
@@ -219,7 +216,7 @@ class Engine:
         """Draft for a scheduled step and run the target; verification begins, if that does not wait for a device."""
         step.schedule_s += step.lap()
         lines = self._lines
-        if lines is not None and step.moves is None:
+        if lines is not None and step.behind is None:
             lines.place([row.sequence for row in step.rows])
         self._propose(step)
         step.propose_s += step.lap()
@@ -231,7 +228,7 @@ class Engine:
         step.place()
         speculation = self._speculation
         num_top_k = 0 if speculation is None or step.is_suspended else speculation.num_top_k
-        batch = step.verify_batch(num_top_k, self._scorer.table, None if lines is None else lines.table)
+        batch = step.verify_batch(num_top_k, self._scorer.pass_memory, None if lines is None else lines.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
             step.transfer = self._sampler.transfer(batch, self._device) or Transfer()
             if batch.has_trees:
@@ -331,14 +328,6 @@ class Engine:
         """Finish sequences in the proposer; re-raises its exceptions if `on_proposer_error` is "raise"."""
         if self._speculation is not None:
             self._speculation.finish(sequences, reason)
-
-    def _free_row_id(self, name: str) -> str:
-        """Return an unused row id: an ended request keeps its row until its last tokens are delivered."""
-        free, number = name, 1
-        while free in self._row_ids:
-            number += 1
-            free = f"{name}~{number}"
-        return free
 
     def _show(self, step: Step) -> list[RequestOutput]:
         """Remove ended samples; return the outputs of requests that ended or stream."""

@@ -11,11 +11,11 @@ import torch
 from specdec.engine.containment.verdict import problem_of
 from specdec.engine.step import Row, Step
 from specdec.interfaces.begun import Begun
-from specdec.interfaces.forward import Moves
+from specdec.interfaces.forward import UnreadVerdict
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
-    from specdec.interfaces.request_table import RequestTable
+    from specdec.interfaces.pass_memory import PassMemory
     from specdec.interfaces.sampler import Sampler, VerifyBatch
     from specdec.interfaces.scorer import Scores
 
@@ -31,10 +31,10 @@ def begin_to_verify(
         return None
     width = max(map(len, verdict.token_ids), default=1)
     token_ids = torch.tensor([[*row, *[-1] * (width - len(row))] for row in verdict.token_ids])
-    if batch.tokens is not None and batch.lines:
-        batch.tokens.append(torch.tensor(batch.lines), torch.tensor(verdict.num_accepted), token_ids)
+    if batch.table is not None and batch.lines:
+        batch.table.append(torch.tensor(batch.lines), torch.tensor(verdict.num_accepted), token_ids)
     counts = torch.tensor(verdict.num_accepted)
-    return Begun(token_ids, counts, lambda: verdict, has_appended=batch.tokens is not None)
+    return Begun(token_ids, counts, lambda: verdict, has_appended=batch.table is not None)
 
 
 def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = None) -> Step | None:
@@ -80,7 +80,7 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
     if not rows:
         return None
     step = Step(rows, sampled=rows)
-    step.moves = Moves(begun.token_ids, begun.places, kept, max(row.slack for row in rows))
+    step.behind = UnreadVerdict(begun.token_ids, begun.places, kept, max(row.slack for row in rows))
     return step
 
 
@@ -94,13 +94,13 @@ def keep_states(step: Step) -> None:
     step.owns_states = True
 
 
-def states_behind(step: Step, table: RequestTable) -> None:
+def states_behind(step: Step, memory: PassMemory) -> None:
     """Find the hidden states of a step where the recorded pass behind it has put them."""
     scores = step.scores
-    before = table.states_before
-    if scores is None or scores.hidden_states is None or table.states is None or before is None:
+    before = memory.states_before
+    if scores is None or scores.hidden_states is None or memory.states is None or before is None:
         return
-    if scores.hidden_states.untyped_storage().data_ptr() == table.states.untyped_storage().data_ptr():
+    if scores.hidden_states.untyped_storage().data_ptr() == memory.states.untyped_storage().data_ptr():
         final, *aux = before[:, : len(scores.hidden_states)].unbind()
         step.scores = replace(scores, hidden_states=final, aux_hidden_states=tuple(aux))
 

@@ -120,29 +120,32 @@ class LateDrafts:
         """Return those of a proposer that drafts chains of point masses from committed ids alone; None for others, or none."""
         if speculation is None:
             return None
-        others = NEEDED_CAPABILITIES | {Capability.TOKEN_TABLE, Capability.TREE, Capability.DRAFT_PROBS}
+        others = NEEDED_CAPABILITIES | {Capability.REQUEST_TABLE, Capability.TREE, Capability.DRAFT_PROBS}
         return None if speculation.capabilities & others else cls(speculation)
 
     def draft(self, step: Step, last: Step) -> CheckedDraft | None:
         """Return the drafts of a step behind one whose verdict is not read; None if there are none."""
         begun, scores = last.begun, last.scores
-        assert isinstance(begun, Begun) and scores is not None and step.moves is not None
+        assert isinstance(begun, Begun) and scores is not None and step.behind is not None
         caps = [
             max(0, min(row.cap, row.sequence.max_num_tokens - row.num_tokens - row.slack - 1))
             for row in step.rows
         ]
-        late = self._speculation.draft_late(step, caps)
+        most = [cap + row.slack + 1 if cap else 0 for cap, row in zip(caps, step.rows, strict=True)]
+        if Capability.LATE_DRAFTS not in self._speculation.capabilities:
+            most = [min(each, self._speculation.num_speculative_tokens) for each in most]
+        late = self._speculation.draft_late(step, most)
         rows = [] if late is None else late.read().rows[: len(step.rows)]
         counts = [max(0, min(cap, len(row) - 1)) for cap, row in zip(caps, rows, strict=True)] if rows else []
         if late is None or not any(counts):
             return None
-        tokens = rows_of(begun.token_ids, step.moves.rows)
+        tokens = rows_of(begun.token_ids, step.behind.rows)
         width = max(counts)
         padded = np.full((len(rows), max(tokens.shape[1] + width, *map(len, rows))), PADDING_ID, np.int64)
         for place, row in zip(padded, rows, strict=True):
             place[: len(row)] = row
         drafts, lengths = sent_together([padded, np.array([*map(len, rows)])], tokens.device)
-        num_accepted = rows_of(begun.num_accepted, step.moves.rows)
+        num_accepted = rows_of(begun.num_accepted, step.behind.rows)
         nodes = aligned(drafts, lengths, tokens, num_accepted, width)
         there = DeviceNodes(nodes[None], counts, scores.logits.shape[1])
         return replace(late, rows=((),) * len(rows), confidence=None, device_nodes=there)

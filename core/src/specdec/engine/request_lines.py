@@ -1,4 +1,4 @@
-"""Which line of the token table each running request has, and what the host knows of it."""
+"""Which line of the request table each running request has, and what the host knows of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence as Ids
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from specdec.interfaces.token_table import TokenTable
+from specdec.interfaces.request_table import RequestTable
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
@@ -21,7 +21,7 @@ class RequestLines:
         table: the table.
     """
 
-    def __init__(self, table: TokenTable) -> None:
+    def __init__(self, table: RequestTable) -> None:
         self.table = table
         self._holders: list[Sequence] = []
         self._free = list(range(len(table.num_tokens)))
@@ -70,7 +70,7 @@ class RequestLines:
     def _grow(self) -> None:
         """Take a table of twice as many lines: a host runs more requests than it said. All of them are written again."""
         num_lines, width = self.table.token_ids.shape
-        self.table = TokenTable.on(self.table.token_ids.device, 2 * num_lines, width - 1)
+        self.table = RequestTable.on(self.table.token_ids.device, 2 * num_lines, width - 1)
         self._free += range(num_lines, 2 * num_lines)
         heapify(self._free)
         for sequence in self._holders:

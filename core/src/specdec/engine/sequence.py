@@ -77,7 +77,7 @@ class Sequence:
         self.num_slots = 0
         """Number of slots that are reserved for it; 0 if that is not known."""
         self.line = -1
-        """Its line of the token table; -1 while it has none."""
+        """Its line of the request table; -1 while it has none."""
         self.num_in_line = 0
         """Number of tokens in that line, as far as the host knows: verdicts that it has not read add to them."""
         self.num_published = 0
@@ -162,3 +162,12 @@ class Sequence:
         self.output_token_ids += token_ids
         self.num_tokens = end
         self.draft_flags += [True] * num_drafted + [False] * (count - num_drafted)
+
+
+def free_name(name: str, used: set[str]) -> str:
+    """Return an unused row id: an ended request keeps its row until its last tokens are delivered."""
+    free, number = name, 1
+    while free in used:
+        number += 1
+        free = f"{name}~{number}"
+    return free

@@ -20,12 +20,12 @@ from specdec.interfaces.sampler import VerifyBatch
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
-    from specdec.interfaces.forward import Moves
+    from specdec.interfaces.forward import UnreadVerdict
+    from specdec.interfaces.pass_memory import PassMemory
     from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
     from specdec.interfaces.sent import Transfer
-    from specdec.interfaces.token_table import TokenTable
 
 _NO_LIMIT = 2**31
 _NO_ROWS = range(0)
@@ -37,9 +37,10 @@ class Row:
 
     sequence: Sequence
     start: int
-    """Number of its tokens whose keys and values are in the cache when the step runs."""
+    """Number of its tokens whose keys and values are in the cache when the step runs. Behind drafts whose verdict is not read
+    this and the next one are lower bounds: the device adds the accepted nodes, at most `slack`, and `Step.settle` too."""
     num_tokens: int
-    """Number of its tokens when the step runs; one more than are committed if the last one is still on the device."""
+    """Number of its tokens when the step runs; one more than are committed behind a verdict that is not read."""
     cap: int = _NO_LIMIT
     """Most nodes that may be drafted."""
     chunk: int = 0
@@ -50,7 +51,7 @@ class Row:
     expected: Ids[int] = ()
     """Tokens that are drafted for it without the proposer; see `ExpectedTokens`."""
     slack: int = 0
-    """How many tokens further it may begin, and end, once the verdict on its last draft is read; see `Step.moves`."""
+    """How many tokens further it may begin, and end, once the verdict on its last draft is read; see `Step.behind`."""
 
     num_nodes: int = 0
     """Number of its drafted nodes."""
@@ -108,7 +109,7 @@ class Step:
     """Whether the proposer was asked for it before it was launched: before the tokens of the last step were known."""
     is_late: bool = False
     """Whether it was asked for a late draft; see `LateDrafts`."""
-    moves: Moves | None = None
+    behind: UnreadVerdict | None = None
     """The verdict of the step before, until the host has read it; see `step_behind`."""
 
     drawn: DrawnNodes | None = None
@@ -221,8 +222,8 @@ class Step:
 
         A row of which that step kept something else, as at the end of a text, leaves.
         """
-        assert self.moves is not None and self.batch is not None
-        for own, place in zip(self.rows, self.moves.rows, strict=True):
+        assert self.behind is not None and self.batch is not None
+        for own, place in zip(self.rows, self.behind.rows, strict=True):
             count = num_accepted[place]
             own.start, own.num_tokens, own.node_slot = (
                 own.start + count,
@@ -232,7 +233,7 @@ class Step:
             if len(last.rows[place].emitted) != count + 1:
                 own.chunk = own.cap = 0
         num_tokens = [row.num_tokens for row in self.sampled]
-        self.batch, self.moves = replace(self.batch, num_tokens=num_tokens), None
+        self.batch, self.behind = replace(self.batch, num_tokens=num_tokens), None
 
     def place(self) -> None:
         """Give the rows their places in the pass, in the logits and in the cache."""
@@ -249,14 +250,14 @@ class Step:
                 first_logits += 1 + row.num_nodes
 
     def verify_batch(
-        self, num_top_k: int, table: RequestTable | None, tokens: TokenTable | None
+        self, num_top_k: int, pass_memory: PassMemory | None, table: RequestTable | None
     ) -> VerifyBatch:
         """Return what the sampler is given.
 
         Args:
             num_top_k: number of the most probable ids of every row that the proposer needs.
-            table: the scorer's.
-            tokens: where the samples have lines; None without.
+            pass_memory: the scorer's.
+            table: where the samples have lines; None without.
         """
         rows = self.sampled
         parents = None
@@ -273,9 +274,9 @@ class Step:
             num_logprobs=[-1 if r.sequence.logprobs is None else r.sequence.logprobs.num_few for r in rows],
             num_top_k=num_top_k,
             device_nodes=self.device_nodes,
+            pass_memory=pass_memory,
             table=table,
-            tokens=tokens,
-            lines=() if tokens is None else [row.sequence.line for row in rows],
+            lines=() if table is None else [row.sequence.line for row in rows],
         )
 
     def leave(self, running: Ids[Sequence]) -> bool:

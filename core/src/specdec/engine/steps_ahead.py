@@ -44,8 +44,8 @@ class StepsAhead:
             step: the last one, launched.
             has_ended: whether the proposer still has to be told of samples that ended.
         """
-        speculation, table = self._speculation, self._scorer.table
-        self._num_passes = 0 if table is None else table.num_passes
+        speculation, memory = self._speculation, self._scorer.pass_memory
+        self._num_passes = 0 if memory is None else memory.num_passes
         if speculation is not None and has_ended:
             return None
         if speculation is not None and (step.device_nodes is not None or speculation.drafts_before_verdict):
@@ -61,7 +61,12 @@ class StepsAhead:
             keep_states(step)
             for row in after.rows:
                 row.cap = 0
-        elif self._late is None or not self._scheduler.runs_on() or not self._late.pays(step):
+        elif (
+            self._late is None
+            or after.is_paused
+            or not self._scheduler.runs_on()
+            or not self._late.pays(step)
+        ):
             return None  # who drafts for it needs the tokens that are not read
         else:
             after.is_asked = after.is_late = True
@@ -74,9 +79,9 @@ class StepsAhead:
 
     def find_states(self, step: Step) -> None:
         """Find the states of a step where the pass of the one after it has put them, if that has run; also where it raised."""
-        table = self._scorer.table
-        if table is not None and table.num_passes > self._num_passes:
-            states_behind(step, table)
+        memory = self._scorer.pass_memory
+        if memory is not None and memory.num_passes > self._num_passes:
+            states_behind(step, memory)
 
     def settle(self, step: Step, after: Step, verdict: Verdict) -> Exception | None:
         """Move the rows of the next step, if it was launched behind drafts, to where they are, now that the last one is
@@ -98,11 +103,11 @@ class StepsAhead:
 
     def _with_drafts(self, step: Step, speculation: Speculation) -> Step | None:
         """Return the step after one whose drafts are not read, with the draft that the device makes behind these."""
-        table, depths = self._scorer.table, None
+        memory, depths = self._scorer.pass_memory, None
         if not speculation.drafts_before_verdict:
-            if table is None or table.begun_draft is None:
+            if memory is None or memory.begun_draft is None:
                 return None
-            depths = table.begun_draft.depths
+            depths = memory.begun_draft.depths
         elif not step.has_appended:
             return None
         after = step_behind(step, self._scheduler.running, depths) if self._scheduler.runs_on() else None

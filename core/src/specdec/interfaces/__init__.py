@@ -24,7 +24,14 @@ from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.form import Form
-from specdec.interfaces.forward import ForwardOutput, HostRows, Moves, NeedsTokens, PackedBatch, Segment
+from specdec.interfaces.forward import (
+    ForwardOutput,
+    HostRows,
+    NeedsTokens,
+    PackedBatch,
+    Segment,
+    UnreadVerdict,
+)
 from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
@@ -35,8 +42,9 @@ from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import count_once, done_once, step_time
 from specdec.interfaces.part import Part
+from specdec.interfaces.pass_memory import BegunDraft, Judged, PassMemory, Places
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
-from specdec.interfaces.request_table import BegunDraft, Judged, Places, RequestTable
+from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
@@ -44,7 +52,6 @@ from specdec.interfaces.score_batch import ScoreBatch, ScoredRow, ScoredSequence
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.sent import Transfer
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
-from specdec.interfaces.token_table import TokenTable
 
 __all__ = [
     "NEEDED_CAPABILITIES",
@@ -95,13 +102,13 @@ __all__ = [
     "MakeForm",
     "MeasuredStep",
     "ModelFiles",
-    "Moves",
     "NeedsTokens",
     "NewRows",
     "NoiseKeys",
     "Occurrences",
     "PackedBatch",
     "Part",
+    "PassMemory",
     "Places",
     "ProposeBatch",
     "Proposer",
@@ -129,8 +136,8 @@ __all__ = [
     "TargetInfo",
     "TargetTopK",
     "TokenIds",
-    "TokenTable",
     "Transfer",
+    "UnreadVerdict",
     "Verdict",
     "Verify",
     "VerifyBatch",

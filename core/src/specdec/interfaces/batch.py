@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draws import Draws
-from specdec.interfaces.token_table import TokenTable
+from specdec.interfaces.request_table import RequestTable
 from specdec.sampling_params import SamplingParams
 
 TokenIds = npt.NDArray[np.int32]
@@ -65,10 +65,10 @@ class ProposeBatch:
     has_hidden: torch.Tensor | None = None
     """`[T]` bool: False where `hidden_states` has no state (the first prompt token)."""
 
-    table: TokenTable | None = None
-    """With `TOKEN_TABLE`: the committed tokens of all requests, to be read only. None without."""
+    table: RequestTable | None = None
+    """With `REQUEST_TABLE`: the committed tokens of all requests, to be read only. None without."""
     lines: Sequence[int] = ()
-    """`[B]` with `TOKEN_TABLE`: each row's line in the table; any line for a request that has ended. Empty without."""
+    """`[B]` with `REQUEST_TABLE`: each row's line in the table; any line for a request that has ended. Empty without."""
 
     first_slots: Sequence[int] = ()
     """`[B]` with `TARGET_CACHE`: see `Segment.first_slot`; any number for rows without a place in the target's cache. Where

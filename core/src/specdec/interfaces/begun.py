@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from specdec.interfaces.request_table import Places
+from specdec.interfaces.pass_memory import Places
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
@@ -23,9 +23,9 @@ class Begun:
     """`[B]` int64: accepted nodes of each request, likewise."""
     read: Callable[[], Verdict]
     places: Places | None = None
-    """Where the table has the verdict; None if it has none."""
+    """Where the memory of passes has the verdict; None if it has none."""
     has_appended: bool = False
-    """Whether the tokens are in `VerifyBatch.tokens`."""
+    """Whether the tokens are in `VerifyBatch.table`."""
     paths: torch.Tensor | None = None
     """See `Verdict.paths`."""
 

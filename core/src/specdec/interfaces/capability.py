@@ -31,7 +31,7 @@ class Capability(Enum):
     the last committed token and of drafted tokens, which verification overwrites with the target's own rows. Passes that
     would write elsewhere raise. Rows before these slots are the target's; rows of a step are gone in the next one."""
 
-    TOKEN_TABLE = "token_table"
+    REQUEST_TABLE = "request_table"
     """Needs `ProposeBatch.table` and `lines`: the committed tokens of all requests, on the target's device."""
 
     BEFORE_VERDICT = "before_verdict"

@@ -29,7 +29,7 @@ class DeviceNodes:
         """The arguments."""
         self._nodes = nodes if isinstance(nodes, torch.Tensor) else None
         self.memory: torch.Tensor | None = None
-        """`[M]` int64 that begins with `nodes`, if they were copied: what follows is free until they are read."""
+        """`[M]` int64 that begins with `nodes`, if they were copied: what follows is free until the next pass is sent."""
         self._known: tuple[Rows, Rows | None] | None = None
         self.num_outside: int | None = None
         """Number of ids outside the vocabulary and of parents that do not precede their child; None until they are read."""

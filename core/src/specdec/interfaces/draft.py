@@ -126,7 +126,7 @@ class DrawnNodes:
 
 @dataclass(frozen=True)
 class CheckedDraft:
-    """What core accepted of a draft, before it is scored and verified. Nothing in it belongs to a proposer."""
+    """What core accepted of a draft, before it is scored and verified. Nothing on the host belongs to a proposer."""
 
     rows: Rows
     """`[B]` the token ids that are scored: a drawn id outside the vocabulary, which can only be rejected, is replaced by a
@@ -140,7 +140,7 @@ class CheckedDraft:
     confidence: tuple[tuple[float, ...], ...] | None = None
     """`[B]` see `Draft.confidence`; for proposers that call others."""
     device_nodes: DeviceNodes | None = None
-    """The nodes of all rows, if they are on a device; a sampler may read them with its verdict (`DeviceNodes.take`)."""
+    """The nodes of all rows, if they are on a device: the proposer's own tensors, until the pass has copied them."""
 
     @property
     def num_nodes(self) -> list[int]:

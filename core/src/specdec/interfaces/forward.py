@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.device_nodes import DeviceNodes, rows_of
-from specdec.interfaces.request_table import Places
+from specdec.interfaces.pass_memory import Places
 from specdec.interfaces.sent import Transfer, sent_together
 
 Int64s = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ class NeedsTokens(Exception):
     """A pass cannot run before the host has read the verdict that it follows."""
 
 
-class Moves(NamedTuple):
+class UnreadVerdict(NamedTuple):
     """A verdict that the host has not read, and that a pass follows: its numbers are those for drafts that are rejected."""
 
     token_ids: torch.Tensor
@@ -93,9 +93,9 @@ class Moves(NamedTuple):
         """`[B]` the last token of each request, if nothing was drafted."""
         return rows_of(self.token_ids, self.rows)[:, 0]
 
-    def kept(self) -> Moves:
+    def kept(self) -> UnreadVerdict:
         """Return the same without the table, whose memory others write to; nothing was drafted."""
-        return Moves(self.last_ids[:, None].clone(), None, range(len(self.rows)), 0)
+        return UnreadVerdict(self.last_ids[:, None].clone(), None, range(len(self.rows)), 0)
 
 
 @dataclass(slots=True)
@@ -123,8 +123,8 @@ class PackedBatch:
     """With `host`: nodes on the device that the host has not read; None if it knows all."""
     transfer: Transfer | None = field(default=None, init=False)
     """With `host`: what is sent with it, for what follows the pass."""
-    moves: Moves | None = field(default=None, init=False)
-    """With `host`: what moves its rows on the device; only recorded passes can do without the host's knowing it."""
+    behind: UnreadVerdict | None = field(default=None, init=False)
+    """With `host`: the verdict that its rows are behind; only recorded passes can do without the host's knowing it."""
 
     @classmethod
     def of_rows(
@@ -134,15 +134,15 @@ class PackedBatch:
         device: torch.device,
         drafted: DeviceNodes | None = None,
         transfer: Transfer | None = None,
-        moves: Moves | None = None,
+        behind: UnreadVerdict | None = None,
     ) -> PackedBatch:
         """Return a pass whose tensors are on the host; on a device they have to be sent."""
         batch: PackedBatch = object.__new__(cls)
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
-        batch.drafted, batch.transfer, batch.moves, batch.is_sent = (
+        batch.drafted, batch.transfer, batch.behind, batch.is_sent = (
             drafted,
             transfer,
-            moves,
+            behind,
             device.type == "cpu",
         )
         if device.type == "cpu":  # which shares the host's memory
@@ -150,8 +150,8 @@ class PackedBatch:
             if drafted is not None:
                 batch.read_trees()
                 batch.token_ids = _with_drafted(batch.token_ids, drafted)
-            if moves is not None:
-                batch._take_last_ids(moves, torch.tensor([segment.row for segment in segments]))
+            if behind is not None:
+                batch._take_last_ids(behind, torch.tensor([segment.row for segment in segments]))
             batch.positions = torch.from_numpy(rows.positions)
             batch.slots = None if len(segments) == 1 else torch.from_numpy(rows.slots)
             batch.logits_rows = None if rows.logits_rows is None else torch.from_numpy(rows.logits_rows)
@@ -190,7 +190,7 @@ class PackedBatch:
         rows, is_single = self.host, len(self.segments) == 1
         if self.is_sent or rows is None:
             return
-        if self.moves is not None and self.moves.most:
+        if self.behind is not None and self.behind.most:
             raise NeedsTokens
         self.read_trees()
         arrays: list[npt.NDArray[Any]] = [rows.token_ids, rows.positions]
@@ -198,7 +198,7 @@ class PackedBatch:
         arrays += [] if rows.logits_rows is None else [rows.logits_rows]
         if self.transfer is not None:
             arrays.append(self.transfer.packed)
-        if self.moves is not None:
+        if self.behind is not None:
             arrays.append(np.array([segment.row for segment in self.segments], np.int64))
         tensors = iter(sent_together(arrays, self.device))
         ids, self.positions = next(tensors), next(tensors)
@@ -207,13 +207,13 @@ class PackedBatch:
         self.logits_rows = None if rows.logits_rows is None else next(tensors)
         if self.transfer is not None:
             self.transfer.arrive(next(tensors))
-        if self.moves is not None:
-            self._take_last_ids(self.moves, next(tensors))
+        if self.behind is not None:
+            self._take_last_ids(self.behind, next(tensors))
         self.is_sent = True
 
-    def _take_last_ids(self, moves: Moves, first_rows: torch.Tensor) -> None:
+    def _take_last_ids(self, behind: UnreadVerdict, first_rows: torch.Tensor) -> None:
         """Put the tokens of a verdict without drafts into the first rows `[B]` of the requests."""
-        self.token_ids = self.token_ids.index_copy(0, first_rows, moves.last_ids.to(self.token_ids.device))
+        self.token_ids = self.token_ids.index_copy(0, first_rows, behind.last_ids.to(self.token_ids.device))
 
 
 def _with_drafted(token_ids: torch.Tensor, drafted: DeviceNodes) -> torch.Tensor:

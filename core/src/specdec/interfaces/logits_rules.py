@@ -110,8 +110,8 @@ class LogitsRules(ABC):
     ) -> Change:
         """Return what makes, once, the changes of all requests of a step that have rules, to logits `[R, V]` float32, kept.
 
-        `blocks` are those of these requests, with their rows; their `rules` are of this class. What is read on the device goes
-        `transfer` with the pass, or by itself.
+        `blocks` are those of these requests, with their rows; their `rules` are of this class. What is read on the device
+        goes with the pass, in `transfer`, or by itself.
         """
 
 

@@ -1,86 +1,90 @@
-"""What a device holds of an engine's running requests between its passes."""
+"""The committed tokens of the running requests, where the target is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch.nn.functional import pad
 
-NUM_NUMBERS = 2**18
-"""Numbers of a pass, with what is sent along, such as the texts of penalties, and of the verdict on it."""
-
-
-class Places(NamedTuple):
-    """Where a verdict is in `RequestTable.numbers`, as offsets."""
-
-    num_accepted: int
-    token_ids: int
-    num_columns: int
-    """Of `token_ids`."""
-    row_starts: int = -1
-    """First row of each request in the pass; -1 if they are elsewhere."""
-    nodes: int = -1
-    """Accepted nodes of trees, of which there is one column less; -1 for chains."""
+from specdec.interfaces.sent import sent_together
 
 
-class Judged(NamedTuple):
-    """The last verdict that the host has read; the device has it still, unless the next step was launched before."""
-
-    num_accepted: Sequence[int]
-    """`[B]` accepted nodes."""
-    token_ids: Sequence[Sequence[int]]
-    """`[B, columns]` emitted tokens, and anything behind them."""
-    places: Places
-    """Where the table has these."""
-
-
-class BegunDraft(NamedTuple):
-    """A draft behind the last verdict, which the device makes before the host has read that."""
-
-    token_ids: torch.Tensor
-    """Where its nodes go, which is where those of the last draft of these requests were, with all that belongs to them."""
-    depths: Sequence[int]
-    """`[B]` the most nodes of the last draft that may be accepted."""
-    take: Callable[[], None]
-    """Called when it is verified next; the proposer is asked for it once the host has read the verdict."""
-
-
+@dataclass(frozen=True)
 class RequestTable:
-    """One for all models of an engine, made by its scorer: the numbers of the target's passes, drafted nodes and verdicts.
+    """A line of tokens for each running request, on the target's device.
 
-    It holds what one pass leaves to the next; texts and places of requests are the host's, which sends their numbers.
-    Passes run one after another. Verification writes its results behind drafted nodes, where the next draft loop finds them, or
-    the next pass; nothing of that waits for the host. On the CPU it holds nothing: there the host has it all.
-
-    Args:
-        device: its device.
-        num_numbers: how many numbers it has.
+    Verification appends what it emits before the host has read that. On a device the table is therefore ahead of the host,
+    which fills a line once, when its request starts. Any engine that keeps such tensors can hand them to a proposer: those of
+    vLLM's V2 runner are `all_token_ids` and `total_len`.
     """
 
-    def __init__(self, device: torch.device, num_numbers: int = NUM_NUMBERS) -> None:
-        self.numbers = torch.empty(num_numbers, dtype=torch.int64, device=device)
-        self.judged: Judged | None = None
-        """None while the table has no verdict, or one that the host does not know."""
-        self.room: torch.Tensor | None = None
-        """`[M]` the part that the last pass leaves free, unless it has drafted nodes: the next one does not write there."""
-        self.states: torch.Tensor | None = None
-        """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
-        self.states_before: torch.Tensor | None = None
-        """The same of the pass before, as many rows as the last one has with its padding."""
-        self.next_loop: Callable[[Places, Sequence[int]], None] | None = None
-        """Called once a verdict is on its way, with where it is and the nodes of each request: begins the next draft."""
-        self.num_passes = 0
-        """Recorded passes of the target that have run."""
-        self.begun_draft: BegunDraft | None = None
-        """The draft behind the last verdict, if it has begun."""
+    token_ids: torch.Tensor
+    """`[lines, W]` int32: the tokens of each request, prompt included, and anything behind them; in the last column always."""
+    num_tokens: torch.Tensor
+    """`[lines]` int64: how many there are."""
 
     @classmethod
-    def on(cls, device: torch.device) -> RequestTable:
-        """Return a table for a device, without numbers for the CPU."""
-        return cls(device, 0 if device.type == "cpu" else NUM_NUMBERS)
+    def on(cls, device: torch.device, num_lines: int, max_num_tokens: int) -> Self:
+        """Return an empty table on a device, for requests of at most `max_num_tokens`."""
+        shape = num_lines, max_num_tokens + 1
+        return cls(
+            torch.zeros(shape, dtype=torch.int32, device=device),
+            torch.zeros(num_lines, dtype=torch.int64, device=device),
+        )
 
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Return whether a tensor is a view of the numbers."""
-        there = self.numbers.untyped_storage().data_ptr()
-        return self.numbers.numel() > 0 and tensor.untyped_storage().data_ptr() == there
+    def write(
+        self, lines: Sequence[int], starts: Sequence[int], texts: Sequence[npt.NDArray[np.int32]]
+    ) -> None:
+        """Write what the host has of some requests, by one transfer.
+
+        Args:
+            lines: of each request.
+            starts: number of tokens before the new ones.
+            texts: the new tokens, which may be none; then the line only ends at its start. What does not fit is dropped.
+        """
+        width = self.token_ids.shape[1]
+        texts = [text[: max(0, width - 1 - start)] for text, start in zip(texts, starts, strict=True)]
+        counts = np.array([len(text) for text in texts])
+        firsts, before = np.array(lines) * width + starts, np.cumsum(counts) - counts
+        places = np.repeat(firsts - before, counts) + np.arange(counts.sum())
+        arrays = [
+            np.concatenate(texts),
+            places,
+            np.array(lines),
+            np.minimum(np.array(starts) + counts, width - 1),
+        ]
+        token_ids, slots, there, ends = sent_together(arrays, self.num_tokens.device)
+        self.token_ids.view(-1).index_put_((slots,), token_ids)
+        self.num_tokens.index_put_((there,), ends)
+
+    def append(self, lines: torch.Tensor, num_accepted: torch.Tensor, token_ids: torch.Tensor) -> None:
+        """Append the tokens of a verdict. What does not fit into a line, whose request then ends, is dropped.
+
+        Args:
+            lines: `[B]` int64 of each request.
+            num_accepted: `[B]` int64 accepted nodes.
+            token_ids: `[B, N + 1]` int64 emitted tokens, one more than nodes are accepted, and anything behind them.
+        """
+        last = self.token_ids.shape[1] - 1
+        columns = torch.arange(token_ids.shape[1], device=lines.device)
+        starts = self.num_tokens[lines].clamp(0, last)  # a proposer may have written to it
+        places = starts[:, None] + columns
+        places = torch.where((columns <= num_accepted[:, None]) & (places < last), places, last)
+        self.token_ids[lines[:, None], places] = token_ids.to(torch.int32)
+        self.num_tokens[lines] = torch.clamp(starts + num_accepted + 1, max=last)
+
+    def lent(self) -> RequestTable:
+        """Return the same memory in tensors of their own, whose sizes another may change."""
+        return RequestTable(self.token_ids.view_as(self.token_ids), self.num_tokens.view_as(self.num_tokens))
+
+    def of_lines(self, lines: Sequence[int], longest: int, num_more: int) -> RequestTable:
+        """Return an own copy of some lines of at most `longest` tokens, with room for `num_more` further ones in each."""
+        (there,) = sent_together([np.array(lines)], self.num_tokens.device)
+        return RequestTable(
+            pad(self.token_ids[:, :longest][there], (0, num_more + 1)), self.num_tokens[there]
+        )

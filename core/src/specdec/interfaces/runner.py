@@ -13,7 +13,7 @@ from specdec.interfaces.chain import Chain, Chains, ChainWork, ContextRows, NewR
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.layer_states import LayerStates
-from specdec.interfaces.request_table import RequestTable
+from specdec.interfaces.pass_memory import PassMemory
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Runner(Protocol):
     """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
     states: LayerStates | None
     """States of layers that keep no keys and values; passes of such a model name requests by `Segment.owner`."""
-    table: RequestTable
+    pass_memory: PassMemory
     """What the device holds of running requests, of all runners of an engine."""
     num_tree_nodes: int
     """Most nodes of the trees that passes verify; 0 if drafts are chains."""

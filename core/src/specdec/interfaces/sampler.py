@@ -14,10 +14,10 @@ import torch
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import DrawnNodes
+from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Transfer
-from specdec.interfaces.token_table import TokenTable
 from specdec.keys import Keys
 from specdec.sampling_params import SamplingParams
 
@@ -60,13 +60,14 @@ class VerifyBatch:
     num_top_k: int = 0
     """Most probable ids of every row of `Scores.raw_logits` that the proposer needs, for `Verdict.top_k`; 0 for none."""
     device_nodes: DeviceNodes | None = None
-    """The nodes of all requests, if they are on a device; a sampler may read them with its verdict (`DeviceNodes.take`)."""
-    table: RequestTable | None = None
+    """The nodes of all requests, if they are on a device. A `Begun` with places must `take` them with its verdict:
+    the next pass may be sent into their memory before the host has it."""
+    pass_memory: PassMemory | None = None
     """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
-    tokens: TokenTable | None = None
+    table: RequestTable | None = None
     """The committed tokens of all requests, to which a verification that does not wait appends; None without."""
     lines: Sequence[int] = ()
-    """`[B]` with `tokens`: each request's line there."""
+    """`[B]` with `table`: each request's line there."""
     transfer: Transfer | None = None
     """The arrays of `Sampler.transfer`, which go to the device with the pass; None where nothing is sent."""
 

@@ -1,7 +1,7 @@
 """The input of a scorer in one step, and the cache interface that the engine needs.
 
 These are protocols, not frozen dataclasses: the engine passes its own objects, because copies would cost time
-in every step. A scorer reads only the attributes named here and changes nothing.
+in every step. A scorer reads only the attributes named here, and adds to `transfer` alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.device_nodes import DeviceNodes
-from specdec.interfaces.forward import Moves
+from specdec.interfaces.forward import UnreadVerdict
 from specdec.interfaces.logits_rules import LogitsRules
 from specdec.interfaces.sent import Transfer
 from specdec.sampling_params import SamplingParams
@@ -92,12 +92,13 @@ class ScoreBatch(Protocol):
         """The drafted nodes of the samples that get a token, if they are on a device and the host has not read them."""
 
     @property
-    def moves(self) -> Moves | None:
+    def behind(self) -> UnreadVerdict | None:
         """The verdict of the step before, with the last token of each sample, if the host has not read it."""
 
     @property
     def transfer(self) -> Transfer | None:
-        """What the sampler reads of the batch, to be sent to the device with the pass; None for nothing."""
+        """What is sent to the device with the pass: what the sampler reads, slots of paths, and what the scorer adds; None for
+        nothing."""
 
 
 class SlotCache(Protocol):

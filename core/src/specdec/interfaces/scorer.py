@@ -11,7 +11,7 @@ import torch
 
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.layer_states import LayerStates
-from specdec.interfaces.request_table import RequestTable
+from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.score_batch import ScoreBatch, SlotCache
 from specdec.interfaces.target import TargetHandle
 
@@ -59,7 +59,7 @@ class Scorer(ABC):
     """Set during a measurement: `score` calls it after the pass with a function that runs the same pass
     again."""
 
-    table: RequestTable | None = None
+    pass_memory: PassMemory | None = None
     """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
     takes_device_nodes: ClassVar[bool] = False
     """Whether `score` takes tokens of `ScoreBatch.device_nodes` from where they are."""

@@ -53,9 +53,12 @@ def _size(array: npt.NDArray[Any]) -> int:
 class Transfer:
     """Arrays that go to a device together with a pass, or by themselves if they are read before.
 
+    Those without a name are the sampler's (`Sampler.transfer`); "paths" are slots of drafted nodes of trees, "cuts" and
+    "penalties" what the scorer adds.
+
     Args:
         arrays: those without a name.
-        growing: which of them has a number of each request that grows with its text, see `Moves`; None for none.
+        growing: which of them has a number of each request that grows with its text, see `UnreadVerdict`; None for none.
     """
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]] = (), growing: int | None = None) -> None:
@@ -69,7 +72,8 @@ class Transfer:
         return [sum(map(_size, self._arrays[:place])) for place in self._growing]
 
     def add(self, name: str, arrays: Sequence[npt.NDArray[Any]], growing: int | None = None) -> None:
-        """Send further arrays, before any is read."""
+        """Send further arrays, before they are packed."""
+        assert "packed" not in vars(self), "it is packed already"
         self._growing += [] if growing is None else [len(self._arrays) + growing]
         self._places[name] = slice(len(self._arrays), len(self._arrays) + len(arrays))
         self._arrays += arrays

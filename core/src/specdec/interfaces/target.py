@@ -11,7 +11,7 @@ from torch import nn
 
 from specdec.errors import ConfigError
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
-from specdec.interfaces.request_table import RequestTable
+from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.runner import Runner
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class TargetHandle:
     tokenizer: PreTrainedTokenizerBase | None
     """The target's, as `transformers` has it: text of ids with `decode`, ids of text with `encode`. None if the engine runs
     without one, as with `skip_tokenizer_init`."""
-    table: RequestTable
+    pass_memory: PassMemory
     """What the device holds of running requests between passes."""
     runner_factory: Callable[[nn.Module], Runner]
     """Implements `make_runner`."""

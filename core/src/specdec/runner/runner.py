@@ -22,7 +22,7 @@ from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
-from specdec.interfaces.request_table import RequestTable
+from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.runner import Wanted
 from specdec.models.parts import decoder_layers
 from specdec.models.states import layer_states
@@ -61,7 +61,7 @@ class ModuleRunner:
         make_attention: makes attention for a cache; None uses torch's.
         is_invariant: whether logits must be batch-invariant (bit-identical in any pass); with `is_fused` only.
         is_draft: whether this is a proposer's; its draft loops are then compiled or recorded as well.
-        table: the engine's; None makes one.
+        pass_memory: the engine's; None makes one.
 
     Raises:
         ModelError: if some of its layers do not call our attention and would run without a cache, or if the
@@ -78,9 +78,9 @@ class ModuleRunner:
         make_attention: AttentionFactory | None = None,
         is_invariant: bool = False,
         is_draft: bool = False,
-        table: RequestTable | None = None,
+        pass_memory: PassMemory | None = None,
     ) -> None:
-        self.table = table or RequestTable.on(device)
+        self.pass_memory = pass_memory or PassMemory.on(device)
         self.module, self.device, self.max_context = module, device, max_context
         self.is_invariant, self.is_draft = is_invariant, is_draft
         self.dtype = next(p.dtype for p in module.parameters() if p.is_floating_point())

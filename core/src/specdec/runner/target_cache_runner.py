@@ -28,7 +28,9 @@ class TargetCacheRunner(ModuleRunner):
     """
 
     def __init__(self, module: nn.Module, target: ModuleRunner, slots: DraftSlots, **settings: Any) -> None:
-        super().__init__(module, target.device, target.max_context, table=target.table, **settings)
+        super().__init__(
+            module, target.device, target.max_context, pass_memory=target.pass_memory, **settings
+        )
         self._target, self._slots = target, slots
         ours, theirs = self.cache.shapes, target.cache.shapes
         wrong = [layer for layer, shape in ours.items() if theirs.get(layer) != shape]

@@ -8,7 +8,7 @@ from torch import nn
 from specdec.engine_options import EngineOptions
 from specdec.interfaces.attention import AttentionFactory
 from specdec.interfaces.draft_slots import DraftSlots
-from specdec.interfaces.request_table import RequestTable
+from specdec.interfaces.pass_memory import PassMemory
 from specdec.runner import ModuleRunner
 from specdec.runner.target_cache_runner import TargetCacheRunner
 
@@ -24,7 +24,7 @@ class Lender:
         device: where models run.
         max_model_len: the longest context, in tokens.
         make_attention: makes attention for a cache; never batch-invariant, because drafts are only guesses.
-        table: the engine's; None makes one.
+        pass_memory: the engine's; None makes one.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Lender:
         device: torch.device,
         max_model_len: int,
         make_attention: AttentionFactory | None = None,
-        table: RequestTable | None = None,
+        pass_memory: PassMemory | None = None,
     ) -> None:
-        self.table = table or RequestTable.on(device)
+        self.pass_memory = pass_memory or PassMemory.on(device)
         self.runners: list[ModuleRunner] = []
         """Every runner made before `allocate`."""
         self.make_attention = make_attention
@@ -60,7 +60,7 @@ class Lender:
             is_fused=self._is_fused,
             make_attention=self.make_attention,
             is_draft=True,
-            table=self.table,
+            pass_memory=self.pass_memory,
         )
         self.lend(runner)
         return runner

@@ -27,7 +27,7 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
         if chunk == 0:
             continue
         count = chunk + row.num_nodes
-        if batch.moves is None:
+        if batch.behind is None:
             tokens += sequence.token_ids[start : start + chunk].tolist()
         else:
             tokens.append(0)  # the pass finds it on the device
@@ -52,10 +52,10 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
     has_all = len(logits_rows) == first and not prompt_rows
     wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
     ids, places, where = (np.array(each, np.int64) for each in (tokens, positions, slots))
-    if device.type == "cpu" and drafted is None and batch.moves is None:  # which shares the host's memory
+    if device.type == "cpu" and drafted is None and batch.behind is None:  # which shares the host's memory
         slots_there = None if len(segments) == 1 else torch.from_numpy(where)
         logits_there = None if wanted is None else torch.from_numpy(wanted)
         tensors = torch.from_numpy(ids), torch.from_numpy(places)
         return PackedBatch(*tensors, segments, slots_there, logits_there), blocks
     host = HostRows(ids, places, where, wanted)
-    return PackedBatch.of_rows(host, segments, device, drafted, batch.transfer, batch.moves), blocks
+    return PackedBatch.of_rows(host, segments, device, drafted, batch.transfer, batch.behind), blocks

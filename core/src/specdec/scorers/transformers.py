@@ -17,7 +17,7 @@ from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.kv_cache import KVCache
-from specdec.interfaces.request_table import RequestTable
+from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.score_batch import ScoreBatch
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import MakeForm, TargetHandle, TargetInfo
@@ -51,7 +51,7 @@ class TransformersScorer(Scorer):
         check_name(options.attention_backend)
         self.options = options
         self.target = target = load_target(options)
-        self.table = RequestTable.on(target.device)
+        self.pass_memory = PassMemory.on(target.device)
         attention = self._attention(is_invariant=options.deterministic)
         self.runner = self.make_runner(
             target,
@@ -63,7 +63,7 @@ class TransformersScorer(Scorer):
         self.draft_slots = DraftSlots()
         if options.deterministic:
             attention = self._attention(is_invariant=False)  # drafts are only guesses
-        self._lender = Lender(options, target.device, target.max_model_len, attention, self.table)
+        self._lender = Lender(options, target.device, target.max_model_len, attention, self.pass_memory)
         path = Path(target.path) if target.path is not None else None
         self._info = _info(target, options, has_states=self.states is not None)
         return TargetHandle(
@@ -75,7 +75,7 @@ class TransformersScorer(Scorer):
             lm_head=near(output_head(target.model), target.model),
             checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
             tokenizer=target.tokenizer,
-            table=self.table,
+            pass_memory=self.pass_memory,
             runner_factory=self._lender.make_runner,
             model_loader=partial(load_draft, options, target),
             target_runner_factory=None if places(target.model) or self.states else self._lend_cache,
@@ -83,7 +83,9 @@ class TransformersScorer(Scorer):
 
     def make_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
         """Return the target's runner; `settings` are those of `ModuleRunner`."""
-        return ModuleRunner(target.model, target.device, target.max_model_len, table=self.table, **settings)
+        return ModuleRunner(
+            target.model, target.device, target.max_model_len, pass_memory=self.pass_memory, **settings
+        )
 
     def allocate(self) -> None:
         """Allocate the KV caches: as many slots for each of the proposer's models as for the target."""

@@ -69,7 +69,7 @@ class GraphForm(Form):
             if runner.num_tree_nodes and not attention.is_invariant
             else 0
         )
-        table = None if runner.is_draft else runner.table
+        table = None if runner.is_draft else runner.pass_memory
         self._passes = PassGraphs(
             *place, runner.rounding, keeps_outputs=runner.is_draft, mask_words=words, table=table
         )
@@ -78,7 +78,7 @@ class GraphForm(Form):
             if isinstance(head, DraftHead):
                 reads = Reads(head.combine, head.mask_feature)
             of_head = self._num_positions(), runner.device, self._features(), reads
-            self._chain = ChainGraphs(*place, *of_head, runner.table)
+            self._chain = ChainGraphs(*place, *of_head, runner.pass_memory)
 
     def prepare(self, num_requests: int) -> None:
         """See `Form.prepare`: record passes of chains, and the draft loops that are expected."""

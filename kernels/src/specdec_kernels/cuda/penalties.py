@@ -22,11 +22,11 @@ class Counted:
 
     Args:
         texts: the requests.
-        along: what it is sent with.
+        transfer: what it is sent with.
     """
 
     def __init__(self, texts: Sequence[Text], transfer: Transfer) -> None:
-        self._along, counts = transfer, [each for _, _, each in texts]
+        self._transfer, counts = transfer, [each for _, _, each in texts]
         blocks = [each.block for each in counts]
         self._path_len = max((block.num_nodes for block in blocks), default=0)
         # Of the drafts of a step a device has all, or none.
@@ -49,7 +49,7 @@ class Counted:
 
     def on(self, device: torch.device) -> tuple[Texts, PathRows]:
         """Return it on the device; drafted nodes that are there stay."""
-        sent = self._along.on(device, "penalties")
+        sent = self._transfer.on(device, "penalties")
         rows, requests, firsts, nodes, *drafts = sent[4:]
         if self._device_nodes is not None:
             given = self._device_nodes.nodes.to(device)

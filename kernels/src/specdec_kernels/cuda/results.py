@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Judged, Places, RequestTable, Scores, TokenTable, VerifyBatch
+from specdec.interfaces import Judged, PassMemory, Places, RequestTable, Scores, VerifyBatch
 from specdec.logits import read_listings
 from specdec_kernels.cuda.arriving import Arriving
 from specdec_kernels.cuda.attention import kernels_on
@@ -60,15 +60,15 @@ class Results:
         sizes += [-(-num_top // 2), -(-len(scores.raw_logits) // 2) if num_top else 0]
         self._places = _places(sizes)
         num_numbers = self._places[-1].stop
-        table = self._table = batch.table or RequestTable(device, 0)
-        memory = _free_room(batch, table, device) if self._nodes is None else self._nodes.memory
-        self._memory: RequestTable | None = None
-        """The table, if it has the drafted nodes."""
+        passes = self._passes = batch.pass_memory or PassMemory(device, 0)
+        memory = _free_room(batch, passes, device) if self._nodes is None else self._nodes.memory
+        self._memory: PassMemory | None = None
+        """The memory of passes, if it has the drafted nodes."""
         self._row_starts = -1
         if memory is not None and len(memory) >= num_numbers:
             self._all = memory[:num_numbers]
             if self._nodes is not None:  # of which it has the nodes
-                self._memory = table if table.holds(memory) else None
+                self._memory = passes if passes.holds(memory) else None
         else:
             self._all = torch.empty(num_numbers, dtype=torch.int64, device=device)
             if self._nodes is not None:
@@ -101,10 +101,10 @@ class Results:
 
     @property
     def places(self) -> Places | None:
-        """Where the table has the verdict; None if it has none."""
-        return self._verdict() if self._table.holds(self._all) else None
+        """Where the memory of passes has the verdict; None if it is elsewhere."""
+        return self._verdict() if self._passes.holds(self._all) else None
 
-    def append_to(self, tokens: TokenTable, lines: torch.Tensor) -> None:
+    def append_to(self, tokens: RequestTable, lines: torch.Tensor) -> None:
         """Append the emitted tokens to `lines [B]` of the committed ones."""
         counts, _, emitted, *_ = self.parts
         with kernels_on(self._all.device):
@@ -113,7 +113,7 @@ class Results:
     def begin_next(self, row_starts: torch.Tensor) -> None:
         """Begin the next draft, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""
         memory, states = self._memory, self._scores.hidden_states
-        sent = self._table if self._table.holds(row_starts) else None
+        sent = self._passes if self._passes.holds(row_starts) else None
         last = memory or sent
         if last is None:
             return
@@ -160,11 +160,11 @@ def listed_rows(batch: VerifyBatch) -> Int64s:
     return np.array([row for row, count in enumerate(batch.num_logprobs) if count >= 0], np.int64)
 
 
-def _free_room(batch: VerifyBatch, table: RequestTable, device: torch.device) -> torch.Tensor | None:
-    """Return the part of the table where the next pass finds results; None without, or where drafted nodes of a device are."""
+def _free_room(batch: VerifyBatch, passes: PassMemory, device: torch.device) -> torch.Tensor | None:
+    """Return the part of that memory where the next pass finds results; None without, or where drafted nodes are."""
     has_nodes = batch.device_nodes is not None and any(batch.num_nodes)
     sent = [] if batch.transfer is None or has_nodes else batch.transfer.on(device)
-    return table.room if sent and table.holds(sent[0]) else None
+    return passes.room if sent and passes.holds(sent[0]) else None
 
 
 def _find_top(logits: torch.Tensor, ids: torch.Tensor, values: torch.Tensor, norms: torch.Tensor) -> None:

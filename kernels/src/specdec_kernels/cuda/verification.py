@@ -198,11 +198,11 @@ def _begun(
 ) -> Begun:
     """Send what was decided, and begin what follows from it on the device; `paths` see `Verdict.paths`."""
     results.send()
-    if batch.tokens is not None:
-        results.append_to(batch.tokens, given.lines)
+    if batch.table is not None:
+        results.append_to(batch.table, given.lines)
     results.begin_next(given.row_starts)
     read = partial(_read, results, scores, batch, paths)
-    return Begun(results.parts[2], results.parts[0], read, results.places, batch.tokens is not None, paths)
+    return Begun(results.parts[2], results.parts[0], read, results.places, batch.table is not None, paths)
 
 
 def _read(results: Results, scores: Scores, batch: VerifyBatch, paths: torch.Tensor | None = None) -> Verdict:

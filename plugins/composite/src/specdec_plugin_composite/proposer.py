@@ -43,7 +43,7 @@ class CompositeProposer(Proposer):
 
     name: ClassVar[str] = "composite"
     Config: ClassVar[type[ProposerConfig]] = CompositeConfig
-    capabilities = NEEDED_CAPABILITIES | {Capability.TOKEN_TABLE, Capability.TREE, Capability.DRAFT_PROBS}
+    capabilities = NEEDED_CAPABILITIES | {Capability.REQUEST_TABLE, Capability.TREE, Capability.DRAFT_PROBS}
 
     def __init__(self, config: CompositeConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

@@ -57,7 +57,7 @@ class BlockDrafter:
         if self.is_fused and can_record(info):
             self._loop = BlockLoop(config, head, runner, self._context, vocabulary, info)
         else:
-            self._steps = ChainSteps(config, vocabulary, head.settings.num_logits, info, runner.table)
+            self._steps = ChainSteps(config, vocabulary, head.settings.num_logits, info, runner.pass_memory)
             self._steps.prepare_logits(runner.dtype)
 
     @property

@@ -86,7 +86,7 @@ class StateHeadsProposer(Proposer):
         threshold = config.draft_confidence_threshold
         self._chains = ChainGrowth(self._chooser, threshold, target.info.eos_token_ids)
         self._steps = ChainSteps(
-            config, self._vocabulary, self._vocabulary.num_ids, target.info, target.table
+            config, self._vocabulary, self._vocabulary.num_ids, target.info, target.pass_memory
         )
         state = torch.empty(target.info.hidden_size, dtype=target.info.dtype, device=target.info.device)
         self._steps.prepare(self._heads, state, self._heads.num_heads)

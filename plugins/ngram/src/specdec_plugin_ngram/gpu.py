@@ -13,9 +13,9 @@ from specdec.interfaces import (
     ProposeBatch,
     Proposer,
     ProposerConfig,
+    RequestTable,
     TargetHandle,
     TargetInfo,
-    TokenTable,
 )
 from specdec.runner import in_inference_mode, sent
 from specdec_kernels.triton import ngram_match
@@ -36,7 +36,7 @@ class NgramGpuProposer(Proposer):
 
     name: ClassVar[str] = "ngram_gpu"
     Config: ClassVar[type[ProposerConfig]] = NgramConfig
-    capabilities = frozenset({Capability.TOKEN_TABLE, Capability.BEFORE_VERDICT})
+    capabilities = frozenset({Capability.REQUEST_TABLE, Capability.BEFORE_VERDICT})
 
     def __init__(self, config: NgramConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
@@ -55,7 +55,7 @@ class NgramGpuProposer(Proposer):
             none = torch.zeros(1, dtype=torch.int64, device=self.target_info.device)
             assert self.config.num_speculative_tokens is not None
             shape = 1, self.target_info.max_model_len + 1
-            table = TokenTable(none.new_zeros(shape, dtype=torch.int32), none)
+            table = RequestTable(none.new_zeros(shape, dtype=torch.int32), none)
             self._filled(table, none, self.config.num_speculative_tokens)
 
     @in_inference_mode
@@ -84,7 +84,7 @@ class NgramGpuProposer(Proposer):
             limits.append(min(wanted, room) if held <= most_held else 0)
         return limits
 
-    def _found(self, table: TokenTable, lines: torch.Tensor, limits: list[int]) -> torch.Tensor:
+    def _found(self, table: RequestTable, lines: torch.Tensor, limits: list[int]) -> torch.Tensor:
         """Return drafts of at most `limits [B]` tokens, with -1 behind their ends; on the CPU."""
         width = max(limits, default=0)
         if not width:
@@ -100,7 +100,7 @@ class NgramGpuProposer(Proposer):
             keeps_first=self._keeps_first,
         ).token_ids
 
-    def _filled(self, table: TokenTable, lines: torch.Tensor, width: int) -> torch.Tensor:
+    def _filled(self, table: RequestTable, lines: torch.Tensor, width: int) -> torch.Tensor:
         """Return drafts `[B, width]`, with the last token in place of what there is no match for."""
         lengths = self._shortest, self._longest, width
         return ngram_match(

@@ -80,7 +80,7 @@ class StepEdits:
         all_edits: those of each request, with its first row.
         vocab_size: V.
         device: of the logits.
-        along: to send them together with a pass; None to send them by themselves.
+        transfer: to send them together with a pass; None to send them by themselves.
     """
 
     def __init__(
@@ -109,22 +109,22 @@ class StepEdits:
         rows = np.concatenate([first + edits.rows for first, edits in lists] or [np.empty(0, np.int64)])
         which = np.repeat(np.arange(len(lists)), [len(edits.rows) for _, edits in lists])
         arrays: list[npt.NDArray[Any]] = [rows, which, *chain.from_iterable(kinds)]
-        self._along = (transfer or Transfer()) if any(len(array) for array in arrays) else None
-        if self._along is not None:
-            self._along.add("edits", arrays)
+        self._transfer = (transfer or Transfer()) if any(len(array) for array in arrays) else None
+        if self._transfer is not None:
+            self._transfer.add("edits", arrays)
         if self._text and transfer is not None:
             operations.send_with(transfer, text=self._text)
 
     def make(self, logits: torch.Tensor) -> torch.Tensor:
         """Return `logits [R, V]`, float32, with the changes; with `is_in_place` they are contiguous, and written to."""
-        if self._along is not None:
-            _make(logits, self._lists, self._along.on(logits.device, "edits"))
+        if self._transfer is not None:
+            _make(logits, self._lists, self._transfer.on(logits.device, "edits"))
         return self._operations.penalise(logits, self._text) if self._text else logits
 
     @property
     def is_in_place(self) -> bool:
         """Whether `make` writes to the logits."""
-        return self._along is not None
+        return self._transfer is not None
 
 
 def _make(logits: torch.Tensor, lists: Sequence[tuple[int, Edits]], given: Sequence[torch.Tensor]) -> None:

@@ -35,7 +35,8 @@ def check_draft(
 ) -> tuple[CheckedDraft, int, str | None]:  # fmt: skip
     """Return the usable part of a draft, as an own copy, the number of nodes cut, and what is wrong with the first of them.
 
-    Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
+    Of the plugin's are still `vocab_map`, which is copied and checked once (`check_vocab_map`), and nodes on a device, until
+    the pass copies them; these are checked when they are read.
 
     A row without q is cut at its cap, and before its first node with an id outside the vocabulary or a parent
     that does not precede it: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before

@@ -20,8 +20,8 @@ from specdec.interfaces.draft import CheckedDraft, Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.once import step_time
+from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.proposer import Proposer
-from specdec.interfaces.request_table import RequestTable
 from specdec.registry.plugin_call import call_plugin
 
 logger = logging.getLogger("specdec")
@@ -55,7 +55,7 @@ class ProposerGuard:
         is_strict: True raises on malformed drafts (`strict_drafts=True`), which `is_fallback=False` does as well.
         takes_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
         metrics: failures are counted there.
-        table: where drafts that begin on a device are; None without.
+        pass_memory: where drafts that begin on a device are; None without.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class ProposerGuard:
         is_strict: bool,
         takes_trees: bool = True,
         metrics: EngineMetrics | None = None,
-        table: RequestTable | None = None,
+        pass_memory: PassMemory | None = None,
     ) -> None:
-        self._table = table
+        self._pass_memory = pass_memory
         self._last: tuple[tuple[str, ...], Ids[int], Draft | None] = (), (), None
         """Requests, the most nodes and the draft of the last call."""
         self.proposer = proposer
@@ -152,7 +152,7 @@ class ProposerGuard:
     def begun(self, request_ids: Ids[str], max_nodes: list[int]) -> CheckedDraft | None:
         """Return the draft that the device makes where the last one was, or None if it makes none; see `BegunDraft`."""
         told, most, offered = self._last
-        begun = None if self._table is None or self.pause_left else self._table.begun_draft
+        begun = None if self._pass_memory is None or self.pause_left else self._pass_memory.begun_draft
         if begun is None or offered is None or told != tuple(request_ids):
             return None
         if any(now > then for now, then in zip(max_nodes, most, strict=True)):

@@ -41,7 +41,7 @@ class Delivery:
         num_top_k: number of the target's most probable ids that are delivered for each verified node; 0 for none.
         metrics: requests without states are counted there.
         draft_slots: where the proposer may write in the target's cache; None if it does not draft there.
-        lines: the lines of the token table, if the proposer reads that.
+        lines: the lines of the request table, if the proposer reads that.
     """
 
     def __init__(

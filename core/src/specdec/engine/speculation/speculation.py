@@ -64,10 +64,8 @@ class Speculation:
         self.num_top_k = delivery.num_top_k
         """Number of the target's most probable ids that it is told of each verified node."""
         self.lines = delivery.lines
-        """The lines of the token table, if the proposer reads that."""
-        self.drafts_before_verdict = (
-            Capability.BEFORE_VERDICT in guard.capabilities and delivery.lines is not None
-        )
+        """The lines of the request table, if the proposer reads that."""
+        self.drafts_before_verdict = Capability.BEFORE_VERDICT in guard.capabilities
         """Whether the proposer can be asked before the host has the tokens of the last step."""
         self._guard, self._delivery = guard, delivery
         self._by_batch_size = by_batch_size
@@ -148,16 +146,8 @@ class Speculation:
             return self._call([row.sequence for row in step.rows], caps)
         return self._guard.begun([row.sequence.row_id for row in step.rows], caps)
 
-    def draft_late(self, step: Step, caps: Several[int]) -> CheckedDraft | None:
-        """Return the draft for a step behind one whose tokens are not known, longer by as many as that may emit.
-
-        Args:
-            step: planned.
-            caps: `[B]` the most nodes of each row once these tokens are known.
-        """
-        most = [cap + row.slack + 1 if cap else 0 for cap, row in zip(caps, step.rows, strict=True)]
-        if Capability.LATE_DRAFTS not in self.capabilities:
-            most = [min(each, self.num_speculative_tokens) for each in most]
+    def draft_late(self, step: Step, most: list[int]) -> CheckedDraft | None:
+        """Return the draft of at most so many nodes for a planned step behind one whose tokens are not known."""
         return self._call([row.sequence for row in step.rows], most)
 
     def catch_up(self, step: Step) -> None:

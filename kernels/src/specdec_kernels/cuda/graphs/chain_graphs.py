@@ -15,8 +15,8 @@ from specdec.interfaces import (
     HostRows,
     NewRows,
     PackedBatch,
+    PassMemory,
     Places,
-    RequestTable,
     Segment,
     done_once,
 )
@@ -75,7 +75,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         device: torch.device,
         features: torch.Tensor | None = None,
         reads: Reads | None = None,
-        table: RequestTable | None = None,
+        table: PassMemory | None = None,
     ) -> None:
         super().__init__("draft loops")
         self._table = table

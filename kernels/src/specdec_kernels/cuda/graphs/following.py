@@ -10,7 +10,7 @@ from weakref import WeakMethod
 
 import numpy as np
 
-from specdec.interfaces import BegunDraft, ChainWork, Judged, NewRows, Places, RequestTable
+from specdec.interfaces import BegunDraft, ChainWork, Judged, NewRows, PassMemory, Places
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
 from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
@@ -25,7 +25,7 @@ _LEAST_FOLLOWED = 0.6
 class Beginning(Protocol):
     """What a loop starts from."""
 
-    def follow(self, memory: RequestTable, places: Places, size: int) -> bool:
+    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
         """See `Start.follow`."""
 
 
@@ -59,7 +59,7 @@ class FollowingGraphs(Graphs[L]):
         super().__init__(what)
         self._most_new = 0
         """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
-        self._verdicts: RequestTable | None = None
+        self._verdicts: PassMemory | None = None
         """Where the target's verification leaves its verdicts."""
         self._last: tuple[L, ChainWork, Places] | None = None
         """The last replay: its numbers and what was drafted, and where a verdict on that is."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec.backends import FACTOR, distance
-from specdec.interfaces import NeedsTokens, PackedBatch, RequestTable, done_once
+from specdec.interfaces import NeedsTokens, PackedBatch, PassMemory, done_once
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
     MAX_WHOLE_ROWS,
@@ -79,7 +79,7 @@ class PassGraphs(Graphs[StaticPass]):
         *,
         keeps_outputs: bool = True,
         mask_words: int = 0,
-        table: RequestTable | None = None,
+        table: PassMemory | None = None,
     ) -> None:
         super().__init__("passes")
         self._mask_words = mask_words
@@ -87,7 +87,7 @@ class PassGraphs(Graphs[StaticPass]):
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
         self._table = table
-        self._memory: RequestTable | None = None
+        self._memory: PassMemory | None = None
         """The table, or the place of their own, once a pass has one."""
         self._most_rows = MAX_ROWS
         self._last_rows = 0
@@ -123,7 +123,7 @@ class PassGraphs(Graphs[StaticPass]):
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns the outputs of `run`, logits of the wanted rows only, or None if it has to run eagerly."""
         outputs = None if self.failure is not None else self._replay(batch, features)
-        if outputs is None and batch.moves is not None and batch.moves.most:
+        if outputs is None and batch.behind is not None and batch.behind.most:
             raise NeedsTokens
         if outputs is None:
             self.num_plain += 1
@@ -137,24 +137,24 @@ class PassGraphs(Graphs[StaticPass]):
         if num_rows > (self._most_rows if wanted is None else MAX_WHOLE_ROWS):
             return None
         if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
-            if batch.moves is not None and batch.moves.most:
+            if batch.behind is not None and batch.behind.most:
                 return None
             batch.read_trees()
         numbers = self._backend.numbers(batch)
-        if batch.moves is not None:  # contexts may be longer
-            longest = int(numbers.context_lens.max()) + batch.moves.most
+        if batch.behind is not None:  # contexts may be longer
+            longest = int(numbers.context_lens.max()) + batch.behind.most
             numbers = replace(numbers, bound=bound_of(longest))
         # A pass that follows a verdict keeps the states of the last one, row by row.
-        num_kept = 0 if batch.moves is None or not len(self._states) else self._last_rows
+        num_kept = 0 if batch.behind is None or not len(self._states) else self._last_rows
         shape = shape_of(max(num_rows, num_kept), numbers, self._mask_words)
         found = self._recordings.find(shape)
-        is_alone = batch.moves is None or not (batch.moves.most or batch.drafted)
+        is_alone = batch.behind is None or not (batch.behind.most or batch.drafted)
         if found is None and is_alone and self._recordings.is_due(shape):
             batch.read_trees()
             numbers = self._backend.numbers(batch)
             batch.send()
-            if batch.moves is not None:  # a new place is filled with padding, perhaps where the verdict is
-                batch.moves = batch.moves.kept()
+            if batch.behind is not None:  # a new place is filled with padding, perhaps where the verdict is
+                batch.behind = batch.behind.kept()
             static = self._place(shape, batch.device, features)
             if not static.has_room(batch):
                 return None
@@ -166,13 +166,13 @@ class PassGraphs(Graphs[StaticPass]):
         static, recording = found
         more = None if batch.transfer is None else batch.transfer.packed.view(np.int64)
         more = more if more is not None and len(more) <= len(static.more) else None
-        if batch.moves is not None:
+        if batch.behind is not None:
             if self._table is None or not self._table.holds(static.room):
-                batch.moves = batch.moves._replace(places=None)
+                batch.behind = batch.behind._replace(places=None)
             if not is_alone:
                 if more is None or batch.transfer is None or not batch.transfer.growing_at:
                     return None
-                if not static.can_follow(batch.moves, batch.drafted, len(more)):
+                if not static.can_follow(batch.behind, batch.drafted, len(more)):
                     return None
         if self._memory is not None:
             self._memory.judged = None
@@ -196,7 +196,7 @@ class PassGraphs(Graphs[StaticPass]):
 
     def _place(self, shape: PassShape, device: torch.device, features: torch.Tensor | None) -> StaticPass:
         place, num_drafted = (shape, self._max_context, device, features), _NUM_DRAFTED * shape.num_rows
-        memory = self._memory or self._table or RequestTable(device)
+        memory = self._memory or self._table or PassMemory(device)
         num_more = len(memory.numbers) - num_numbers(shape, 0, num_drafted)
         if num_more < _num_along(shape):
             return StaticPass(*place, _num_along(shape), num_drafted)

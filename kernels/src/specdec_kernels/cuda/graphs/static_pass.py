@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import DeviceNodes, HostRows, Moves, PackedBatch, Places, Segment
+from specdec.interfaces import DeviceNodes, HostRows, PackedBatch, Places, Segment, UnreadVerdict
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
@@ -120,12 +120,12 @@ class StaticPass:
             return True
         return ids.nodes_size <= len(self._part["drafted"])
 
-    def can_follow(self, moves: Moves, drafted: DeviceNodes | None, num_more: int) -> bool:
+    def can_follow(self, behind: UnreadVerdict, drafted: DeviceNodes | None, num_more: int) -> bool:
         """Return whether nothing that is sent of a pass, nor its drafted nodes, gets where the verdict that it follows is."""
-        if moves.places is None:
+        if behind.places is None:
             return False
-        counts, tokens, columns, *_ = moves.places
-        size, num_nodes = len(moves.token_ids), 0 if drafted is None else drafted.nodes_size
+        counts, tokens, columns, *_ = behind.places
+        size, num_nodes = len(behind.token_ids), 0 if drafted is None else drafted.nodes_size
         first = self._at["drafted"].start
         return all(
             self._at["more"].start + num_more <= start
@@ -149,12 +149,12 @@ class StaticPass:
             features: `[T, F]` of a head's pass; None leaves them as they are.
             more: further numbers.
         """
-        drafted, moves, trees, first = batch.drafted, batch.moves, None, self._at["drafted"].start
+        drafted, behind, trees, first = batch.drafted, batch.behind, None, self._at["drafted"].start
         num_more = 0 if more is None else more.size
         assert batch.host is not None
-        places, verdict_rows = (None, ()) if moves is None else (moves.places, moves.rows)
-        if moves is not None and not self.can_follow(moves, drafted, num_more):
-            places, verdict_rows = self._copied(moves.last_ids), range(len(moves.rows))
+        places, verdict_rows = (None, ()) if behind is None else (behind.places, behind.rows)
+        if behind is not None and not self.can_follow(behind, drafted, num_more):
+            places, verdict_rows = self._copied(behind.last_ids), range(len(behind.rows))
         if drafted is not None:
             drafted.copy_to(self.room)
             if self._shape.mask_words and batch.has_unread_trees:
@@ -162,7 +162,7 @@ class StaticPass:
         together = self.packed(batch.host, numbers, more, trees, first)
         if drafted is not None:
             together[self._at["last_id"]] = drafted.vocab_size - 1
-        if moves is not None and places is not None:
+        if behind is not None and places is not None:
             growing = [] if batch.transfer is None or more is None else batch.transfer.growing_at
             self._pack_moves(together, verdict_rows, places, growing)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))

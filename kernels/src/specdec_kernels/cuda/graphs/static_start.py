@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from specdec.interfaces import ContextRows, Places, RequestTable
+from specdec.interfaces import ContextRows, PassMemory, Places
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.triton.accepted_rows import accepted_rows
@@ -55,7 +55,7 @@ class Start(ABC):
         if given:
             torch._foreach_copy_([place[: len(given[0])] for place in self._given], list(given))
 
-    def follow(self, memory: RequestTable, places: Places, size: int) -> bool:
+    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
         """Take what the verdict on `size` requests gives in place of a batch's; False if it does not give this."""
         return False
 
@@ -90,7 +90,7 @@ class StatesStart(Start):
             self.states = torch.stack(self._given)
             self._given = [*self.states.unbind()]
 
-    def follow(self, memory: RequestTable, places: Places, size: int) -> bool:
+    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
         """See `Start.follow`: the states of what is emitted, unless they are not where the verdict is."""
         if not self._given:
             return True

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import Chains, ChainWork, Judged, NewRows, Places, RequestTable
+from specdec.interfaces import Chains, ChainWork, Judged, NewRows, PassMemory, Places
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
@@ -32,7 +32,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         table: where the target's verification leaves its verdicts.
     """
 
-    def __init__(self, steps: Steps, recorder: Recorder, given: torch.Tensor, table: RequestTable) -> None:
+    def __init__(self, steps: Steps, recorder: Recorder, given: torch.Tensor, table: PassMemory) -> None:
         super().__init__("drafts")
         self._table = table
         self._steps, self._recorder, self._like = steps, recorder, given

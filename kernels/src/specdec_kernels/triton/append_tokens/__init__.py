@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from specdec.interfaces import TokenTable
+from specdec.interfaces import RequestTable
+from specdec_kernels.triton.append_tokens.config import LaunchConfig, heuristic
+from specdec_kernels.triton.append_tokens.reference import append_tokens_reference
 from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
 
@@ -12,9 +14,14 @@ __all__ = ["append_tokens"]
 
 
 def append_tokens(
-    table: TokenTable, lines: torch.Tensor, num_accepted: torch.Tensor, token_ids: torch.Tensor
+    table: RequestTable,
+    lines: torch.Tensor,
+    num_accepted: torch.Tensor,
+    token_ids: torch.Tensor,
+    *,
+    config: LaunchConfig | None = None,
 ) -> None:
-    """Append the tokens of a verdict to lines of a table, in place; `TokenTable.append` is the specification.
+    """Append the tokens of a verdict to lines of a table, in place; `RequestTable.append` is the specification.
 
     Args:
         table: int32 tokens `[L, W]`, contiguous, and their numbers `[L]` int64.
@@ -22,6 +29,7 @@ def append_tokens(
             below L.
         num_accepted: `[B]` int64 accepted nodes.
         token_ids: `[B, N + 1]` int64 emitted tokens.
+        config: launch parameters of the Triton kernel; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -32,9 +40,10 @@ def append_tokens(
     check_tensor("lines", lines, (size,), (torch.int64,), lines)
     check_tensor("num_accepted", num_accepted, (size,), (torch.int64,), lines)
     check_tensor("token_ids", token_ids, (size, *token_ids.shape[1:]), (torch.int64,), lines)
+    given = table.token_ids, table.num_tokens, lines, num_accepted, token_ids
     if backend_for(lines) is Backend.REFERENCE:
-        table.append(lines, num_accepted, token_ids)
+        append_tokens_reference(*given)
         return
     from specdec_kernels.triton.append_tokens.kernel import append_tokens_triton  # imports Triton
 
-    append_tokens_triton(table.token_ids, table.num_tokens, lines, num_accepted, token_ids)
+    append_tokens_triton(*given, config or heuristic(token_ids.shape[1]))

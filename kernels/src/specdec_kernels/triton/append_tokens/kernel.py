@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.launch import roomy
+from specdec_kernels.triton.append_tokens.config import LaunchConfig
 
 
 @triton.jit(do_not_specialize=["width", "num_columns"])
@@ -41,6 +41,7 @@ def append_tokens_triton(
     lines: torch.Tensor,
     num_accepted: torch.Tensor,
     token_ids: torch.Tensor,
+    config: LaunchConfig,
 ) -> None:
     """Launch the kernel; writes `table [L, W]` and `num_tokens [L]`."""
     (size, num_columns), width = token_ids.shape, table.shape[1]
@@ -52,6 +53,6 @@ def append_tokens_triton(
         token_ids,
         width,
         num_columns,
-        BLOCK_N=roomy(num_columns, 16),
+        BLOCK_N=config.block_tokens,
         num_warps=1,
     )
