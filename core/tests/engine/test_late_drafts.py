@@ -42,12 +42,12 @@ class Asked:
     """Stands for the speculation of an engine, whose proposer drafts the same for every step."""
 
     def __init__(self, rows: list[tuple[int, ...]]) -> None:
-        self.rows, self.most = rows, list[int]()
+        self.rows, self.parents, self.most = rows, None, list[int]()
         self.capabilities, self.num_speculative_tokens = {Capability.LATE_DRAFTS}, 3
 
     def draft_late(self, step: Step, most: list[int]) -> CheckedDraft:
         self.most = most
-        return CheckedDraft(tuple(self.rows))
+        return CheckedDraft(tuple(self.rows), self.parents)
 
 
 def test_nodes_are_those_that_a_row_has_room_for() -> None:
@@ -62,14 +62,16 @@ def test_nodes_are_those_that_a_row_has_room_for() -> None:
     asked: Any = Asked([(5, 6, 1, 2, 3), (5, 9, 8, 8), (), (4, 8)])
     draft = LateDrafts(asked).draft(step, last)
     assert draft is not None
-    assert asked.caps == [3, 1, 3, 3], (
-        "a row ends at the most tokens of its text, whatever is accepted before"
-    )
+    assert asked.most == [5, 3, 5, 5], "a row ends at the most tokens of its text, whatever is accepted"
     assert draft.num_nodes == [3, 1, 0, 1]
     assert draft.read().rows == ((1, 2, 3), (9,), (), (8,))
     asked.capabilities = set()
     LateDrafts(asked).draft(step, last)
     assert asked.most == [3, 3, 3, 3], "no more than it was configured for"
+    asked.rows, asked.parents = [(5, 6, 1, 2), (), (), ()], ((-1, 0, 0, 2), (), (), ())
+    tree = LateDrafts(asked).draft(step, last)
+    assert tree is not None
+    assert tree.num_nodes == [1, 0, 0, 0], "the chain that it begins with has two nodes"
     nothing: Any = Asked([(), (), (3,), ()])
     assert LateDrafts(nothing).draft(step, last) is None
 

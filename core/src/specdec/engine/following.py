@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from specdec.engine.containment.verdict import problem_of
+from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
 from specdec.interfaces.begun import Begun
 from specdec.interfaces.forward import UnreadVerdict
 
 if TYPE_CHECKING:
-    from specdec.engine.sequence import Sequence
     from specdec.interfaces.pass_memory import PassMemory
     from specdec.interfaces.sampler import Sampler, VerifyBatch
     from specdec.interfaces.scorer import Scores
@@ -66,20 +66,21 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
             return None
         if depths is not None and len(depths) != len(places):
             return None
-    rows, kept = list[Row](), list[int]()
+    rows, kept, ending = list[Row](), list[int](), list[Sequence]()
     for index, place in enumerate(places):
         row = last.rows[place]
         slack = row.num_nodes if depths is None else min(row.num_nodes, depths[index])
         if row.num_tokens + 1 + slack >= row.sequence.max_num_tokens:
             if has_nodes:
                 return None  # it may end
+            ending.append(row.sequence)
             continue
         start = row.num_tokens
         rows.append(Row(row.sequence, start, start + 1, chunk=1, is_sampled=True, slack=slack))
         kept.append(place)
     if not rows:
         return None
-    step = Step(rows, sampled=rows)
+    step = Step(rows, sampled=rows, ending=ending)
     step.behind = UnreadVerdict(begun.token_ids, begun.places, kept, max(row.slack for row in rows))
     return step
 

@@ -117,10 +117,10 @@ class LateDrafts:
 
     @classmethod
     def of(cls, speculation: Speculation | None) -> Self | None:
-        """Return those of a proposer that drafts chains of point masses from committed ids alone; None for others, or none."""
+        """Return those of a proposer that drafts point masses from committed ids alone; None for others, or none."""
         if speculation is None:
             return None
-        others = NEEDED_CAPABILITIES | {Capability.REQUEST_TABLE, Capability.TREE, Capability.DRAFT_PROBS}
+        others = NEEDED_CAPABILITIES | {Capability.REQUEST_TABLE, Capability.DRAFT_PROBS}
         return None if speculation.capabilities & others else cls(speculation)
 
     def draft(self, step: Step, last: Step) -> CheckedDraft | None:
@@ -135,7 +135,7 @@ class LateDrafts:
         if Capability.LATE_DRAFTS not in self._speculation.capabilities:
             most = [min(each, self._speculation.num_speculative_tokens) for each in most]
         late = self._speculation.draft_late(step, most)
-        rows = [] if late is None else late.read().rows[: len(step.rows)]
+        rows = [] if late is None else _chains(late.read())[: len(step.rows)]
         counts = [max(0, min(cap, len(row) - 1)) for cap, row in zip(caps, rows, strict=True)] if rows else []
         if late is None or not any(counts):
             return None
@@ -148,7 +148,7 @@ class LateDrafts:
         num_accepted = rows_of(begun.num_accepted, step.behind.rows)
         nodes = aligned(drafts, lengths, tokens, num_accepted, width)
         there = DeviceNodes(nodes[None], counts, scores.logits.shape[1])
-        return replace(late, rows=((),) * len(rows), confidence=None, device_nodes=there)
+        return replace(late, rows=((),) * len(rows), parents=None, confidence=None, device_nodes=there)
 
     def pays(self, step: Step) -> bool:
         """Return whether to ask late for the step after `step`."""
@@ -182,3 +182,11 @@ class LateDrafts:
 
     def _of(self, step: Step) -> _Measured:
         return self._measured.setdefault(len(step.rows).bit_length(), _Measured())
+
+
+def _chains(draft: CheckedDraft) -> list[tuple[int, ...]]:
+    """Return the rows of a draft; of a tree the chain that it begins with."""
+    if draft.parents is None:
+        return [*draft.rows]
+    rows = zip(draft.rows, draft.parents, strict=True)
+    return [row[: (*(a == n - 1 for n, a in enumerate(above)), False).index(False)] for row, above in rows]

@@ -93,6 +93,8 @@ class Step:
     """Samples that lost their place in the cache in this step and wait to run again."""
     sampled: list[Row] = field(default_factory=list)
     """The rows that are sampled; the drafts, logits and verdicts of a step are theirs."""
+    ending: list[Sequence] = field(default_factory=list)
+    """Samples that end with the token of the step before, which is not read: they run still, and have no row."""
 
     num_draft_slots: int = 0
     """Nodes for which every row with a draft needs room in the target's cache, where drafts of all rows are made together

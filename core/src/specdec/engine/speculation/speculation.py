@@ -142,13 +142,13 @@ class Speculation:
         if any(r.sequence.max_num_tokens - r.num_tokens - r.slack - 1 < r.cap for r in step.rows):
             return None  # how long its draft may be depends on what is accepted of the last one
         caps = [row.cap for row in step.rows]
-        if self.drafts_before_verdict:
-            return self._call([row.sequence for row in step.rows], caps)
-        return self._guard.begun([row.sequence.row_id for row in step.rows], caps)
+        names = [row.sequence.row_id for row in step.rows]
+        return self.draft_late(step, caps) if self.drafts_before_verdict else self._guard.begun(names, caps)
 
     def draft_late(self, step: Step, most: list[int]) -> CheckedDraft | None:
         """Return the draft of at most so many nodes for a planned step behind one whose tokens are not known."""
-        return self._call([row.sequence for row in step.rows], most)
+        told = [*(row.sequence for row in step.rows), *step.ending]
+        return self._call(told, most + [0] * len(step.ending))
 
     def catch_up(self, step: Step) -> None:
         """Deliver what was kept of the last step, behind which a step with a draft of the device is launched already."""
