@@ -283,12 +283,9 @@ def test_late_drafts_follow_each_other(
         ends = [batch.starts[0] + batch.counts[0] for batch in calls]
         assert ends == [batch.num_tokens[0] for batch in calls], "it is told of every token"
         if is_late:
-            settled = steps[2:-3]
-            assert len(settled) > 4
-            assert all(step.ahead > 0 for step in settled)
-            assert {(step.synchronisations, step.copies_in, step.copies_out) for step in settled} == {
-                (1, 2, 1)
-            }
+            settled = [step for step in steps[2:] if step.ahead > 0]
+            assert len(settled) >= max(5, len(steps) - 6), "the last drafts end where texts do, and wait"
+            assert {(step.synchronisations, step.copies_out) for step in settled} == {(1, 1)}
     assert accepted[True] > 0
     assert accepted[True] > accepted[False] // 2
 
@@ -299,6 +296,7 @@ def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
 ) -> None:
     config = METHODS[method]
     assert config is not None
+    monkeypatch.setattr(LateDrafts, "pays", lambda self, step: False)
     llm = LLM("zoo", device="cuda:0", speculative_config=config | {"adaptive": False}, **OPTIONS)
     engine = llm._built.engine
     assert engine._is_overlapped

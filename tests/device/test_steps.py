@@ -117,7 +117,9 @@ def served(
 def made(method: str, **options: int | str) -> LLM:
     config = (METHODS | MORE | DRAWN)[method]
     fixed = None if config is None else config | {"on_proposer_error": "raise", "adaptive": False}
-    return LLM("zoo", speculative_config=fixed, **({"device": "cuda:0"} | OPTIONS | options))
+    llm = LLM("zoo", speculative_config=fixed, **({"device": "cuda:0"} | OPTIONS | options))
+    llm._built.engine._ahead._late = None  # who drafts on the host is asked in time, whatever is faster here
+    return llm
 
 
 def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: list[SamplingParams]):
