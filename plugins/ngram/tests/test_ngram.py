@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec.interfaces import FinishReason
-from specdec_plugin_ngram import NgramProposer, hooks, kernels
+from specdec.interfaces import Capability, FinishReason
+from specdec_plugin_ngram import NgramGpuProposer, NgramProposer, hooks, kernels
 from specdec_plugin_ngram.index import NgramIndex
 from specdec_plugin_ngram.reference import draft
 
@@ -132,4 +132,5 @@ def test_load_compiles_everything_that_steps_need(make_feed):
 
 def test_hook_capabilities_and_names():
     assert {proposer.name for proposer in hooks.specdec_register_proposers()} == {"ngram", "ngram_gpu"}
-    assert NgramProposer.capabilities == frozenset()
+    assert NgramProposer.capabilities == {Capability.LATE_DRAFTS}
+    assert NgramGpuProposer.capabilities == {Capability.REQUEST_TABLE, Capability.BEFORE_VERDICT}

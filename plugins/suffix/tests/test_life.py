@@ -235,5 +235,5 @@ def test_a_dropped_response_that_was_never_entered(make_feed) -> None:
 
 def test_hook_names_and_capabilities(make_proposer) -> None:
     assert hooks.specdec_register_proposers() is SuffixProposer
-    assert make_proposer().capabilities == frozenset()
-    assert make_proposer(use_tree_spec=True).capabilities == {Capability.TREE}
+    assert make_proposer().capabilities == {Capability.LATE_DRAFTS}
+    assert make_proposer(use_tree_spec=True).capabilities == {Capability.TREE, Capability.LATE_DRAFTS}
