@@ -157,6 +157,16 @@ def test_move_rows(compile_launches) -> None:
     assert set(compiled) == {"move_rows_kernel"}
 
 
+def test_append_tokens(compile_launches) -> None:
+    from specdec_kernels.triton.append_tokens import kernel
+    from specdec_kernels.triton.append_tokens.config import heuristic
+
+    compiled = compile_launches(kernel)
+    table = torch.zeros((3, 40), dtype=torch.int32)
+    kernel.append_tokens_triton(table, longs(3), longs(2), longs(2), longs(2, 5), heuristic(5))
+    assert set(compiled) == {"append_tokens_kernel"}
+
+
 @pytest.mark.parametrize(("dtype", "keeps_first"), [(torch.int32, False), (torch.int64, True)], ids=str)
 def test_ngram_match(dtype: torch.dtype, keeps_first: bool, compile_launches) -> None:
     from specdec_kernels.triton.ngram_match import kernel
