@@ -31,9 +31,9 @@ def begin_to_verify(
         return None
     width = max(map(len, verdict.token_ids), default=1)
     token_ids = torch.tensor([[*row, *[-1] * (width - len(row))] for row in verdict.token_ids])
-    if batch.table is not None and batch.lines:
-        batch.table.append(torch.tensor(batch.lines), torch.tensor(verdict.num_accepted), token_ids)
     counts = torch.tensor(verdict.num_accepted)
+    if batch.table is not None:
+        batch.table.append(torch.tensor(batch.lines), counts, token_ids)
     return Begun(token_ids, counts, lambda: verdict, has_appended=batch.table is not None)
 
 

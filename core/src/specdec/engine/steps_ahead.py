@@ -75,7 +75,7 @@ class StepsAhead:
             after.propose_s += after.lap()
             if draft is not None:
                 after.take(draft)
-        return after if self._scheduler.reserve_next(after) else None
+        return after if self._reserve(after, step) else None
 
     def find_states(self, step: Step) -> None:
         """Find the states of a step where the pass of the one after it has put them, if that has run; also where it raised."""
@@ -88,9 +88,12 @@ class StepsAhead:
         committed; and tell the proposer what that kept. Returns what the proposer raised."""
         has_draft = any(row.num_nodes for row in after.rows)
         after.settle(step, verdict.num_accepted)
-        if self._speculation is None or self._speculation.drafts_before_verdict or not has_draft:
-            return None
-        if after.is_late:
+        if (
+            self._speculation is None
+            or self._speculation.drafts_before_verdict
+            or after.is_late
+            or not has_draft
+        ):
             return None
         after.lap()
         try:
@@ -120,9 +123,15 @@ class StepsAhead:
             return None
         after.is_asked = True
         after.take(draft)
+        return after if self._reserve(after, step) else None
+
+    def _reserve(self, after: Step, step: Step) -> bool:
+        """Reserve the next step's rows; accepted paths of trees of the last one move to where its pass looks for them."""
+        if not self._scheduler.reserve_next(after):
+            return False
         cache = self._scorer.cache
         if isinstance(step.begun, Begun) and step.begun.paths is not None and step.transfer is not None:
             (slots,) = step.transfer.on(cache.device, "paths")
             cache.gather(slots, step.begun.paths)
             step.is_compacted = True
-        return after if self._scheduler.reserve_next(after) else None
+        return True

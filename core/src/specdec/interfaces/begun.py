@@ -23,7 +23,7 @@ class Begun:
     """`[B]` int64: accepted nodes of each request, likewise."""
     read: Callable[[], Verdict]
     places: Places | None = None
-    """Where the memory of passes has the verdict; None if it has none."""
+    """Where the memory of passes has the verdict; None if it is elsewhere."""
     has_appended: bool = False
     """Whether the tokens are in `VerifyBatch.table`."""
     paths: torch.Tensor | None = None

@@ -82,7 +82,7 @@ class UnreadVerdict(NamedTuple):
     token_ids: torch.Tensor
     """`[V, N]` its emitted tokens."""
     places: Places | None
-    """Where the table has the verdict; None if it has none."""
+    """Where the memory of passes has the verdict; None if it is elsewhere."""
     rows: Sequence[int]
     """`[B]` each request's row in the verdict."""
     most: int
@@ -94,7 +94,7 @@ class UnreadVerdict(NamedTuple):
         return rows_of(self.token_ids, self.rows)[:, 0]
 
     def kept(self) -> UnreadVerdict:
-        """Return the same without the table, whose memory others write to; nothing was drafted."""
+        """Return an own copy, as others write to the memory of passes; nothing was drafted."""
         return UnreadVerdict(self.last_ids[:, None].clone(), None, range(len(self.rows)), 0)
 
 

@@ -141,11 +141,12 @@ class PassGraphs(Graphs[StaticPass]):
                 return None
             batch.read_trees()
         numbers = self._backend.numbers(batch)
-        if batch.behind is not None:  # contexts may be longer
+        num_kept = 0
+        if batch.behind is not None and batch.behind.most:  # contexts may be longer
             longest = int(numbers.context_lens.max()) + batch.behind.most
             numbers = replace(numbers, bound=bound_of(longest))
-        # A pass that follows a verdict keeps the states of the last one, row by row.
-        num_kept = 0 if batch.behind is None or not len(self._states) else self._last_rows
+            # The pass behind drafts keeps the states of the last one, row by row.
+            num_kept = self._last_rows if len(self._states) else 0
         shape = shape_of(max(num_rows, num_kept), numbers, self._mask_words)
         found = self._recordings.find(shape)
         is_alone = batch.behind is None or not (batch.behind.most or batch.drafted)
