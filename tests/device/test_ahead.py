@@ -5,10 +5,13 @@ The pretend device keeps what it copies to the host back until the host waits fo
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 import torch
 from pretend import Counts, PretendDevice
 from pretend.requests import METHODS, text_ids
+from speccheck.engines import scripted
 
 from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine.containment.guard import ProposerGuard
@@ -320,3 +323,27 @@ def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
     assert order[-1] == "show"
     assert order.count("launch") == order.count("show"), "nothing follows the last step"
     llm.shutdown()
+
+
+def test_late_drafts_behind_trees_find_the_accepted_paths_in_the_cache(
+    plain, device, prompts, monkeypatch
+) -> None:
+    """A tree that was drafted in time may have accepted nodes behind rejected siblings."""
+    given = [SamplingParams(temperature=0.8, seed=row, max_tokens=40, ignore_eos=True) for row in range(3)]
+    wanted, _ = counted(plain, device, prompts, given)
+    texts = [[*prompt, *text] for prompt, text in zip(prompts, tokens(wanted), strict=True)]
+    turns, late_behind = cycle([True, False, False]), list[bool]()
+    draft = LateDrafts.draft
+
+    def drafting(self, step, last):
+        late_behind.append(any(row.parents is not None for row in last.rows))
+        return draft(self, step, last)
+
+    monkeypatch.setattr(LateDrafts, "pays", lambda self, step: next(turns))
+    monkeypatch.setattr(LateDrafts, "draft", drafting)
+    config = scripted("Scripted", 6, shape="tree", wrong=0.4, texts=texts, adaptive=False)
+    llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
+    outputs, _ = counted(llm, device, prompts, given)
+    llm.shutdown()
+    assert tokens(outputs) == tokens(wanted)
+    assert any(late_behind), "or this tests something else"
