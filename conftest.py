@@ -57,7 +57,7 @@ LONGEST = (
     "zoo/tests/",
     "plugins/composite/tests/test_conformance.py",
     "plugins/draft_model/tests/test_conformance.py",
-    "parts/gguf/tests/test_models.py",
+    "runtime/tests/gguf/test_models.py",
     "server/tests/test_load.py",
     "server/tests/test_command.py",
     "server/tests/test_data_parallel_command.py",

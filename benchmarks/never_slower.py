@@ -22,11 +22,10 @@ from common.results import RESULTS, write
 from common.stats import PairedRatio, paired_ratio
 
 import specdec_zoo
-from specdec import LLM, SamplingParams
-from specdec.engine_options import EngineOptions
-from specdec.loading import LoadedTarget, load_target
+from specdec import LLM, EngineOptions, SamplingParams
 from specdec.metrics import Counter
 from specdec_bench import BASELINE, Contender
+from specdec_runtime.loading import LoadedTarget, load_target
 
 _HEAD: dict[str, Any] = {"method": "eagle3", "model": "zoo"}
 WORKLOADS: tuple[tuple[dict[str, Any], tuple[int, ...], str, float], ...] = (

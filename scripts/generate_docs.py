@@ -19,7 +19,7 @@ from packages import ROOT, Package, packages
 from readme_table import engines_table, gains_table, markdown_table, results_table
 
 from specdec import ProposerConfig
-from specdec.registry.catalogue import known_commands, known_methods
+from specdec.registry import known_commands, known_methods
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: (\S+))? -->\n)(.*?)(<!-- end -->)", re.S)
 

@@ -18,7 +18,7 @@ from packages import ROOT, packages
 from pydantic import BaseModel
 
 from specdec import EngineOptions, ProposerConfig, registry
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config import SpeculativeConfig
 
 FILE = ROOT / "core/src/specdec/arguments.py"
 HEAD = '''"""The arguments of `LLM` and the keys of `speculative_config`, for editors and type checkers.

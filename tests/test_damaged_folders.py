@@ -13,7 +13,7 @@ from speccheck.opened import files_opened_in
 from speccheck.whole_folders import GGUF, KINDS, TARGET, WEIGHTS
 
 from specdec import LLM, ConfigError, EngineOptions, ModelError, PluginError, SamplingParams
-from specdec.loading import LoadedTarget, load_target
+from specdec_runtime.loading import LoadedTarget, load_target
 
 FAST, ALL, BATCH = len(KINDS), 200, 10
 SIZES = {"max_model_len": 256, "max_num_seqs": 2, "num_gpu_blocks_override": 64, "enforce_eager": True}

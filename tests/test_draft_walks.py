@@ -15,11 +15,10 @@ from safetensors.torch import save_file
 from speccheck.ahead import FAULTS
 
 import specdec_zoo
-from specdec import LLM, RequestOutput, SamplingParams
+from specdec import LLM, EngineOptions, RequestOutput, SamplingParams
 from specdec.config import notices
-from specdec.engine_options import EngineOptions
-from specdec.loading.target import LoadedTarget, load_target
 from specdec_plugin_mlp import Medusa, MedusaLayout, MLPSpeculator, MLPSpeculatorLayout, save_mlp_speculator
+from specdec_runtime.loading.target import LoadedTarget, load_target
 
 TOKENS = 20
 NUM_PROMPTS = 3

@@ -18,9 +18,9 @@ from speccheck.models import MAX_LEN, make, prompts, tiny
 from speccheck.states import check_states
 
 from specdec import LLM, ConfigError, ModelError, RequestOutput, SamplingParams
-from specdec.interfaces import Segment
-from specdec_recurrent.checkpoints import Checkpoints, Kept, Piece
-from specdec_recurrent.pool import StatePool
+from specdec_runtime.interfaces import Segment
+from specdec_runtime.states.checkpoints import Checkpoints, Kept, Piece
+from specdec_runtime.states.pool import StatePool
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import pytest
 
 from specdec import LLM, SamplingParams
 from specdec.engine.containment import guard
-from specdec.runner.slot_pool import BlockAllocator
-from specdec_drafting import RequestSlots
+from specdec.engine.slot_pool import BlockAllocator
+from specdec_runtime.drafting import RequestSlots
 
 K = {"num_speculative_tokens": 4, "adaptive": False}
 METHODS: dict[str, dict[str, Any]] = {

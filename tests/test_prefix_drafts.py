@@ -11,11 +11,10 @@ import torch
 from speccheck.own_vocabulary import own_vocabulary_draft
 
 import specdec_zoo
-from specdec import LLM, RequestOutput, SamplingParams
-from specdec.engine_options import EngineOptions
+from specdec import LLM, EngineOptions, RequestOutput, SamplingParams
 from specdec.interfaces import Draft, ProposeBatch
-from specdec.loading.target import LoadedTarget, load_target
 from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout, save_mlp_speculator
+from specdec_runtime.loading.target import LoadedTarget, load_target
 from specdec_testing.support.rows import rows_of
 
 pytestmark = pytest.mark.slow

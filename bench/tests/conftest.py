@@ -9,9 +9,9 @@ import pytest
 from speccheck.saved import save_tiny
 
 from specdec.engine_options import EngineOptions
-from specdec.loading.target import LoadedTarget, load_target
 from specdec_bench import Session, Workload
 from specdec_bench.contender import BASELINE
+from specdec_runtime.loading.target import LoadedTarget, load_target
 
 SCRIPTED = "speccheck.proposers.Scripted"
 PROMPTS = ((11, 12, 13, 14, 11, 12), (40, 41, 42), (7, 8, 9, 10))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from specdec.config import target_facts
-from specdec.loading.target import LoadedTarget
 from specdec.registry.catalogue import known_methods
 from specdec_bench import Contender, Workload
 from specdec_bench.candidates import LeftOut, contender_for, installed_methods, missing_distributions
+from specdec_runtime.loading.target import LoadedTarget
 
 MODULE = """
 from specdec import Draft, Proposer, ProposerConfig, hookimpl

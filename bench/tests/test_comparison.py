@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from specdec.interfaces import Scores, Verdict, VerifyBatch
-from specdec.loading.target import LoadedTarget
 from specdec.samplers.strict import StrictSampler
 from specdec_bench import BASELINE, Comparison, Contender, Session, Workload
+from specdec_runtime.loading.target import LoadedTarget
 
 KEYS = [
     *("name", "method", "config", "num_prompts", "batch_size", "output_tokens", "wall_s", "tokens_per_s"),

@@ -11,9 +11,9 @@ from speccheck.proposers import Scripted
 
 from specdec import LLM
 from specdec.interfaces import FinishReason
-from specdec.loading.target import LoadedTarget
 from specdec_bench import BASELINE, Contender, Session, Workload, session
 from specdec_bench.forward_probe import ForwardProbe
+from specdec_runtime.loading.target import LoadedTarget
 
 
 def test_text_is_that_of_llm(target: LoadedTarget, workload: Workload, texts: list[list[int]]) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from specdec.config import TargetFacts
-from specdec.config.model_name import resolve_name
-from specdec.config.zoo import zoo_draft
+from specdec.config import TargetFacts, resolve_name, zoo_draft
 from specdec.errors import ConfigError, ModelError
 
 WORDS = ("zoo", "smollm2")

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from device.clock import synchronize
-from specdec.assembly.build import BuiltEngine
+from specdec.assembly import BuiltEngine
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import specdec_zoo
 from specdec import LLM, SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec.interfaces import FinishReason
-from specdec.loading import LoadedTarget, load_target
 from specdec_bench.suites import OVERALL
 from specdec_hosting import HostTarget
+from specdec_runtime.loading import LoadedTarget, load_target
 
 NOW, LATE, CORRECTED = VARIANTS[:3]
 LENGTH = 1024

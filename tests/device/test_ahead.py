@@ -14,7 +14,7 @@ from pretend.requests import METHODS, text_ids
 from speccheck.engines import scripted
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.engine.containment.guard import ProposerGuard
+from specdec.engine import ProposerGuard
 from specdec.engine.late_drafts import LateDrafts
 from specdec.interfaces import ProposeBatch
 

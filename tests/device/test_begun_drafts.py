@@ -8,8 +8,8 @@ import pytest
 from pretend.requests import METHODS, text_ids
 
 from specdec import LLM, RequestOutput, SamplingParams
+from specdec.engine import Step
 from specdec.engine.commit import Committer
-from specdec.engine.step import Step
 from specdec.interfaces import Verdict
 from specdec_kernels.cuda.graphs.chain_graphs import ChainGraphs
 

@@ -10,7 +10,7 @@ from pretend import PretendDevice
 from pretend.requests import METHODS, text_ids
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.engine.step import Step
+from specdec.engine import Step
 
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,

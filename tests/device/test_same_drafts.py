@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
-from specdec.engine.step import Step
+from specdec.engine import Step
 from specdec.interfaces import Verdict
 
 OPTIONS = {

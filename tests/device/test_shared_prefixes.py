@@ -9,8 +9,7 @@ import torch
 from pretend.requests import METHODS, TEXT, params
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.engine.kv_manager import KVManager
-from specdec.runner import SlotPool
+from specdec.engine import KVManager, SlotPool
 from specdec_kernels.layers.device_form import DeviceForm
 
 pytestmark = pytest.mark.slow

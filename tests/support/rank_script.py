@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 
 from specdec import LLM, SamplingParams
-from specdec.interfaces import ForwardOutput, PackedBatch
-from specdec_parallel.runner import SplitRunner
+from specdec_runtime.interfaces import ForwardOutput, PackedBatch
+from specdec_runtime.parallel.runner import SplitRunner
 
 
 def run(llm: LLM, job: dict[str, Any], rank: int) -> list[Any]:

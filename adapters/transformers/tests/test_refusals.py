@@ -12,7 +12,7 @@ from transformers.generation.logits_process import LogitsProcessor
 
 import specdec_transformers
 from specdec import ConfigError
-from specdec.models import cache_argument
+from specdec_runtime.models import cache_argument
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "beams": ({"num_beams": 3}, r"beam_search \(num_beams=3\): set num_beams=1"),

@@ -7,11 +7,11 @@ from typing import Any
 
 from specdec import ConfigError, PluginError, registry
 from specdec.config import ZOO, TargetFacts
-from specdec.loading import LoadedTarget
 from specdec.registry import Group, known_method, known_methods
 from specdec_bench.contender import Contender, contenders_of
 from specdec_bench.session import Session
 from specdec_bench.workload import Workload
+from specdec_runtime.loading import LoadedTarget
 
 DEFAULT_TOKENS = 5
 """k for a method without a default."""

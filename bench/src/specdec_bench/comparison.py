@@ -6,12 +6,12 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specdec.loading import LoadedTarget
 from specdec_bench.contender import Contender
 from specdec_bench.row import make_row, more_columns
 from specdec_bench.session import Session
 from specdec_bench.turn import Turn
 from specdec_bench.workload import Workload
+from specdec_runtime.loading import LoadedTarget
 
 
 class Comparison:

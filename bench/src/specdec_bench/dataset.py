@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec import ConfigError
 from specdec_bench.prompt_file import ChatPrompt, read_prompts
-from specdec_chat import conversation_prompt
+from specdec_runtime.chat import conversation_prompt
 
 Prompt = str | list[int] | ChatPrompt
 """Text to continue, token ids, or a conversation for the chat template."""

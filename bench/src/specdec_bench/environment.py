@@ -15,8 +15,8 @@ import torch
 
 from specdec import ConfigError, registry
 from specdec.config import ZOO, zoo_path
-from specdec.loading import LoadedTarget
 from specdec_bench.workload import Workload
+from specdec_runtime.loading import LoadedTarget
 
 
 def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import torch
 
 from specdec import RequestOutput, SamplingParams
 from specdec.frontend import build
-from specdec.loading import LoadedTarget
 from specdec_bench.contender import Contender
 from specdec_bench.conversation import Conversation, OnePrompt
 from specdec_bench.forward_probe import ForwardProbe
@@ -21,6 +20,7 @@ from specdec_bench.memory import PeakMemory
 from specdec_bench.step_time import StepLog
 from specdec_bench.turn import Turn
 from specdec_bench.workload import Workload
+from specdec_runtime.loading import LoadedTarget
 
 WARM_UP_STEPS = 8
 

@@ -149,7 +149,7 @@ def test_deterministic_reaches_the_target(
     def spy(options: EngineOptions) -> None:
         raise ConfigError(f"deterministic is {options.deterministic}")
 
-    monkeypatch.setattr("specdec.loading.load_target", spy)
+    monkeypatch.setattr("specdec_runtime.loading.load_target", spy)
     assert run(["bench", dataset, "--model", tiny_model, "--deterministic"]) == 2
     assert "deterministic is True" in capfd.readouterr().err
 

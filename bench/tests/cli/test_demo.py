@@ -12,12 +12,12 @@ import pytest
 
 from specdec import LLM
 from specdec.interfaces import Scores, Verdict, VerifyBatch
-from specdec.loading import LoadedTarget, load_target
 from specdec.samplers.strict import StrictSampler
 from specdec_bench.candidates import LeftOut
 from specdec_bench.demo import command as demo
 from specdec_commands import progress_bar
 from specdec_commands.main import run
+from specdec_runtime.loading import LoadedTarget, load_target
 
 pytestmark = pytest.mark.slow
 
@@ -149,7 +149,7 @@ def test_a_first_run_answers_without_compiled_code(
         tried.append(method)
         return LeftOut(method, "not here")
 
-    monkeypatch.setattr("specdec.loading.load_target", load)
+    monkeypatch.setattr("specdec_runtime.loading.load_target", load)
     monkeypatch.setattr("specdec_bench.demo.report.LLM", llm)
     monkeypatch.setattr("specdec_bench.candidates.contender_for", contender)
     assert run(SHORT) == 0

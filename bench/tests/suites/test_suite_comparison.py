@@ -9,9 +9,9 @@ import pytest
 from speccheck.proposers import Scripted
 from transformers import PreTrainedTokenizerBase
 
-from specdec.loading.target import LoadedTarget
 from specdec_bench import BASELINE, Contender, Session, Workload
 from specdec_bench.suites import OVERALL, Suite, SuiteComparison, chats_of, even_sample, grouped
+from specdec_runtime.loading.target import LoadedTarget
 
 pytestmark = pytest.mark.slow
 

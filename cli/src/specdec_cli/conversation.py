@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from specdec.metrics import PerProposer
-from specdec_chat import conversation_prompt
 from specdec_cli.run_summary import summary
 from specdec_cli.show_stream import show_stream
+from specdec_runtime.chat import conversation_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

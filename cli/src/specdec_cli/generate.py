@@ -153,7 +153,7 @@ def _read_prompt(text: str | None, option: str | None, file: Path | None) -> str
 def _prompt(text: str, tokenizer: PreTrainedTokenizerBase, *, is_chat: bool) -> Prompt:
     """Return the prompt, formatted as a chat message if `is_chat`."""
     if is_chat:
-        from specdec_chat import conversation_prompt
+        from specdec_runtime.chat import conversation_prompt
 
         return cast("Prompt", conversation_prompt(tokenizer, [{"role": "user", "content": text}], {}))
     return text

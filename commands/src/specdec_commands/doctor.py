@@ -89,25 +89,19 @@ def _backends() -> dict[str, str]:
     """Return what each backend offers on the default device, or why it offers nothing."""
     import torch
 
-    from specdec.interfaces import AttentionNeeds, Backend, Declined
+    from specdec.interfaces import Declined
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = {}
     for backend in registry.backends():
         try:
-            answers: dict[str, object] = {
-                "attention": backend.attention(AttentionNeeds(device, torch.float32)),
-                "verification": backend.verifier("strict", device),
-                "rows of logits": backend.row_operations(device),
-            }
+            answers = backend.answers(device)
         except Exception as error:  # a compiler or a driver may raise anything
             found[backend.name] = f"it raised {described(error)}{line_of(error)}"
             continue
         offers = [name for name, answer in answers.items() if not isinstance(answer, Declined)]
         declined = [answer for answer in answers.values() if isinstance(answer, Declined)]
         elsewhere = next((answer for answer in declined if answer.is_elsewhere), None)
-        if type(backend).form is not Backend.form and elsewhere is None:
-            offers.insert(0, "forms of models")
         found[backend.name] = ", ".join(offers) or f"nothing: {(elsewhere or declined[0]).reason}"
     cost = "models run with torch alone, on the CPU two to four times slower"
     return found or {"none": f"{cost}; {registry.why_no_backend()}"}

@@ -7,6 +7,8 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 
+__all__ = ["show_fields"]
+
 
 class _Lazy:
     """A docstring that is made when somebody asks for it."""

@@ -7,6 +7,7 @@ model is any causal language model of `transformers` without recurrent states, w
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 
 import numpy as np
 import torch
@@ -14,10 +15,11 @@ from transformers import DynamicCache, PreTrainedModel
 
 from specdec.interfaces import LogitsRules
 from specdec.logits import RowBlock, p_logits
-from specdec.models.parts import cache_argument
 from specdec.noise import exponentials
 from specdec.sampling_params import SamplingParams
 
+_CACHES = ("cache", "past_key_values")
+"""What versions of `transformers` call the argument that takes a cache."""
 Propose = Callable[[list[int], int], list[int]]
 """Takes all tokens so far and the most tokens to draft; returns the draft."""
 
@@ -38,7 +40,8 @@ def generate(
     The result does not depend on what `propose` returns; this is the guarantee of speculative decoding.
     """
     assert params.max_tokens is not None
-    cache, name = DynamicCache(config=model.config), cache_argument(model)
+    cache, parameters = DynamicCache(config=model.config), signature(model.forward).parameters
+    name = next(name for name in _CACHES if name in parameters)
     tokens = list(prompt)
     end = len(prompt) + params.max_tokens
     while len(tokens) < end:

@@ -13,12 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from speccheck.cache_rows import markers
 
 from specdec.engine.kv_manager import KVManager
+from specdec.engine.prefix_cache import PrefixCache
 from specdec.engine.sequence import Sequence
-from specdec.interfaces import KVCache, LayerShape
+from specdec.engine.slot_pool import _Run
 from specdec.logits.logprobs import LogprobRecord
-from specdec.runner.prefix_cache import PrefixCache
-from specdec.runner.slot_pool import _Run
 from specdec.sampling_params import SamplingParams
+from specdec_runtime.interfaces import KVCache, LayerShape
 
 POISON = -1000.0
 

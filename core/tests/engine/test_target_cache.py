@@ -15,9 +15,9 @@ from transformers import DynamicCache
 
 from specdec import LLM, ConfigError, ModelError, PluginError
 from specdec.engine.kv_manager import KVManager
-from specdec.models import cache_argument
-from specdec.scorers.transformers import TransformersScorer
 from specdec_hosting import HostTarget, open_proposer
+from specdec_runtime.models import cache_argument
+from specdec_runtime.scorers.transformers import TransformersScorer
 
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from specdec.interfaces import DraftHead, HeadParts
+from specdec_runtime.interfaces import DraftHead, HeadParts
 
 
 class GlanceHead(DraftHead):

@@ -8,8 +8,8 @@ from transformers import LlamaConfig
 
 from specdec import ModelError, Proposer, hookimpl
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint, HeadConfig, HeadProposer
 from specdec_glance.head import GlanceHead
+from specdec_runtime.drafting import HeadCheckpoint, HeadConfig, HeadProposer
 
 
 class GlanceConfig(HeadConfig):

@@ -11,12 +11,12 @@ import pytest
 import torch
 from speccheck.models import CONFIGS, MAX_LEN, MORE_CONFIGS, VOCAB, WINDOW, prompts, tiny
 
-from specdec.interfaces import ForwardOutput, PackedBatch, Segment
-from specdec.runner import ModuleRunner
 from specdec_kernels.cpu.form import CompiledForm
 from specdec_kernels.layers.form import LayersForm
 from specdec_kernels.layers.parts import ModelParts
 from specdec_kernels.layers.structure import model_parts
+from specdec_runtime.interfaces import ForwardOutput, PackedBatch, Segment
+from specdec_runtime.runner import ModuleRunner
 
 CPU = torch.device("cpu")
 COMPILED = (

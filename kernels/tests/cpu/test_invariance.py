@@ -23,11 +23,11 @@ from transformers import (
 
 from specdec import ConfigError, ModelError, registry
 from specdec.engine_options import EngineOptions
-from specdec.interfaces import PackedBatch, Segment
-from specdec.runner import ModuleRunner
 from specdec_kernels.cpu.pieces import in_pieces
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.layers.backend import LayersBackend
+from specdec_runtime.interfaces import PackedBatch, Segment
+from specdec_runtime.runner import ModuleRunner
 
 CPU = torch.device("cpu")
 SIZES = {

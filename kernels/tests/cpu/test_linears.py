@@ -10,8 +10,8 @@ from speccheck.engines import engine_of, make_llm
 from speccheck.models import tiny
 from torch import nn
 
-from specdec.backends import speed_up_linears
 from specdec_kernels.cpu.compiled.threads import is_available
+from specdec_runtime.backends import speed_up_linears
 
 
 class Other(nn.Linear):

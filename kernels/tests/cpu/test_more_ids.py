@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, LlamaConfig
 
-from specdec.interfaces import ChainRules, ChainWork, NewRows, PackedBatch, Segment
 from specdec.interfaces.draws import NoiseKeys
-from specdec.runner import ModuleRunner
 from specdec_kernels.cpu.rows.noise import race
+from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch, Segment
+from specdec_runtime.runner import ModuleRunner
 
 VOCAB, STEPS = 61, 5
 SIZES = {

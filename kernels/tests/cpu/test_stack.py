@@ -9,19 +9,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from specdec.interfaces import (
-    ChainRules,
-    ChainWork,
-    ForwardOutput,
-    NewRows,
-    PackedBatch,
-    Segment,
-)
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
-from specdec.runner import ModuleRunner, in_inference_mode
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cpu.rows.noise import race
+from specdec_runtime.interfaces import ChainRules, ChainWork, ForwardOutput, NewRows, PackedBatch, Segment
+from specdec_runtime.runner import ModuleRunner, in_inference_mode
 
 SIZES = {
     "vocab_size": 61,

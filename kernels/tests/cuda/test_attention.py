@@ -10,8 +10,11 @@ from speccheck.recorder import use_backends
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig
 
 from specdec import LLM, ConfigError, SamplingParams
-from specdec.backends.attention import _shapes, choose_attention, disagreement
-from specdec.interfaces import (
+from specdec_kernels.cuda.attention import PagedAttention
+from specdec_kernels.cuda.backend import TritonBackend
+from specdec_kernels.triton.paged_attention import paged_attention
+from specdec_runtime.backends.attention import _shapes, choose_attention, disagreement
+from specdec_runtime.interfaces import (
     Attention,
     AttentionFactory,
     AttentionNeeds,
@@ -20,10 +23,7 @@ from specdec.interfaces import (
     PackedBatch,
     Segment,
 )
-from specdec.runner import SdpaAttention
-from specdec_kernels.cuda.attention import PagedAttention
-from specdec_kernels.cuda.backend import TritonBackend
-from specdec_kernels.triton.paged_attention import paged_attention
+from specdec_runtime.runner import SdpaAttention
 
 CPU = torch.device("cpu")
 LAYER, HEADS, KV_HEADS, DIM, VALUE_DIM = 1, 4, 2, 8, 6
@@ -208,7 +208,7 @@ def choose(wanted: str, device: torch.device) -> AttentionFactory:
 def test_the_attention_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     use_backends(monkeypatch, TritonBackend())
-    monkeypatch.setattr("specdec.backends.attention.disagreement", lambda *_: None)
+    monkeypatch.setattr("specdec_runtime.backends.attention.disagreement", lambda *_: None)
     assert choose("auto", CPU) is choose("sdpa", CPU) is choose("sdpa", CUDA) is SdpaAttention
     assert choose("auto", CUDA).func is choose("triton", CUDA).func is PagedAttention
     with pytest.raises(ConfigError, match=r"needs a CUDA device.*TRITON_INTERPRET=1"):

@@ -12,12 +12,12 @@ from speccheck.recorder import Rerun, StandInAttention
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws
-from specdec.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_start import Reads
+from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 
 NUM_IDS = 24
 GREEDY = ChainRules(NUM_IDS)

@@ -10,10 +10,11 @@ import pytest
 import torch
 from speccheck.recorder import Rerun, StandInAttention
 
-from specdec.interfaces import ChainRules, ChainWork, Judged, NewRows, NoiseKeys, PackedBatch, PassMemory
+from specdec.interfaces import Judged, NoiseKeys, PassMemory
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import Reads
+from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 
 CPU = torch.device("cpu")
 NUM_IDS, STEPS, PLACES = 24, 3, (40, 46, 4)

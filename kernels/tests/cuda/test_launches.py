@@ -14,13 +14,13 @@ import torch
 from speccheck.models import CONFIGS, make
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specdec.interfaces import ForwardOutput, PackedBatch, Segment
-from specdec.runner import ModuleRunner
 from specdec_kernels.cuda import attention as cuda_attention
 from specdec_kernels.layers import device_form, device_layer
 from specdec_kernels.layers.device_form import DeviceForm
 from specdec_kernels.layers.parts import ModelParts
 from specdec_kernels.layers.structure import model_parts
+from specdec_runtime.interfaces import ForwardOutput, PackedBatch, Segment
+from specdec_runtime.runner import ModuleRunner
 
 CPU = torch.device("cpu")
 FREE = {

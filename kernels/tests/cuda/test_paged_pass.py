@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specdec.interfaces import KVCache, LayerShape, PackedBatch, Segment
-from specdec.runner import SlotPool
+from specdec.engine import SlotPool
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.paged_pass import PagedPass, paged_pass, pass_numbers
 from specdec_kernels.cuda.shared_slots import SharedSlots
+from specdec_runtime.interfaces import KVCache, LayerShape, PackedBatch, Segment
 
 NUM_SLOTS = 1024
 SHARED = {-64: (512, 96), 160: (512, 64)}

@@ -13,22 +13,14 @@ from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
 from specdec import LLM
-from specdec.interfaces import (
-    DeviceNodes,
-    HostRows,
-    PackedBatch,
-    PassMemory,
-    Places,
-    Segment,
-    Transfer,
-    UnreadVerdict,
-)
+from specdec.interfaces import DeviceNodes, PassMemory, Places, Transfer, UnreadVerdict
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import paged_pass, pass_numbers
 from specdec_kernels.layers.backend import LayersBackend
+from specdec_runtime.interfaces import HostRows, PackedBatch, Segment
 
 CPU = torch.device("cpu")
 

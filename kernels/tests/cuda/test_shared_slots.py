@@ -19,13 +19,13 @@ from hypothesis.stateful import (
 )
 from speccheck.cache_rows import markers
 
+from specdec.engine import SlotPool
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
-from specdec.interfaces import KVCache, LayerShape
-from specdec.runner import SlotPool
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.shared_blocks import SharedBlocks
 from specdec_kernels.cuda.shared_slots import SharedSlots
+from specdec_runtime.interfaces import KVCache, LayerShape
 
 POISON = -1000.0
 SIZE = 4

@@ -12,12 +12,13 @@ from speccheck.recorder import Rerun
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws
-from specdec.interfaces import ChainRules, ChainWork, Judged, PassMemory, Places
+from specdec.interfaces import Judged, PassMemory, Places
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import StepGraphs
 from specdec_kernels.cuda.graphs.static_steps import StaticSteps
+from specdec_runtime.interfaces import ChainRules, ChainWork
 
 NUM_IDS, WIDTH, MOST_STEPS = 24, 6, 4
 NAMES = np.arange(NUM_IDS) * 3 + 1

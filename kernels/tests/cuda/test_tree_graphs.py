@@ -9,10 +9,10 @@ from speccheck.recorder import Rerun, StandInAttention
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.shown import EngineDraws
-from specdec.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_start import Reads
+from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 
 NUM_IDS, WIDTH = 12, 3
 FIRST_SLOTS, CACHED, DEPTHS = [0, 128, 256], [5, 40, 9], [3, 1, 2]

@@ -7,12 +7,13 @@ import pytest
 import torch
 from speccheck.recorder import NUM_SLOTS, Rerun, StandInAttention
 
-from specdec.interfaces import DeviceNodes, HostRows, PackedBatch, Segment
+from specdec.interfaces import DeviceNodes
 from specdec_kernels.cuda.graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import shape_of
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import paged_pass, pass_numbers
 from specdec_kernels.triton.paged_attention.tree import unpack_tree_mask
+from specdec_runtime.interfaces import HostRows, PackedBatch, Segment
 
 CPU, CUDA, VOCAB = torch.device("cpu"), torch.device("cuda"), 50
 CHUNKS, CACHED = [3, 1, 2, 1], [5, 40, 0, 9]

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from specdec import SamplingParams, registry
-from specdec.interfaces import ChainRules, DrawnNodes, Draws, SamplerConfig, Scores, VerifyBatch
+from specdec.interfaces import DrawnNodes, Draws, SamplerConfig, Scores, VerifyBatch
 from specdec_kernels.triton import NoiseKeys
+from specdec_runtime.interfaces import ChainRules
 
 
 def chosen_by_hand(

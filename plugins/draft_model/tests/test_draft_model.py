@@ -10,9 +10,9 @@ import torch
 
 import specdec_zoo
 from specdec import LLM, ConfigError, SamplingParams
-from specdec_drafting.passes import MAX_PASS_ROWS, Piece, _portions
 from specdec_plugin_draft_model import DraftModelConfig
 from specdec_plugin_draft_model.mask_token import mask_token
+from specdec_runtime.drafting.passes import MAX_PASS_ROWS, Piece, _portions
 
 PROMPTS = [prompt["prompt"] for prompt in specdec_zoo.prompts(6)]
 

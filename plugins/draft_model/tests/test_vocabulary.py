@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 
 import specdec_zoo
 from specdec import LLM, ConfigError, SamplingParams
-from specdec_drafting import equal_vocabulary
 from specdec_plugin_draft_model.vocabulary import shared_vocabulary
+from specdec_runtime.drafting import equal_vocabulary
 
 CPU = torch.device("cpu")
 

@@ -18,14 +18,14 @@ from head_check.target import VOCAB, check, target_model
 
 import specdec_zoo
 from specdec import ConfigError
-from specdec.interfaces import PackedBatch, Segment
-from specdec.runner import ModuleRunner
 from specdec_commands.main import run
-from specdec_drafting import HeadCheckpoint
-from specdec_drafting.checking.check import check_head
 from specdec_plugin_eagle import EagleSettings
 from specdec_plugin_eagle.loading import load_eagle3
 from specdec_plugin_eagle.readings import window_of
+from specdec_runtime.drafting import HeadCheckpoint
+from specdec_runtime.drafting.checking.check import check_head
+from specdec_runtime.interfaces import PackedBatch, Segment
+from specdec_runtime.runner import ModuleRunner
 
 TOKENS = 2048
 

@@ -21,10 +21,10 @@ from transformers import LlamaConfig
 
 from specdec import LLM, ConfigError, SamplingParams
 from specdec_commands.main import run
-from specdec_drafting import HeadCheckpoint
 from specdec_plugin_eagle import EagleSettings
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
 from specdec_plugin_eagle.saving import save_eagle, save_eagle3
+from specdec_runtime.drafting import HeadCheckpoint
 
 ONE = Shape(is_eagle3=False, has_own_lm_head=False)
 THREE = Shape(num_logits=40, has_map=True)

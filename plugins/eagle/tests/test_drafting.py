@@ -19,8 +19,8 @@ from head_check.session import whole_life
 from head_check.target import VOCAB
 
 from specdec import ModelError
+from specdec.engine import slot_pool
 from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch
-from specdec.runner import slot_pool
 from specdec_testing.support.feed import Ask
 
 ONE = Shape(is_eagle3=False, has_own_lm_head=False)

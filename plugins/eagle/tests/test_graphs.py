@@ -17,7 +17,7 @@ from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.recorder import RecordingBackend, Rerun, told, use_backends
 
 from specdec import LLM, SamplingParams
-from specdec_drafting import HeadProposer
+from specdec_runtime.drafting import HeadProposer
 
 SHAPE = Shape(num_logits=40, has_map=True)
 PROMPTS = [[(i * i + 7 * i + n) % VOCAB for i in range(n)] for n in (11, 1)]

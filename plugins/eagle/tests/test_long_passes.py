@@ -10,8 +10,8 @@ from eagle_check.shape import Shape
 from eagle_check.targets import make_head, make_proposer
 from head_check.target import VOCAB
 
-from specdec.interfaces import PackedBatch, Segment
 from specdec_kernels.cpu.form import CompiledForm
+from specdec_runtime.interfaces import PackedBatch, Segment
 
 
 @pytest.mark.parametrize("is_eagle3", [False, True])

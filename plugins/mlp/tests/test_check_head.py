@@ -16,8 +16,6 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 import specdec_zoo
-from specdec_drafting import HeadCheckpoint
-from specdec_drafting.checking.check import check_head
 from specdec_plugin_mlp import (
     Medusa,
     MedusaLayout,
@@ -26,6 +24,8 @@ from specdec_plugin_mlp import (
     load_mlp_speculator,
     save_mlp_speculator,
 )
+from specdec_runtime.drafting import HeadCheckpoint
+from specdec_runtime.drafting.checking.check import check_head
 
 MEDUSA = {"model_type": "medusa", "hidden_size": 256, "vocab_size": 4096, "num_hidden_layers": 1}
 NUM_TOKENS = 2048

@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 from speccheck.engines import zoo
 
 from specdec import LLM, ConfigError, ModelError
-from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp import (
     MLPSpeculator,
     MLPSpeculatorLayout,
     load_mlp_speculator,
     save_mlp_speculator,
 )
+from specdec_runtime.drafting import HeadCheckpoint
 
 SHAPES = [{}, {"tie_weights": True, "scale_input": True}]
 

@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
-from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp import load_mlp_speculator
+from specdec_runtime.drafting import HeadCheckpoint
 
 
 def reference(folder: Path, state: torch.Tensor, tokens: list[int]) -> torch.Tensor:

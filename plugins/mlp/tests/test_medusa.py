@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from speccheck.engines import zoo
 
 from specdec import LLM, ConfigError, ModelError, SamplingParams
-from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp import Medusa, MedusaLayout, load_medusa
+from specdec_runtime.drafting import HeadCheckpoint
 
 H, V, HEADS, LAYERS = 16, 40, 3, 2
 CONFIG = {

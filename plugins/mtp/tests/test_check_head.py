@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import specdec_zoo
-from specdec_drafting.checking.check import check_head
+from specdec_runtime.drafting.checking.check import check_head
 
 Tensors = dict[str, torch.Tensor]
 

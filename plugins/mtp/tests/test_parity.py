@@ -10,8 +10,8 @@ from mtp_check.plain import PlainMtp
 from mtp_check.targets import NUM_LAYERS, VOCAB_SIZE, MadeTarget
 
 from specdec.engine_options import EngineOptions
-from specdec.loading.target import load_target
 from specdec_plugin_mtp import MtpConfig, MtpProposer
+from specdec_runtime.loading.target import load_target
 from specdec_testing.support.feed import Ask, Feed
 from specdec_testing.support.target import CheckTarget
 

@@ -12,12 +12,12 @@ from mtp_check.targets import HIDDEN, VOCAB_SIZE, MadeTarget
 from safetensors.torch import save_file
 from torch import nn
 
-from specdec.interfaces import PackedBatch, Segment
-from specdec.runner import ModuleRunner
-from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.loading import load_mtp
 from specdec_plugin_mtp.tensors import MtpTensors
+from specdec_runtime.drafting import HeadCheckpoint
+from specdec_runtime.interfaces import PackedBatch, Segment
+from specdec_runtime.runner import ModuleRunner
 
 KINDS = ["qwen3_next", "qwen3_5"]
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
-from specdec_drafting import OwnIds
+from specdec_runtime.drafting import OwnIds
 
 IDS = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(
     "\n".join(p["prompt"] for p in specdec_zoo.prompts(3))

@@ -11,7 +11,7 @@ import torch
 import specdec_zoo
 from specdec import LLM, SamplingParams
 from specdec.engine.kv_manager import KVManager
-from specdec.scorers.transformers import TransformersScorer
+from specdec_runtime.scorers.transformers import TransformersScorer
 
 BLOCK_SIZE = 4
 PROMPTS = [prompt["prompt"][:120] for prompt in specdec_zoo.prompts(3)]

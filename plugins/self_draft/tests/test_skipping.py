@@ -10,9 +10,9 @@ from speccheck.engines import engine_of, greedy, make_llm, tokens_of
 from speccheck.models import CONFIGS, make, prompts, tiny
 
 from specdec import LLM, ConfigError
-from specdec.models import decoder_layers
 from specdec_plugin_self_draft import SelfDraftConfig
 from specdec_plugin_self_draft.skipping import least_needed, leave_out
+from specdec_runtime.models import decoder_layers
 
 
 def model_of(num_layers: int, idle: tuple[int, ...] = ()) -> Any:

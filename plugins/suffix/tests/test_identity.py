@@ -11,7 +11,7 @@ import pytest
 import specdec_zoo
 from specdec import LLM, SamplingParams
 from specdec.engine_options import EngineOptions
-from specdec.loading.target import LoadedTarget, load_target
+from specdec_runtime.loading.target import LoadedTarget, load_target
 
 MAX_TOKENS = 40
 GRID = list(product((1, 5, 8, 16), (1, 7, 32), (False, True)))

@@ -11,11 +11,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from speccheck.models import MAX_LEN, VOCAB, copied
-from specdec import LLM, SamplingParams
-from specdec.engine.engine import Engine
-from specdec.engine_options import EngineOptions
+from specdec import LLM, EngineOptions, SamplingParams
+from specdec.engine import Engine
 from specdec.interfaces import Proposer
-from specdec.loading.target import LoadedTarget, load_target
+from specdec_runtime.loading.target import LoadedTarget, load_target
 
 LETTERS = "abcdefghijkl"
 

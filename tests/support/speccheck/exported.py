@@ -18,8 +18,8 @@ from transformers import AutoConfig, LlamaConfig
 
 from specdec import registry
 from specdec.interfaces import FinishReason, PassMemory, ProposeBatch, Proposer, TargetHandle, TargetInfo
-from specdec.runner import ModuleRunner
-from specdec_drafting import Choice, Place
+from specdec_runtime.drafting import Choice, Place
+from specdec_runtime.runner import ModuleRunner
 from specdec_testing.support.feed import Ask, Feed
 
 FOLDER = Path(__file__).parents[2] / "exporters"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from specdec.structured_outputs import StructuredOutputsParams
+from specdec import StructuredOutputsParams
 from specdec_grammar.compiler import compiled as compile_grammar
 from specdec_grammar.source import grammar_of
 from specdec_grammar.state import MatcherState

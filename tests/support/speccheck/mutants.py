@@ -11,18 +11,16 @@ import pytest
 import torch
 
 from specdec import SamplingParams
+from specdec.engine import Sequence as Sample
 from specdec.engine import Step
-from specdec.engine.sequence import Sequence as Sample
 from specdec.engine.stop_checker import StopChecker
-from specdec.interfaces import VerifyBatch
-from specdec.interfaces.finish import FinishReason
-from specdec.interfaces.logits_rules import RowBlock
+from specdec.interfaces import FinishReason, RowBlock, VerifyBatch
+from specdec.logits import p_logits
 from specdec.logits.logprobs import listings
-from specdec.logits.pipeline import p_logits
 from specdec_grammar.state import MatcherState
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
-SCORER = "specdec.scorers.transformers.p_logits_of"
+SCORER = "specdec_runtime.scorers.transformers.p_logits_of"
 
 
 def _plain(block: RowBlock) -> RowBlock:

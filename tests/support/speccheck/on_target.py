@@ -15,14 +15,12 @@ from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
-    PackedBatch,
     ProposeBatch,
     Proposer,
     ProposerConfig,
-    Runner,
-    Segment,
     TargetHandle,
 )
+from specdec_runtime.interfaces import PackedBatch, Runner, Segment
 
 
 class NoiseConfig(ProposerConfig):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from specdec.registry.catalogue import known_methods
+from specdec.registry import known_methods
 
 METHODS = """
 from typing import ClassVar, Literal

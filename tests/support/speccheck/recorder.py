@@ -7,24 +7,15 @@ import pytest
 import torch
 
 from specdec import LLM, RequestOutput, registry
-from specdec.interfaces import (
-    Backend,
-    Declined,
-    DraftHead,
-    Form,
-    HostRows,
-    PackedBatch,
-    RowBlock,
-    Runner,
-    ScoreBatch,
-)
-from specdec.scorers import transformers
-from specdec.scorers.packing import pack
+from specdec.interfaces import Backend, Declined, RowBlock, ScoreBatch
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.backend import TritonBackend
 from specdec_kernels.cuda.form import GraphForm
 from specdec_kernels.cuda.graphs import Recording
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, pass_numbers
+from specdec_runtime.interfaces import DraftHead, Form, HostRows, PackedBatch, Runner
+from specdec_runtime.scorers import transformers
+from specdec_runtime.scorers.packing import pack
 
 NUM_SLOTS = 1024
 

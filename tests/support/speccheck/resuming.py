@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from speccheck.proposers import HiddenRecorder, Recorder, ScriptConfig, Told
-from specdec.interfaces import Capability, FinishReason, ProposerConfig, TargetInfo
-from specdec.interfaces.batch import TokenIds
+from specdec.interfaces import Capability, FinishReason, ProposerConfig, TargetInfo, TokenIds
 
 
 class ResumeConfig(ScriptConfig):

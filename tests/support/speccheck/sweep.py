@@ -12,7 +12,7 @@ from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
 from speccheck.identity import assert_identical, references
 from speccheck.models import make, prompts
 from specdec import LLM, ConfigError, ModelError
-from specdec.models.states import keeps_states
+from specdec_runtime.models.state_layers import keeps_states
 
 MAX_TOKENS = 12
 PROMPTS = prompts([3, 41, 1, 23, 70], seed=3)

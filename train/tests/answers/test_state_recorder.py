@@ -14,7 +14,7 @@ import specdec_zoo
 from specdec import SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec.interfaces import FinishReason, ProposeBatch, TargetInfo
-from specdec.loading.target import LoadedTarget, load_target
+from specdec_runtime.loading.target import LoadedTarget, load_target
 from specdec_train.answers.engine import AnswerEngine, Asked
 from specdec_train.answers.state_recorder import RecordedText, StateRecorder, StateRecorderConfig
 from specdec_train.heads.states import StateReader

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specdec.interfaces import PackedBatch, Segment
-from specdec.runner import ModuleRunner
+from specdec_runtime.interfaces import PackedBatch, Segment
+from specdec_runtime.runner import ModuleRunner
 from specdec_train.distillation import overlap
 from specdec_train.heads.made import make
 from specdec_train.heads.recipe import HEADS

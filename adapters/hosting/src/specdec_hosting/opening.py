@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from importlib.util import find_spec
 
 from specdec import ConfigError, EngineOptions
 from specdec.assembly import open_speculation
-from specdec.backends import choose_attention
 from specdec.config import ResolvedSpeculation, parse_speculative_config
-from specdec.interfaces import NEEDED_CAPABILITIES, AttentionNeeds, Capability, Proposer
+from specdec.interfaces import NEEDED_CAPABILITIES, Capability, Proposer
 from specdec.registry.plugin_call import importing
-from specdec.runner import SdpaAttention
-from specdec.scorers import Lender, num_slots
 from specdec_hosting.hosted import HostedProposer
 from specdec_hosting.target import HostTarget
 
@@ -75,20 +73,20 @@ def open_proposer(
         kv_cache_memory_bytes=target.kv_cache_memory_bytes,
         device=str(target.device),
     )
-    attention = None
-    if target.config is not None:
-        needs = AttentionNeeds(target.device, target.dtype)
-        attention = choose_attention(options.attention_backend, needs, target.config, SdpaAttention)
-    lender = Lender(options, target.device, target.max_model_len, attention)
+    models = None
+    if find_spec("specdec_runtime") is not None:
+        from specdec_hosting.models import HostModels
+
+        models = HostModels(target, options)
+    handle = target.handle() if models is None else models.handle()
 
     def load(proposer: Proposer) -> None:
         _check_host(proposer, target, host)
-        proposer.load(target.handle(lender, options))
+        proposer.load(handle)
 
     speculation = open_speculation(resolved, target.info, sampler, load)
-    bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
-    if bytes_per_token:
-        lender.allocate(num_slots(options, target, bytes_per_token, needed=lambda: 0))
+    if models is not None:
+        models.allocate()
     return HostedProposer(resolved, target.info, speculation)
 
 

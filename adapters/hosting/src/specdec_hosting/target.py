@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from specdec import ConfigError, EngineOptions
+from specdec import ConfigError
 from specdec.config import Checkpoint, TargetFacts
-from specdec.interfaces import Capability, TargetHandle, TargetInfo
-from specdec.loading import SafetensorsReader, fingerprint, load_draft
-from specdec.scorers import Lender
+from specdec.interfaces import Capability, PassMemory, TargetHandle, TargetInfo
+from specdec.text import fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +92,8 @@ class HostTarget:
             gives=self.gives,
         )
 
-    def handle(self, lender: Lender, options: EngineOptions) -> TargetHandle:
-        """Return the handle that a proposer loads with; modules that the host lacks raise when used."""
-        directory = Path(self.path) if self.path is not None else None
+    def handle(self) -> TargetHandle:
+        """Return the handle that a proposer loads with; modules that the host lacks raise when used, and it runs no models."""
         return TargetHandle(
             info=self.info,
             path=self.path,
@@ -103,11 +101,11 @@ class HostTarget:
             config=self.config or PretrainedConfig(),
             embed_tokens=self.embed_tokens or _Absent("input embedding"),
             lm_head=self.lm_head or _Absent("output projection"),
-            checkpoint=SafetensorsReader(directory) if directory is not None and directory.is_dir() else None,
+            checkpoint=None,
             tokenizer=self.tokenizer,
-            pass_memory=lender.pass_memory,
-            runner_factory=lender.make_runner,
-            model_loader=partial(load_draft, options, self),
+            pass_memory=PassMemory.on(self.device),
+            runner_factory=_refuse,
+            model_loader=_refuse,
         )
 
     @property
@@ -117,6 +115,12 @@ class HostTarget:
         if self.path is None or not Path(self.path).is_dir():
             return {}
         return Checkpoint(self.path).config or {}
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise ConfigError(
+        "speculative_config: this method runs a model, which needs specdec-runtime: pip install specdec-runtime"
+    )
 
 
 class _Absent(nn.Module):

@@ -20,9 +20,9 @@ from specdec import ConfigError, EngineOptions
 from specdec.assembly import BuiltEngine
 from specdec.config import notice, read_mapping
 from specdec.frontend import Intake, build
-from specdec.loading import load_target
 from specdec.metrics import Metric
-from specdec.runner import ATTENTION_NAME
+from specdec_runtime.loading import load_target
+from specdec_runtime.runner import ATTENTION_NAME
 from specdec_transformers.weights import has_hooks, weights_state
 
 logger = logging.getLogger("specdec")

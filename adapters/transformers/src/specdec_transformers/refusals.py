@@ -16,7 +16,7 @@ from transformers.generation.logits_process import (
 
 from specdec import ConfigError
 from specdec.config import notice
-from specdec.models import CACHE_ARGUMENTS
+from specdec_runtime.models import CACHE_ARGUMENTS
 
 _OWN_DRAFTS = "speculation is set by speculative_config: leave it out"
 _OWN_DRAFTING = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -9,7 +10,6 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from specdec import ModelError
-from specdec_drafting.checkpoint import HeadCheckpoint
 from specdec_hosting import HostTarget
 
 _EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.decoder.embed_tokens.weight")
@@ -102,6 +102,10 @@ def _whole(module: nn.Module | None, num_ids: int, size: int) -> torch.Tensor | 
 
 def _read(theirs: Any, names: tuple[str, ...], device: torch.device) -> torch.Tensor | None:
     """Return the first of these tensors that the checkpoint has; None if it has none of them, or no safetensors."""
+    if find_spec("specdec_runtime") is None:
+        return None  # proposers that read it need the package, and bring it
+    from specdec_runtime.drafting import HeadCheckpoint
+
     try:
         checkpoint = HeadCheckpoint(theirs.model, theirs.revision)
         found = next((name for name in names if checkpoint.has(name)), None)

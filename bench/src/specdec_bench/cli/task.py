@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from specdec import EngineOptions
-from specdec.loading import LoadedTarget
 from specdec_bench import Comparison, Contender, Workload, contenders_of
 from specdec_bench.cli.report import Report
 from specdec_bench.dataset import Prompt, read_dataset, tokenize, zoo_prompts
@@ -24,6 +23,7 @@ from specdec_bench.suites import (
 )
 from specdec_bench.suites.group import Group
 from specdec_commands import default_configs, hush_libraries
+from specdec_runtime.loading import LoadedTarget
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
 def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
     """Return the name of the target, the target, and the contenders: one that needs no choice if no configuration is given."""
     from specdec.config import target_facts
-    from specdec.loading import load_target
+    from specdec_runtime.loading import load_target
 
     name, configs, found = located(options)
     contenders = contenders_of(
@@ -200,7 +200,7 @@ def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
 
 def located(options: Options) -> tuple[str, list[Any], EngineOptions]:
     """Return the name of the target, the configurations, and how the target is loaded."""
-    from specdec.loading import locate
+    from specdec_runtime.loading import locate
 
     hush_libraries()
     name, configs = target_and_configs(options.model, options.configs)

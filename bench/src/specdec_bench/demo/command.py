@@ -19,8 +19,8 @@ from specdec_commands import Steps, loading, print_json, progress
 
 if TYPE_CHECKING:
     from specdec.config import TargetFacts
-    from specdec.loading import LoadedTarget
     from specdec_bench import Comparison, Contender, Workload
+    from specdec_runtime.loading import LoadedTarget
 
 TEMPERATURES = (0.8, 0.0)
 MOST_PROMPTS = 2
@@ -90,13 +90,13 @@ def _demo(
     from specdec import EngineOptions
     from specdec.config import target_facts
     from specdec.folders import compiled_folder
-    from specdec.loading import load_target
     from specdec_bench import BASELINE, Comparison, Workload
     from specdec_bench.candidates import LeftOut, contender_for, installed_methods
     from specdec_bench.dataset import tokenize
     from specdec_bench.environment import environment
     from specdec_bench.prompt_file import ask
     from specdec_commands import hush_libraries
+    from specdec_runtime.loading import load_target
 
     hush_libraries()
     is_compiled = next(compiled_folder().glob("**/*.nbc"), None) is not None

@@ -17,9 +17,9 @@ from specdec_cli import GUESSED, PLAIN, GrowingText, paint, takes_colour
 
 if TYPE_CHECKING:
     from specdec import RequestOutput
-    from specdec.loading import LoadedTarget
     from specdec_bench import Contender, Workload
     from specdec_bench.candidates import LeftOut
+    from specdec_runtime.loading import LoadedTarget
 
 DIM = "\x1b[2m"
 PROMPT_LINES = 16

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec.config import notice
 from specdec_bench.suites.question import Question
-from specdec_chat import conversation_prompt
+from specdec_runtime.chat import conversation_prompt
 
 SEPARATOR = "\n\n"
 """Separates turns and answers if the model has no chat template."""

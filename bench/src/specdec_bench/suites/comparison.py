@@ -6,7 +6,6 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specdec.loading import LoadedTarget
 from specdec_bench.contender import Contender
 from specdec_bench.row import make_row, more_columns
 from specdec_bench.session import Session
@@ -15,6 +14,7 @@ from specdec_bench.suites.chat import Chat
 from specdec_bench.suites.group import Group
 from specdec_bench.turn import Turn
 from specdec_bench.workload import Workload
+from specdec_runtime.loading import LoadedTarget
 
 OVERALL = "overall"
 """The category of rows about all questions."""

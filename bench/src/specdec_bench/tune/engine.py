@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from specdec.loading import LoadedTarget
 from specdec_bench.contender import Contender
 from specdec_bench.conversation import OnePrompt
 from specdec_bench.session import Session, WarmUp
 from specdec_bench.turn import Turn
 from specdec_bench.workload import Workload
+from specdec_runtime.loading import LoadedTarget
 
 
 class Engine(Protocol):

@@ -11,7 +11,6 @@ from time import perf_counter
 
 from specdec import ConfigError
 from specdec.config import ZOO, target_facts
-from specdec.loading import LoadedTarget, load_target
 from specdec_bench.candidates import LeftOut
 from specdec_bench.cli.task import Options, located
 from specdec_bench.dataset import Prompt, read_dataset, tokenize, zoo_prompts
@@ -22,6 +21,7 @@ from specdec_bench.tune.pool import Pool
 from specdec_bench.tune.space import Space
 from specdec_bench.workload import Workload
 from specdec_commands import loading, progress
+from specdec_runtime.loading import LoadedTarget, load_target
 
 MOST_PROMPTS = 256
 """More than can be measured in any time; of longer files evenly spaced prompts are taken."""

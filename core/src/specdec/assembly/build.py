@@ -5,16 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from specdec import registry
 from specdec.assembly.opening import check_given, open_speculation
 from specdec.assembly.warm_up import warm_up
-from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
-from specdec.config.checkpoint import Checkpoint
-from specdec.config.target import facts_in
+from specdec.config import ResolvedSpeculation, default_sampler, parse_speculative_config
 from specdec.engine.commit import Committer
 from specdec.engine.engine import Engine
 from specdec.engine.kv_manager import KVManager
@@ -24,11 +20,12 @@ from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetInfo
-from specdec.loading.target import LoadedTarget
 from specdec.metrics import Counter, Gauge, Metric
 from specdec.registry.plugin_call import importing
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from specdec.interfaces.sampler import Sampler
 
 logger = logging.getLogger("specdec")
@@ -70,7 +67,7 @@ def resolve_speculation(options: EngineOptions, speculative_config: object) -> R
         ConfigError: for a configuration that is wrong.
         PluginError: for a method or sampler that cannot be loaded.
     """
-    facts = _facts(options)
+    facts = registry.scorer(options.scorer).facts(options)
     return importing("the plugin", lambda: parse_speculative_config(speculative_config, target=facts))
 
 
@@ -162,25 +159,3 @@ def _overlaps_steps(options: EngineOptions, scorer: Scorer) -> bool:
             type(scorer).__name__,
         )
     return scorer.takes_device_nodes and (scorer.cache.device.type != "cpu" if wanted is None else wanted)
-
-
-def _facts(options: EngineOptions) -> TargetFacts:
-    """Return the facts that the configuration is checked against before any weight is loaded."""
-    config: dict[str, Any] = {}
-    model = None
-    if isinstance(options.model, LoadedTarget):
-        config, model = options.model.model.config.to_dict(), options.model.path
-    elif isinstance(options.model, PreTrainedModel):
-        config = options.model.config.to_dict()
-    elif isinstance(options.model, str):
-        model = options.model
-        checkpoint = Checkpoint(model)
-        if checkpoint.is_directory:
-            config = dict(checkpoint.config or {})
-    return facts_in(
-        config,
-        options.max_model_len,
-        model=model,
-        tensor_parallel_size=options.tensor_parallel_size,
-        dtype=str(options.model.dtype if isinstance(options.model, LoadedTarget) else options.dtype),
-    )

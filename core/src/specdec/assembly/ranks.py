@@ -1,11 +1,11 @@
-"""Tensor parallelism: what a package that splits a target over processes does for core."""
+"""Tensor parallelism: what a scorer whose target is split over processes does for core."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from specdec.loading.ranks import SplitLoading
+from specdec.interfaces.part import Part
 
 if TYPE_CHECKING:
     from specdec.assembly.build import BuiltEngine
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from specdec.engine_options import EngineOptions
 
 
-class TensorParallel(SplitLoading):
+class TensorParallel(Part):
     """Part `tensor_parallel`: one engine over several processes, whose callers all get its outputs."""
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """What backends offer in place of torch: core asks them, compares each offer with its own code, and chooses.
 
-There is a file for each `Backend` method; `offers` asks the backends in order, and `comparison` measures rounding.
+`row_operations` and `verifiers` are for the `Backend` methods of these names; `offers` asks the backends in order, and
+`comparison` measures rounding.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.backends.attention import choose_attention
-    from specdec.backends.comparison import FACTOR, LEAST, agreement, distance
-    from specdec.backends.linears import fast_linear, has_native_bfloat16, speed_up_linears
+    from specdec.backends.comparison import FACTOR, LEAST, WIDER, agreement, distance, in_wider_arithmetic
+    from specdec.backends.offers import Rejected, first_offer, told_together, tried
 
 __all__ = [
     "FACTOR",
     "LEAST",
+    "WIDER",
+    "Rejected",
     "agreement",
-    "choose_attention",
     "distance",
-    "fast_linear",
-    "has_native_bfloat16",
-    "speed_up_linears",
+    "first_offer",
+    "in_wider_arithmetic",
+    "told_together",
+    "tried",
 ]
 
 __getattr__ = lazily(__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from specdec.config.zoo import PACKAGED, ZOO, packaged_model, zoo_path
 from specdec.errors import ConfigError, ModelError, PluginError
 
 if TYPE_CHECKING:
+    from specdec.engine_options import EngineOptions
     from specdec.interfaces.model_files import ModelFiles
 
 
@@ -47,6 +49,26 @@ def resolve_name(
     files = _gguf(name)
     found = files.local(name, gguf_file) or files.on_hub(name, revision, gguf_file)
     return name if found is None else str(files.stored(found, dtype))
+
+
+def locate(options: EngineOptions) -> EngineOptions:
+    """Return the options with a model name replaced by a directory or hub id; see `resolve_name`.
+
+    Raises:
+        ConfigError: if the name cannot be resolved.
+        ModelError: if a GGUF file cannot be read, or its conversion cannot be stored.
+    """
+    name = options.model
+    if not isinstance(name, str | Path):
+        if options.gguf_file is not None:
+            raise ConfigError(
+                f"LLM: gguf_file={options.gguf_file!r} does nothing with a loaded model: leave it out"
+            )
+        return options
+    found = resolve_name(
+        str(name), revision=options.revision, gguf_file=options.gguf_file, dtype=options.dtype
+    )
+    return replace(options, model=found, gguf_file=None)
 
 
 def local_gguf(name: str) -> Path | None:

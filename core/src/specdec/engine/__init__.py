@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from specdec.engine.metrics import EngineMetrics
     from specdec.engine.request import Request
     from specdec.engine.sequence import Sequence
+    from specdec.engine.slot_pool import BlockAllocator, SlotPool
     from specdec.engine.speculation.delivery import Delivery
     from specdec.engine.speculation.shown import EngineDraws
     from specdec.engine.speculation.speculation import Speculation
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from specdec.engine.step import Row, Step
 
 __all__ = [
+    "BlockAllocator",
     "Delivery",
     "DraftError",
     "Engine",
@@ -32,6 +34,7 @@ __all__ = [
     "Request",
     "Row",
     "Sequence",
+    "SlotPool",
     "Speculation",
     "Step",
     "TopK",

@@ -24,12 +24,12 @@ from specdec.engine.steps_ahead import StepsAhead
 from specdec.errors import ConfigError
 from specdec.interfaces.begun import Begun
 from specdec.interfaces.finish import FinishReason
-from specdec.interfaces.forward import NeedsTokens
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, Verdict
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.sent import Transfer
+from specdec.interfaces.unread import NeedsTokens
 from specdec.outputs import RequestOutput
 from specdec.samplers.paths import sound_rows
 

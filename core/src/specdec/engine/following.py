@@ -12,7 +12,7 @@ from specdec.engine.containment.verdict import problem_of
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
 from specdec.interfaces.begun import Begun
-from specdec.interfaces.forward import UnreadVerdict
+from specdec.interfaces.unread import UnreadVerdict
 
 if TYPE_CHECKING:
     from specdec.interfaces.pass_memory import PassMemory

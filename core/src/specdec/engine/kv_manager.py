@@ -8,11 +8,11 @@ from hashlib import blake2b
 
 import numpy as np
 
+from specdec.engine.prefix_cache import Ids
 from specdec.engine.sequence import Sequence
+from specdec.engine.slot_pool import SlotPool
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.score_batch import SlotCache
-from specdec.runner.prefix_cache import Ids
-from specdec.runner.slot_pool import SlotPool
 
 _LEAST_COMING = {"cpu": 64, "cuda": 256}
 """Rows that a device computes in the time in which it reads the weights, so that one more step for so many costs nothing."""

@@ -20,12 +20,12 @@ from specdec.interfaces.sampler import VerifyBatch
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
-    from specdec.interfaces.forward import UnreadVerdict
     from specdec.interfaces.pass_memory import PassMemory
     from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
     from specdec.interfaces.sent import Transfer
+    from specdec.interfaces.unread import UnreadVerdict
 
 _NO_LIMIT = 2**31
 _NO_ROWS = range(0)

@@ -21,6 +21,7 @@ from specdec.assembly.ranks import TensorParallel
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.config.missing import check_installed
+from specdec.config.model_name import locate
 from specdec.engine.engine import Engine
 from specdec.engine.request import Request
 from specdec.engine_options import EngineOptions
@@ -32,7 +33,6 @@ from specdec.frontend.threads import Turns, check_process, enter_process, is_for
 from specdec.interfaces.chat import ChatOptions
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler
-from specdec.loading.target import locate
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams

@@ -2,39 +2,25 @@
 
 Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that passes between them is in `batch` (input
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
-beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
-`head` and `row_operations` (also for backends). What core leaves to packages of their own is in `part`, `chat`, `draft_depth`,
-`expected_tokens`, `grammar`, `logits_rules`, `model_files` and `layer_states`. `SPECDEC_API` is the version of all these
-interfaces.
+beside their roles. What runs a model is the scorer's; `specdec_runtime.interfaces` has what that of `specdec-runtime` gives to
+proposers and asks of backends. What core leaves to packages of their own is in `part`, `chat`, `draft_depth`,
+`expected_tokens`, `grammar`, `logits_rules` and `model_files`. `SPECDEC_API` is the version of all these interfaces.
 """
 
 from specdec.field_docs import show_fields
-from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Backend, Declined, ReadsTransfer, Verify
 from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
-from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
-from specdec.interfaces.device_nodes import DeviceNodes
+from specdec.interfaces.device_nodes import DeviceNodes, rows_of
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
 from specdec.interfaces.draft_depth import DraftDepth, DraftedFor, MeasuredStep
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
 from specdec.interfaces.finish import FinishReason
-from specdec.interfaces.form import Form
-from specdec.interfaces.forward import (
-    ForwardOutput,
-    HostRows,
-    NeedsTokens,
-    PackedBatch,
-    Segment,
-    UnreadVerdict,
-)
 from specdec.interfaces.grammar import Grammars, GrammarState
-from specdec.interfaces.head import DraftHead, HeadParts
-from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.logits_rules import LogitsRules, RowBlock, SamplingRules
@@ -46,39 +32,30 @@ from specdec.interfaces.pass_memory import BegunDraft, Judged, PassMemory, Place
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.row_operations import Occurrences, RowOperations
-from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.score_batch import ScoreBatch, ScoredRow, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
-from specdec.interfaces.sent import Transfer
+from specdec.interfaces.sent import Transfer, sent, sent_together
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
+from specdec.interfaces.unread import NeedsTokens, UnreadVerdict
 
 __all__ = [
     "NEEDED_CAPABILITIES",
     "PADDING_ID",
     "SPECDEC_API",
-    "Attention",
-    "AttentionFactory",
-    "AttentionNeeds",
     "Backend",
     "Begins",
     "Begun",
     "BegunDraft",
     "Capability",
-    "Chain",
-    "ChainRules",
-    "ChainWork",
-    "Chains",
     "ChatOptions",
     "ChatTemplates",
     "CheckedDraft",
     "CheckpointReader",
-    "ContextRows",
     "Declined",
     "DeviceNodes",
     "Draft",
     "DraftDepth",
-    "DraftHead",
     "DraftSampling",
     "DraftSlots",
     "DraftedFor",
@@ -87,15 +64,9 @@ __all__ = [
     "Expectations",
     "ExpectedTokens",
     "FinishReason",
-    "Form",
-    "ForwardOutput",
     "GrammarState",
     "Grammars",
-    "HeadParts",
-    "HostRows",
     "Judged",
-    "KVCache",
-    "LayerShape",
     "LayerStates",
     "LeftOut",
     "LogitsRules",
@@ -103,10 +74,8 @@ __all__ = [
     "MeasuredStep",
     "ModelFiles",
     "NeedsTokens",
-    "NewRows",
     "NoiseKeys",
     "Occurrences",
-    "PackedBatch",
     "Part",
     "PassMemory",
     "Places",
@@ -120,7 +89,6 @@ __all__ = [
     "Resolve",
     "RowBlock",
     "RowOperations",
-    "Runner",
     "Sampler",
     "SamplerConfig",
     "SamplingRules",
@@ -129,7 +97,6 @@ __all__ = [
     "ScoredSequence",
     "Scorer",
     "Scores",
-    "Segment",
     "SlotCache",
     "StepStats",
     "TargetHandle",
@@ -141,9 +108,11 @@ __all__ = [
     "Verdict",
     "Verify",
     "VerifyBatch",
-    "Wanted",
     "count_once",
     "done_once",
+    "rows_of",
+    "sent",
+    "sent_together",
     "step_time",
 ]
 

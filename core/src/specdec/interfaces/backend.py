@@ -1,8 +1,8 @@
 """A backend: faster code for what core does with torch.
 
-Core runs a model's own forward and verifies with torch. Before that it asks the installed backends in order
-(entry-point group `specdec.backends`), and each answers with an implementation or with the reason why not. Core compares an
-implementation with its own on a small problem before it is used.
+Core verifies with torch. Before that it asks the installed backends in order (entry-point group `specdec.backends`), and each
+answers with an implementation or with the reason why not. Core compares an implementation with its own on a small problem
+before it is used. A scorer may ask for more, as `specdec_runtime.interfaces.ModelBackend` says.
 """
 
 from __future__ import annotations
@@ -14,12 +14,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy.typing as npt
 import torch
-from torch import nn
 
-from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
-from specdec.interfaces.form import Form
 from specdec.interfaces.row_operations import RowOperations
-from specdec.interfaces.runner import Runner
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
@@ -59,23 +55,12 @@ class Backend(ABC):
     order: ClassVar[int] = 50
     """Backends with a lower number are asked first."""
 
-    def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
-        """Return a factory of attention over a cache."""
-        return Declined("it has no attention")
-
-    def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
-        """Return a faster form of a runner's model, or of one stage of its head.
-
-        Args:
-            runner: the runner, with its module, cache and attention.
-            stage: index of the stage; 0 for models.
-            inner: the next form, for passes that this one does not take.
-        """
-        return Declined("it has no form of models")
-
-    def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
-        """Return a faster forward `[..., in] -> [..., out]` of a frozen linear module."""
-        return Declined("it has no products")
+    def answers(self, device: torch.device) -> dict[str, object]:
+        """Return what it offers on a device, each by a name for people, or `Declined`; for `specdec doctor`."""
+        return {
+            "verification": self.verifier("strict", device),
+            "rows of logits": self.row_operations(device),
+        }
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
         """Return a faster `verify` of a sampler, by its name: of `strict`, or of another `TorchSampler` without options."""

@@ -151,7 +151,7 @@ class Proposer(ABC):
         new, before its first row; and, for proposers that read hidden states, when it returns after a
         preemption, in which case the proposer may still hold its state. How tokens are held is up to the
         proposer, for example as rows of its cache that an earlier request with the same prefix has left
-        (`specdec_drafting.RequestSlots` keeps such rows).
+        (`specdec_runtime.drafting.RequestSlots` keeps such rows).
 
         Args:
             request_id: the request, as later in `ProposeBatch.request_ids`.

@@ -14,6 +14,7 @@ from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.score_batch import ScoreBatch, SlotCache
 from specdec.interfaces.target import TargetHandle
+from specdec.target_facts import TargetFacts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -74,7 +75,16 @@ class Scorer(ABC):
     """States of layers that keep no keys and values, from `load` on; None without such layers. With them, drafts are chains."""
 
     slot_pool: Any = None
-    """From `allocate` on: the subclass of `specdec.runner.SlotPool` that places requests in the cache; None for itself."""
+    """From `allocate` on: the subclass of `specdec.engine.SlotPool` that places requests in the cache; None for itself."""
+
+    @classmethod
+    def facts(cls, options: EngineOptions) -> TargetFacts:
+        """Return what is known of the target before it is loaded, which `speculative_config` is checked against.
+
+        `options.model` is an object, or the directory or hub id that its name stands for.
+        """
+        named = isinstance(options.model, str)
+        return TargetFacts(options.model if named else None, max_model_len=options.max_model_len)
 
     @abstractmethod
     def load(self, options: EngineOptions) -> TargetHandle:

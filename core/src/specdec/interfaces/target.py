@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -12,7 +12,6 @@ from torch import nn
 from specdec.errors import ConfigError
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.pass_memory import PassMemory
-from specdec.interfaces.runner import Runner
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -96,27 +95,28 @@ class TargetHandle:
     without one, as with `skip_tokenizer_init`."""
     pass_memory: PassMemory
     """What the device holds of running requests between passes."""
-    runner_factory: Callable[[nn.Module], Runner]
+    runner_factory: Callable[[nn.Module], Any]
     """Implements `make_runner`."""
     model_loader: ModelLoader
     """Implements `load_model`."""
     part_loader: ModelLoader | None = None
     """Loads models split over the target's ranks; None if the target runs on one rank."""
-    target_runner_factory: Callable[[MakeForm], Runner] | None = None
+    target_runner_factory: Callable[[MakeForm], Any] | None = None
     """Implements `make_target_runner`; None if the target's cache is not lent."""
 
-    def make_runner(self, module: nn.Module) -> Runner:
-        """Make a runner for a causal language model, or for a `DraftHead`, which reads the target's hidden states.
+    def make_runner(self, module: nn.Module) -> Any:
+        """Make the scorer's runner for a causal language model, or for a head, which reads the target's hidden states.
 
-        It has core's KV cache and attention, counted in the engine's memory. Its cache is allocated after
-        `Proposer.load` returns, with as many slots as the target's.
+        It has a KV cache and attention as the target has, counted in the engine's memory. Its cache is allocated after
+        `Proposer.load` returns, with as many slots as the target's. Its type is the scorer's: `specdec-runtime` makes a
+        `specdec_runtime.interfaces.Runner`, and takes a `DraftHead` for a head.
 
         Raises:
             ModelError: if the module cannot run on our cache.
         """
         return self.runner_factory(module)
 
-    def make_target_runner(self, make_form: MakeForm) -> Runner:
+    def make_target_runner(self, make_form: MakeForm) -> Any:
         """Make a runner for a cheaper form of the target, on the target's own cache; for `Capability.TARGET_CACHE`.
 
         Args:

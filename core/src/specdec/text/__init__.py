@@ -8,8 +8,9 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.text.detokenizer import IncrementalDetokenizer
+    from specdec.text.fingerprint import fingerprint
     from specdec.text.unicode import check_unicode
 
-__all__ = ["IncrementalDetokenizer", "check_unicode"]
+__all__ = ["IncrementalDetokenizer", "check_unicode", "fingerprint"]
 
 __getattr__ = lazily(__name__)

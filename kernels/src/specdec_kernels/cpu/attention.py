@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from specdec.interfaces import KVCache, PackedBatch
-from specdec.runner import SdpaAttention
 from specdec_kernels.cpu.loops.attention import compiled_attention, is_host_float32
 from specdec_kernels.cpu.loops.segments import Table, Visible, is_short, segment_arrays
 from specdec_kernels.cpu.stored import stored_rows
+from specdec_runtime.interfaces import KVCache, PackedBatch
+from specdec_runtime.runner import SdpaAttention
 
 
 class CpuAttention(SdpaAttention):

@@ -9,24 +9,15 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from specdec.interfaces import (
-    SPECDEC_API,
-    AttentionFactory,
-    AttentionNeeds,
-    Backend,
-    Declined,
-    Form,
-    RowOperations,
-    Runner,
-    Verify,
-)
+from specdec.interfaces import SPECDEC_API, Declined, RowOperations, Verify
 from specdec_kernels.cpu.compiled.threads import is_available
+from specdec_runtime.interfaces import AttentionFactory, AttentionNeeds, Form, ModelBackend, Runner
 
 _ELSEWHERE = Declined("the model is not on the CPU", is_elsewhere=True)
 _UNAVAILABLE = Declined("compiled loops do not run here")
 
 
-class CpuBackend(Backend):
+class CpuBackend(ModelBackend):
     """Compiled loops for float32 and bfloat16 on the CPU."""
 
     name: ClassVar[str] = "cpu"
@@ -34,7 +25,7 @@ class CpuBackend(Backend):
     order: ClassVar[int] = 20
 
     def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
-        """See `Backend.attention`."""
+        """See `ModelBackend.attention`."""
         if (declined := _declined(needs.device)) is not None:
             return declined
         if needs.dtype != torch.float32:
@@ -44,7 +35,7 @@ class CpuBackend(Backend):
         return CpuAttention
 
     def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
-        """See `Backend.form`."""
+        """See `ModelBackend.form`."""
         if (declined := _declined(runner.device)) is not None:
             return declined
         from specdec_kernels.cpu.form import make_form
@@ -52,7 +43,7 @@ class CpuBackend(Backend):
         return make_form(runner, stage, inner)
 
     def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
-        """See `Backend.linear`."""
+        """See `ModelBackend.linear`."""
         if (declined := _declined(module.weight.device)) is not None:
             return declined
         if module.weight.dtype not in (torch.float32, torch.bfloat16):

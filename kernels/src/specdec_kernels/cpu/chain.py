@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import Chains, ChainWork, DraftHead, NewRows, Runner
 from specdec.noise import Stream, node_word
 from specdec_kernels.cpu.loops.chain import run_chain
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS
 from specdec_kernels.cpu.stack import CompiledStack
 from specdec_kernels.layers.rotary import RotaryTables
+from specdec_runtime.interfaces import Chains, ChainWork, DraftHead, NewRows, Runner
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specdec.interfaces import Declined, DraftHead, Form, ForwardOutput, PackedBatch, Runner
+from specdec.interfaces import Declined
 from specdec_kernels.cpu.chain import CompiledChain
 from specdec_kernels.cpu.compiled.threads import use_threads
 from specdec_kernels.cpu.head_parts import head_stack
@@ -12,6 +12,7 @@ from specdec_kernels.cpu.model_parts import model_stack
 from specdec_kernels.cpu.pieces import in_pieces, pieces_of, run_pieces, takes_pieces
 from specdec_kernels.cpu.stack import CompiledStack
 from specdec_kernels.layers.rotary import RotaryTables
+from specdec_runtime.interfaces import DraftHead, Form, ForwardOutput, PackedBatch, Runner
 
 
 class CompiledForm(Form):

@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import nn
 
-from specdec.interfaces import Declined, DraftHead, HeadParts, Runner
+from specdec.interfaces import Declined
 from specdec_kernels.cpu.ends import Ends
 from specdec_kernels.cpu.linear import CompiledLinear, compiled_linear
 from specdec_kernels.cpu.loops.product import compact
@@ -17,6 +17,7 @@ from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.parts import LayerParts, Norm
 from specdec_kernels.layers.rotary import RotaryTables
 from specdec_kernels.layers.structure import is_plain_linear, layer_parts
+from specdec_runtime.interfaces import DraftHead, HeadParts, Runner
 
 _UNKNOWN = Declined("its layers are not those of Llama")
 

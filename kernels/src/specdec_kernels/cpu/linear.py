@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.backends import has_native_bfloat16
 from specdec_kernels.cpu.loops.lanes import FEATURES, HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
 from specdec_kernels.cpu.loops.quantized import ALIGNMENT, Packed, scales_offset
 from specdec_kernels.layers.linear import JoinedLinear
 from specdec_kernels.quantized_linear import QuantizedLinear
+from specdec_runtime.backends import has_native_bfloat16
 
 _MAX_NATIVE_ROWS = 8
 """If the processor multiplies bfloat16 natively but compiled code cannot, torch wins from fewer rows on."""

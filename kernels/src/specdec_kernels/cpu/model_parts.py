@@ -7,7 +7,7 @@ from typing import cast
 from torch import nn
 from transformers import PreTrainedModel
 
-from specdec.interfaces import Declined, Runner
+from specdec.interfaces import Declined
 from specdec_kernels.cpu.ends import model_ends
 from specdec_kernels.cpu.linear import compiled_linear
 from specdec_kernels.cpu.stack import CompiledStack
@@ -15,6 +15,7 @@ from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.rotary import RotaryTables
 from specdec_kernels.layers.structure import model_parts
 from specdec_kernels.quantized_linear import QuantizedLinear
+from specdec_runtime.interfaces import Runner
 
 
 def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTables] | Declined:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import KVCache, PackedBatch
 from specdec_kernels.cpu.loops.segments import (
     MAX_PASS_ROWS,
     MAX_ROWS,
@@ -18,6 +17,7 @@ from specdec_kernels.cpu.loops.segments import (
     segment_arrays,
 )
 from specdec_kernels.cpu.stack import CompiledStack, Rotary
+from specdec_runtime.interfaces import KVCache, PackedBatch
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

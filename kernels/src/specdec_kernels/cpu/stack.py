@@ -8,7 +8,6 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from specdec.interfaces import KVCache
 from specdec_kernels.attended_rows import AttendedRows
 from specdec_kernels.cpu.compiled.members import index_by_members
 from specdec_kernels.cpu.compiled.team import make_team
@@ -26,6 +25,7 @@ from specdec_kernels.cpu.loops.weigh import weigher
 from specdec_kernels.cpu.stored import stored_rows
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.parts import Activation, LayerParts, Norm
+from specdec_runtime.interfaces import KVCache
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import KVCache
+from specdec_runtime.interfaces import KVCache
 
 Stored = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 """Cache rows as numpy arrays: float32, or the bits of bfloat16."""

@@ -52,8 +52,8 @@ def warmup(
 
     from specdec import EngineOptions
     from specdec.config import parse_speculative_config
-    from specdec.loading import load_target
     from specdec_kernels.cpu.compiled.cache import check_folder, not_kept
+    from specdec_runtime.loading import load_target
 
     for config in configs:
         parse_speculative_config(config)

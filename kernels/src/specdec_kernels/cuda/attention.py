@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from specdec.interfaces import KVCache, PackedBatch
-from specdec.runner import SdpaAttention
 from specdec_kernels.cuda.attention_calls import AttentionCalls
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, paged_pass, pass_numbers
 from specdec_kernels.cuda.shared_slots import SharedSlots
@@ -18,6 +16,8 @@ from specdec_kernels.triton.kv_compact import kv_compact
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.paged_attention import paged_attention
 from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
+from specdec_runtime.interfaces import KVCache, PackedBatch
+from specdec_runtime.runner import SdpaAttention
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

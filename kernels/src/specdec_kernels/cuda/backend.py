@@ -9,21 +9,20 @@ from typing import ClassVar
 
 import torch
 
-from specdec.interfaces import (
-    SPECDEC_API,
+from specdec.interfaces import SPECDEC_API, Declined, PassMemory, RowOperations, Verify
+from specdec_runtime.interfaces import (
     AttentionFactory,
     AttentionNeeds,
-    Backend,
-    Declined,
     DraftHead,
     Form,
-    RowOperations,
+    ModelBackend,
     Runner,
-    Verify,
+    StepLoop,
+    Steps,
 )
 
 
-class TritonBackend(Backend):
+class TritonBackend(ModelBackend):
     """Triton kernels and CUDA graphs; with TRITON_INTERPRET=1 the attention also runs on the CPU, for tests."""
 
     name: ClassVar[str] = "triton"
@@ -31,7 +30,7 @@ class TritonBackend(Backend):
     order: ClassVar[int] = 10
 
     def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
-        """See `Backend.attention`."""
+        """See `ModelBackend.attention`."""
         is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
         declined = _declined(needs.device, is_elsewhere=needs.is_requested and is_interpreted)
         if declined is not None:
@@ -41,7 +40,7 @@ class TritonBackend(Backend):
         return partial(PagedAttention, is_invariant=needs.is_invariant)
 
     def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
-        """See `Backend.form`."""
+        """See `ModelBackend.form`."""
         declined = _declined(runner.device)
         if declined is not None:
             return declined
@@ -56,6 +55,15 @@ class TritonBackend(Backend):
         watch_compilation()
         recorder = CudaRecorder(runner.device)
         return GraphForm(runner, inner, recorder, has_chain=runner.is_draft and is_single)
+
+    def steps(self, steps: Steps, given: torch.Tensor, memory: PassMemory) -> StepLoop | Declined:
+        """See `ModelBackend.steps`."""
+        declined = _declined(given.device)
+        if declined is not None:
+            return declined
+        from specdec_kernels.cuda.graphs import CudaRecorder, StepGraphs
+
+        return StepGraphs(steps, CudaRecorder(given.device), given, memory)
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
         """See `Backend.verifier`."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from specdec.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Recorder
 from specdec_kernels.cuda.graphs.pass_shape import FEW_REQUESTS, bounds_for, loops_for, shapes_for
@@ -15,6 +14,7 @@ from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_kernels.cuda.paged_pass import page_size_of
 from specdec_kernels.triton.kv_compact.config import path_lengths
 from specdec_kernels.triton.paged_attention.tree import WORD
+from specdec_runtime.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
 
 
 class GraphForm(Form):

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PackedBatch, Segment
-from specdec.runner import sent_together
+from specdec.interfaces import sent_together
 from specdec_kernels.triton.block_tables import block_tables
 from specdec_kernels.triton.paged_attention.tree import WORD
+from specdec_runtime.interfaces import PackedBatch, Segment
 
 Int64s = npt.NDArray[np.int64]
 Shared = Mapping[int, tuple[int, int]]

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 
 from specdec import SamplingParams
-from specdec.interfaces import Occurrences, RowBlock, RowOperations, Transfer
-from specdec.runner import sent_together
+from specdec.interfaces import Occurrences, RowBlock, RowOperations, Transfer, sent_together
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.gumbel_sample import gumbel_sample

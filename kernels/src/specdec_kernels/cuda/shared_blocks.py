@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specdec.runner import BlockAllocator
+from specdec.engine import BlockAllocator
 
 
 class SharedBlocks(BlockAllocator):

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from specdec.interfaces import KVCache
-from specdec.runner import SlotPool
+from specdec.engine import SlotPool
 from specdec_kernels.cuda.shared_blocks import SharedBlocks
+from specdec_runtime.interfaces import KVCache
 
 Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from specdec.interfaces import SPECDEC_API, Backend, Declined, DraftHead, Form, Runner
+from specdec.interfaces import SPECDEC_API, Declined
 from specdec_kernels.layers.structure import model_parts
+from specdec_runtime.interfaces import DraftHead, Form, ModelBackend, Runner
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class LayersBackend(Backend):
+class LayersBackend(ModelBackend):
     """Fused layers on any device; batch-invariant ones where the kernels run."""
 
     name: ClassVar[str] = "layers"
@@ -20,7 +21,7 @@ class LayersBackend(Backend):
     order: ClassVar[int] = 30
 
     def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
-        """See `Backend.form`."""
+        """See `ModelBackend.form`."""
         if isinstance(runner.module, DraftHead):
             return Declined("heads run through their own forward")
         parts = model_parts(cast("PreTrainedModel", runner.module), runner.windows)

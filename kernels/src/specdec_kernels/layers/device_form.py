@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from specdec.interfaces import ForwardOutput, PackedBatch, Runner
 from specdec_kernels.cuda.attention import PagedAttention, kernels_on
 from specdec_kernels.layers.device_layer import DeviceLayer, Halves, InvariantLinear, KernelNorm
 from specdec_kernels.layers.form import LayersForm
 from specdec_kernels.layers.linear import FastLinear
 from specdec_kernels.layers.parts import ModelParts
+from specdec_runtime.interfaces import ForwardOutput, PackedBatch, Runner
 
 
 class DeviceForm(LayersForm):

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 
-from specdec.interfaces import PackedBatch
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.linear import JoinedLinear
@@ -16,6 +15,7 @@ from specdec_kernels.triton.matmul_invariant import matmul_invariant
 from specdec_kernels.triton.rms_norm import rms_norm
 from specdec_kernels.triton.rope_kv_write import HeadNorms
 from specdec_kernels.triton.silu_mul import silu_mul
+from specdec_runtime.interfaces import PackedBatch
 
 
 class Halves(NamedTuple):

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from specdec.interfaces import Form, ForwardOutput, PackedBatch, Runner
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.linear import FastLinear, JoinedLinear
 from specdec_kernels.layers.norm import FastNorm
 from specdec_kernels.layers.parts import ModelParts
 from specdec_kernels.layers.rotary import RotaryTables
+from specdec_runtime.interfaces import Form, ForwardOutput, PackedBatch, Runner
 
 
 class LayersForm(Form):

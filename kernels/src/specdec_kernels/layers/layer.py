@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
-from specdec.interfaces import Attention, PackedBatch
 from specdec_kernels.layers.linear import JoinedLinear
 from specdec_kernels.layers.norm import FastNorm
 from specdec_kernels.layers.parts import Activation, LayerParts, Norm, Rotation
+from specdec_runtime.interfaces import Attention, PackedBatch
 
 L = TypeVar("L", bound=JoinedLinear)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from specdec.backends import fast_linear
+from specdec_runtime.backends import fast_linear
 
 
 def join(linears: list[nn.Linear]) -> torch.Tensor:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from specdec.interfaces import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
-from specdec.runner import sent
+from specdec.interfaces import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes, sent
 from specdec_plugin_composite.offer import Offer, UnreadOffer
 
 

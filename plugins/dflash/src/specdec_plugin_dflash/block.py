@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specdec.interfaces import Runner
-from specdec.runner import sent
-from specdec_drafting import Piece, run
+from specdec.interfaces import sent
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_plugin_dflash.views import View
+from specdec_runtime.drafting import Piece, run
+from specdec_runtime.interfaces import Runner
 
 _MAX_ROWS = 2048
 """Rows of one pass."""

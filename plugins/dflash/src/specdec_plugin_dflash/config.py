@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from specdec_drafting import AuxLayersConfig
+from specdec_runtime.drafting import AuxLayersConfig
 
 
 class DFlashConfig(AuxLayersConfig):

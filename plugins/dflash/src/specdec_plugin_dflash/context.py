@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specdec.backends import speed_up_linears
-from specdec.interfaces import ProposeBatch, Runner
-from specdec.runner import sent
-from specdec_drafting import Piece, new_rows
+from specdec.interfaces import ProposeBatch, sent
 from specdec_plugin_dflash.head import DFlashHead
+from specdec_runtime.backends import speed_up_linears
+from specdec_runtime.drafting import Piece, new_rows
+from specdec_runtime.interfaces import Runner
 
 
 class Context(nn.Module):

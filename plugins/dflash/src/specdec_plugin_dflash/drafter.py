@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from specdec.interfaces import ProposeBatch, Runner, TargetInfo
-from specdec_drafting import (
+from specdec.interfaces import ProposeBatch, TargetInfo
+from specdec_kernels import can_record
+from specdec_plugin_dflash.block import BlockRunner
+from specdec_plugin_dflash.config import DFlashConfig
+from specdec_plugin_dflash.context import Context
+from specdec_plugin_dflash.head import DFlashHead
+from specdec_plugin_dflash.loop import BlockLoop
+from specdec_runtime.drafting import (
     ChainGrowth,
     ChainSteps,
     Chooser,
@@ -12,12 +18,7 @@ from specdec_drafting import (
     Piece,
     RequestRows,
 )
-from specdec_kernels import can_record
-from specdec_plugin_dflash.block import BlockRunner
-from specdec_plugin_dflash.config import DFlashConfig
-from specdec_plugin_dflash.context import Context
-from specdec_plugin_dflash.head import DFlashHead
-from specdec_plugin_dflash.loop import BlockLoop
+from specdec_runtime.interfaces import Runner
 
 
 class BlockDrafter:

@@ -6,12 +6,12 @@ from torch import nn
 
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
-from specdec_drafting.head_parts import check_num_layers
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_plugin_dflash.names import is_used, module_name
 from specdec_plugin_dflash.settings import DFlashSettings
 from specdec_plugin_dflash.variants import check_variant
+from specdec_runtime.drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
+from specdec_runtime.drafting.head_parts import check_num_layers
 
 _EMBEDDING, _PROJECTION = "model.model.embed_tokens.weight", "model.lm_head.weight"
 

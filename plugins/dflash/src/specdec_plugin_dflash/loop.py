@@ -8,8 +8,11 @@ from functools import partial
 import numpy as np
 import torch
 
-from specdec.interfaces import NewRows, ProposeBatch, Runner, TargetInfo
-from specdec_drafting import (
+from specdec.interfaces import ProposeBatch, TargetInfo
+from specdec_plugin_dflash.config import DFlashConfig
+from specdec_plugin_dflash.context import Context
+from specdec_plugin_dflash.head import DFlashHead
+from specdec_runtime.drafting import (
     ChainLoop,
     DraftVocabulary,
     PartialDraft,
@@ -18,9 +21,7 @@ from specdec_drafting import (
     example_of,
     new_rows,
 )
-from specdec_plugin_dflash.config import DFlashConfig
-from specdec_plugin_dflash.context import Context
-from specdec_plugin_dflash.head import DFlashHead
+from specdec_runtime.interfaces import NewRows, Runner
 
 
 class BlockLoop:

@@ -9,19 +9,19 @@ import numpy as np
 
 from specdec import ConfigError
 from specdec.interfaces import Capability, Draft, ProposeBatch, ProposerConfig, TargetHandle, TargetInfo
-from specdec.loading import check_rope
-from specdec_drafting import (
+from specdec_plugin_dflash.config import DFlashConfig
+from specdec_plugin_dflash.drafter import BlockDrafter
+from specdec_plugin_dflash.loading import load_dflash
+from specdec_plugin_dflash.settings import DFlashSettings
+from specdec_plugin_dflash.variants import check_variant
+from specdec_runtime.drafting import (
     AcceptanceWatch,
     HeadCheckpoint,
     RowsProposer,
     equal_vocabulary,
     reduced_vocabulary,
 )
-from specdec_plugin_dflash.config import DFlashConfig
-from specdec_plugin_dflash.drafter import BlockDrafter
-from specdec_plugin_dflash.loading import load_dflash
-from specdec_plugin_dflash.settings import DFlashSettings
-from specdec_plugin_dflash.variants import check_variant
+from specdec_runtime.loading import check_rope
 
 logger = logging.getLogger("specdec")
 

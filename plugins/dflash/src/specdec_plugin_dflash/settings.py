@@ -10,8 +10,8 @@ import torch
 from transformers import Qwen3Config
 
 from specdec import ModelError
-from specdec_drafting.config_keys import factor_of, flag_of, ids_of, number_of, size_of
 from specdec_plugin_dflash.views import View, read_views
+from specdec_runtime.drafting.config_keys import factor_of, flag_of, ids_of, number_of, size_of
 
 _SPECULATORS = "transformer_layer_config"
 _KIND = "a DFlash head"

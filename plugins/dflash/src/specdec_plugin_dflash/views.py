@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specdec import ModelError
-from specdec_drafting.config_keys import flag_of, number_of
+from specdec_runtime.drafting.config_keys import flag_of, number_of
 
 
 @dataclass(frozen=True)

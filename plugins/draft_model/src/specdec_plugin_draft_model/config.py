@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from specdec.config import Checkpoint, TargetFacts
-from specdec_drafting import DraftingConfig
 from specdec_plugin_draft_model.fit import check_context, check_vocabulary
+from specdec_runtime.drafting import DraftingConfig
 
 
 class DraftModelConfig(DraftingConfig):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specdec.interfaces import ProposerConfig, TargetHandle
-from specdec_drafting import DraftingProposer, DraftModule
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.mask_token import mask_token
 from specdec_plugin_draft_model.tokenizers import choose_vocabulary
+from specdec_runtime.drafting import DraftingProposer, DraftModule
 
 
 class DraftModelProposer(DraftingProposer):

@@ -7,10 +7,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from specdec import ConfigError, ModelError
 from specdec.config import Checkpoint
 from specdec.interfaces import TargetHandle
-from specdec_drafting import DraftVocabulary, equal_vocabulary
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.fit import first_differences
 from specdec_plugin_draft_model.vocabulary import shared_vocabulary
+from specdec_runtime.drafting import DraftVocabulary, equal_vocabulary
 
 
 def choose_vocabulary(config: DraftModelConfig, target: TargetHandle, num_draft: int) -> DraftVocabulary:

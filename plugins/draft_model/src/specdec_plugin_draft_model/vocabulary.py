@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from specdec_drafting import DraftVocabulary
+from specdec_runtime.drafting import DraftVocabulary
 
 
 def shared_vocabulary(

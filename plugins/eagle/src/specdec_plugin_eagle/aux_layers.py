@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec import ConfigError
-from specdec_drafting.config_keys import ids_of
+from specdec_runtime.drafting.config_keys import ids_of
 
 logger = logging.getLogger("specdec")
 

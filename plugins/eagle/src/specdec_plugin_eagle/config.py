@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from specdec_drafting import AuxLayersConfig, HeadConfig
+from specdec_runtime.drafting import AuxLayersConfig, HeadConfig
 
 
 class EagleConfig(HeadConfig):

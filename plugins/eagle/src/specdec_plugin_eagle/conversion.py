@@ -12,12 +12,12 @@ from safetensors.torch import save_file
 
 from specdec import ConfigError, ModelError
 from specdec.config import Checkpoint
-from specdec_drafting import HeadCheckpoint
-from specdec_drafting.checkpoint import WEIGHTS
 from specdec_plugin_eagle.aux_layers import AuxLayers, layers_read
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config, speculators_config
 from specdec_plugin_eagle.names import module_name, published_name, speculators_name
 from specdec_plugin_eagle.settings import EagleSettings
+from specdec_runtime.drafting import HeadCheckpoint
+from specdec_runtime.drafting.checkpoint import WEIGHTS
 
 PUBLISHED, SPECULATORS = "published", "speculators"
 DEFAULT_TOKENS = 3

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from specdec.interfaces import DraftHead, HeadParts
 from specdec_plugin_eagle.settings import EagleSettings
+from specdec_runtime.interfaces import DraftHead, HeadParts
 
 
 class _Body(nn.Module):

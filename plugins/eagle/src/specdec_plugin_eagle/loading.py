@@ -10,12 +10,12 @@ from torch import nn
 
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
-from specdec_drafting.head_parts import check_num_layers
 from specdec_plugin_eagle.aux_layers import KEY
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
 from specdec_plugin_eagle.names import is_used, module_name
 from specdec_plugin_eagle.settings import EagleSettings
+from specdec_runtime.drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
+from specdec_runtime.drafting.head_parts import check_num_layers
 
 
 def load_eagle(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from specdec.interfaces import Capability, DraftHead, ProposerConfig, TargetHandle, TargetInfo
-from specdec_drafting import HeadCheckpoint, HeadProposer
-from specdec_drafting.checking import HeadReadings
+from specdec.interfaces import Capability, ProposerConfig, TargetHandle, TargetInfo
 from specdec_plugin_eagle.aux_layers import AuxLayers, layers_read
 from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
 from specdec_plugin_eagle.readings import EagleReadings
 from specdec_plugin_eagle.settings import EagleSettings
+from specdec_runtime.drafting import HeadCheckpoint, HeadProposer
+from specdec_runtime.drafting.checking import HeadReadings
+from specdec_runtime.interfaces import DraftHead
 
 
 class EagleProposer(HeadProposer):

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint
-from specdec_drafting.checking import HeadReadings, Reading, TargetStates, of_chain
 from specdec_plugin_eagle.aux_layers import layers_read
 from specdec_plugin_eagle.conversion import is_eagle3
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
 from specdec_plugin_eagle.names import module_name
 from specdec_plugin_eagle.settings import EagleSettings
+from specdec_runtime.drafting import HeadCheckpoint
+from specdec_runtime.drafting.checking import HeadReadings, Reading, TargetStates, of_chain
 
 _SMALLEST_WINDOW = 16
 

@@ -10,8 +10,8 @@ import torch
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from specdec import ModelError
-from specdec_drafting.config_keys import factor_of, flag_of, number_of, size_of
 from specdec_plugin_eagle.aux_layers import KEY, AuxLayers
+from specdec_runtime.drafting.config_keys import factor_of, flag_of, number_of, size_of
 
 _SPECULATORS = "transformer_layer_config"
 _MASK_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")

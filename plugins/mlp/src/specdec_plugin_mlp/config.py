@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from specdec_drafting import DraftingConfig
+from specdec_runtime.drafting import DraftingConfig
 
 
 class StateHeadsConfig(DraftingConfig):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specdec import ConfigError, ModelError
 from specdec.interfaces import TargetInfo
-from specdec_drafting import HeadCheckpoint
+from specdec_runtime.drafting import HeadCheckpoint
 
 
 class Layout(BaseModel):

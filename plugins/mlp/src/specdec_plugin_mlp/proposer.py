@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 
 from specdec import ConfigError
-from specdec.backends import speed_up_linears
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -21,8 +20,11 @@ from specdec.interfaces import (
     TargetInfo,
     TokenIds,
 )
-from specdec.runner import in_inference_mode
-from specdec_drafting import (
+from specdec_plugin_mlp.config import StateHeadsConfig
+from specdec_plugin_mlp.heads import Heads
+from specdec_plugin_mlp.states import LastStates
+from specdec_runtime.backends import speed_up_linears
+from specdec_runtime.drafting import (
     ChainGrowth,
     ChainSteps,
     Chooser,
@@ -31,9 +33,7 @@ from specdec_drafting import (
     PartialDraft,
     draft_of,
 )
-from specdec_plugin_mlp.config import StateHeadsConfig
-from specdec_plugin_mlp.heads import Heads
-from specdec_plugin_mlp.states import LastStates
+from specdec_runtime.runner import in_inference_mode
 
 
 class StateHeadsProposer(Proposer):

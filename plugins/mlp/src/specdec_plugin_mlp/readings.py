@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint
-from specdec_drafting.checking import HeadReadings, Reading, TargetStates, log_likelihoods
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.layout import check_target
 from specdec_plugin_mlp.medusa.checkpoint import load_medusa, read_layout
 from specdec_plugin_mlp.mlp_speculator.checkpoint import load_mlp_speculator
 from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
+from specdec_runtime.drafting import HeadCheckpoint
+from specdec_runtime.drafting.checking import HeadReadings, Reading, TargetStates, log_likelihoods
 
 
 @dataclass(frozen=True)

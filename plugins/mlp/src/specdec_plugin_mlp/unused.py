@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from specdec_drafting import HeadCheckpoint
+from specdec_runtime.drafting import HeadCheckpoint
 
 logger = logging.getLogger("specdec")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_drafting import HeadConfig
+from specdec_runtime.drafting import HeadConfig
 
 
 class MtpConfig(HeadConfig):

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from specdec.interfaces import DraftHead, HeadParts
 from specdec_plugin_mtp.family import Family
 from specdec_plugin_mtp.layouts import DEEPSEEK, Layout
+from specdec_runtime.interfaces import DraftHead, HeadParts
 
 
 class MtpStage(nn.Module):

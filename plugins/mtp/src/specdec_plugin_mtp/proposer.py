@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from specdec import ModelError
 from specdec.interfaces import Capability, ProposerConfig, TargetHandle
-from specdec_drafting import HeadCheckpoint, HeadProposer
-from specdec_drafting.checking import HeadReadings
 from specdec_plugin_mtp.config import MtpConfig
 from specdec_plugin_mtp.head import MtpHead
 from specdec_plugin_mtp.loading import load_mtp
 from specdec_plugin_mtp.readings import MtpReadings
 from specdec_plugin_mtp.tensors import MtpTensors
+from specdec_runtime.drafting import HeadCheckpoint, HeadProposer
+from specdec_runtime.drafting.checking import HeadReadings
 
 logger = logging.getLogger("specdec")
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from specdec.interfaces import TargetHandle
-from specdec_drafting import HeadCheckpoint
-from specdec_drafting.checking import HeadReadings, Reading, TargetStates, of_chain
 from specdec_plugin_mtp.head import MtpHead
 from specdec_plugin_mtp.layouts import Layout
 from specdec_plugin_mtp.loading import find_layout, load_mtp
 from specdec_plugin_mtp.tensors import MtpTensors
+from specdec_runtime.drafting import HeadCheckpoint
+from specdec_runtime.drafting.checking import HeadReadings, Reading, TargetStates, of_chain
 
 _ATTENTION = ("full_attention", "sliding_attention")
 

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 
 from specdec import ModelError
 from specdec.interfaces import CheckpointReader
-from specdec_drafting import HeadCheckpoint
+from specdec_runtime.drafting import HeadCheckpoint
 
 _QUANTISED = ("_scale_inv", ".weight_scale", ".qweight", ".weight_packed")
 

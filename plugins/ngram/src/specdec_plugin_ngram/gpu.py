@@ -16,8 +16,8 @@ from specdec.interfaces import (
     RequestTable,
     TargetHandle,
     TargetInfo,
+    sent,
 )
-from specdec.runner import in_inference_mode, sent
 from specdec_kernels.triton import ngram_match
 from specdec_plugin_ngram.config import NgramConfig
 
@@ -48,7 +48,7 @@ class NgramGpuProposer(Proposer):
         self._is_read = target.device.type == "cpu"
         """Whether the engine reads drafts at once, which costs nothing on the host."""
 
-    @in_inference_mode
+    @torch.inference_mode()
     def load(self, target: TargetHandle) -> None:
         """Compile the kernels of a device."""
         if not self._is_read:
@@ -58,7 +58,7 @@ class NgramGpuProposer(Proposer):
             table = RequestTable(none.new_zeros(shape, dtype=torch.int32), none)
             self._filled(table, none, self.config.num_speculative_tokens)
 
-    @in_inference_mode
+    @torch.inference_mode()
     def propose(self, batch: ProposeBatch) -> Draft:
         """Draft a chain for every row; on the CPU, for every row that has a match."""
         table, num_steps = batch.table, self.config.num_speculative_tokens

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from specdec import ConfigError
-from specdec.models import decoder_layers, output_head
 from specdec_commands import progress
 from specdec_kernels import AttendedRows, QuantizedLinear
 from specdec_plugin_self_draft.config import SelfDraftConfig
@@ -17,6 +16,7 @@ from specdec_plugin_self_draft.kept import kept_file, read, write
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
 from specdec_plugin_self_draft.short_head import Int64s, shorten_head
 from specdec_plugin_self_draft.skipping import least_needed, leave_out
+from specdec_runtime.models import decoder_layers, output_head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -9,10 +9,16 @@ from typing import ClassVar
 from torch import nn
 
 from specdec.interfaces import Capability, ProposerConfig, TargetHandle
-from specdec_drafting import DraftingProposer, DraftModule, OwnIds, equal_vocabulary, reduced_vocabulary
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.form import cheaper
 from specdec_plugin_self_draft.short_head import frequent_ids, is_tied
+from specdec_runtime.drafting import (
+    DraftingProposer,
+    DraftModule,
+    OwnIds,
+    equal_vocabulary,
+    reduced_vocabulary,
+)
 
 logger = logging.getLogger("specdec")
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from specdec import ConfigError
-from specdec.models import output_head
+from specdec_runtime.models import output_head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

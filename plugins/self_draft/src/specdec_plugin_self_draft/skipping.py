@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from specdec import ConfigError
-from specdec.models import decoder_layers
 from specdec_commands import progress
+from specdec_runtime.models import decoder_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

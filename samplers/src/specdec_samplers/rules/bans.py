@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from specdec.interfaces import RowBlock
-from specdec.runner import sent
+from specdec.interfaces import RowBlock, sent
 from specdec.samplers import node_depths
 from specdec_samplers.rules.edits import Edits, Points
 

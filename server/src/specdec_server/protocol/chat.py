@@ -8,7 +8,7 @@ from annotated_types import MaxLen
 from pydantic import Field
 
 from specdec import ConfigError, SamplingParams
-from specdec_chat import as_text, checked_message
+from specdec_runtime.chat import as_text, checked_message
 from specdec_server.protocol.checks import MAX_MESSAGES, ListOf
 from specdec_server.protocol.generation import GenerationRequest
 from specdec_server.tools.choice import ToolChoice, tool_choice_of

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from specdec.interfaces import AttentionNeeds, Declined, Form, RowOperations
-from specdec.runner import ModuleRunner
+from specdec.interfaces import Declined, RowOperations
+from specdec_runtime.interfaces import AttentionNeeds, Form
+from specdec_runtime.runner import ModuleRunner
 from specdec_testing.backends.suite import DTYPES, SAMPLERS, BackendSuite, used_by_core
 from specdec_testing.support.fast_runner import MAX_CONTEXT, FastRunner, copied
 from specdec_testing.support.target import reference_model

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, Chains, ChainWork, ForwardOutput, NewRows, NoiseKeys
+from specdec.interfaces import NoiseKeys
 from specdec.noise import Stream, exponentials, node_word
+from specdec_runtime.interfaces import ChainRules, Chains, ChainWork, ForwardOutput, NewRows
 from specdec_testing.backends.suite import BackendSuite
 from specdec_testing.support.fast_runner import MAX_CONTEXT, FastRunner
 from specdec_testing.support.packed import RequestRows, packed

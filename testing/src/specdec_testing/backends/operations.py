@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from specdec.backends import distance
-from specdec.interfaces import AttentionFactory, AttentionNeeds, KVCache, LayerShape, RowOperations
+from specdec.interfaces import RowOperations
 from specdec.noise import Stream, exponentials, node_word, uniforms
-from specdec.runner import SdpaAttention
+from specdec_runtime.interfaces import AttentionFactory, AttentionNeeds, KVCache, LayerShape
+from specdec_runtime.runner import SdpaAttention
 from specdec_testing.backends.suite import BackendSuite
 from specdec_testing.support.packed import RequestRows, packed
 from specdec_testing.support.target import reference_model

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from specdec import registry
-from specdec.interfaces import AttentionNeeds, Backend, Declined, Form
+from specdec.interfaces import Backend, Declined
+from specdec_runtime.interfaces import AttentionNeeds, Form
 from specdec_testing.support.conformance import Conformance, once_per_suite
 from specdec_testing.support.fast_runner import FastRunner
 from specdec_testing.support.subjects import path_of

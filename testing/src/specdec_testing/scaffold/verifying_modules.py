@@ -37,7 +37,7 @@ SCORER = '''\
 """$module: a way of running the target over drafts."""
 
 from specdec import ScoreBatch, Scorer, Scores, hookimpl
-from specdec.scorers.transformers import TransformersScorer
+from specdec_runtime.scorers.transformers import TransformersScorer
 
 
 class $cls(TransformersScorer):

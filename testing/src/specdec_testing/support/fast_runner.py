@@ -9,8 +9,9 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec.backends import agreement
-from specdec.interfaces import AttentionNeeds, Backend, Declined, Form, ForwardOutput
-from specdec.runner import ModuleRunner
+from specdec.interfaces import Backend, Declined
+from specdec_runtime.interfaces import AttentionNeeds, Form, ForwardOutput
+from specdec_runtime.runner import ModuleRunner
 from specdec_testing.support.packed import RequestRows, packed
 from specdec_testing.support.verdicts import broken, described
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specdec.interfaces import PackedBatch, Segment
+from specdec_runtime.interfaces import PackedBatch, Segment
 
 
 @dataclass(frozen=True)

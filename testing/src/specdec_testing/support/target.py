@@ -15,7 +15,7 @@ from specdec.config import resolve_name
 from specdec.engine import Row, Step
 from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import Scorer, TargetHandle
-from specdec.loading import LoadedTarget, load_target
+from specdec_runtime.loading import LoadedTarget, load_target
 from specdec_testing.support.tiny import TINY, tiny_model
 
 MAX_LEN = 128

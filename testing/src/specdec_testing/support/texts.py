@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from specdec import ConfigError
-from specdec.loading import LoadedTarget
+from specdec_runtime.loading import LoadedTarget
 
 TEXT_LEN = 72
 NUM_TEXTS = 4

@@ -11,22 +11,11 @@ from torch import nn
 
 from kit_subjects.backends import Right, RightChain, RightForm
 from kit_subjects.breaking import Mutants, register_in
-from specdec.interfaces import (
-    AttentionNeeds,
-    ChainWork,
-    Declined,
-    Form,
-    ForwardOutput,
-    PackedBatch,
-    Runner,
-    Scores,
-    Verdict,
-    Verify,
-    VerifyBatch,
-)
+from specdec.interfaces import Declined, Scores, Verdict, Verify, VerifyBatch
 from specdec.noise import Stream, node_word
 from specdec.noise.torch_rows import TorchRows
-from specdec.runner import SdpaAttention
+from specdec_runtime.interfaces import AttentionNeeds, ChainWork, Form, ForwardOutput, PackedBatch, Runner
+from specdec_runtime.runner import SdpaAttention
 
 MUTANTS: Mutants = {}
 breaks = register_in(MUTANTS)

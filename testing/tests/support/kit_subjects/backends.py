@@ -9,25 +9,22 @@ import torch
 from torch import nn
 
 from specdec import registry
-from specdec.interfaces import (
+from specdec.interfaces import Backend, Declined, RowOperations, Verify
+from specdec.noise import Stream, exponentials, node_word
+from specdec.noise.torch_rows import TorchRows
+from specdec_runtime.interfaces import (
     AttentionFactory,
     AttentionNeeds,
-    Backend,
     Chain,
     Chains,
     ChainWork,
-    Declined,
     Form,
     ForwardOutput,
     NewRows,
     PackedBatch,
-    RowOperations,
     Runner,
-    Verify,
 )
-from specdec.noise import Stream, exponentials, node_word
-from specdec.noise.torch_rows import TorchRows
-from specdec.runner import SdpaAttention
+from specdec_runtime.runner import SdpaAttention
 from specdec_testing.support.packed import RequestRows, packed
 
 

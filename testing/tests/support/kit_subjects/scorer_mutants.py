@@ -8,8 +8,9 @@ import torch
 
 from kit_subjects.breaking import Mutants, register_in
 from specdec.engine_options import EngineOptions
-from specdec.interfaces import KVCache, ScoreBatch, Scores, TargetHandle
-from specdec.scorers.transformers import TransformersScorer
+from specdec.interfaces import ScoreBatch, Scores, TargetHandle
+from specdec_runtime.interfaces import KVCache
+from specdec_runtime.scorers.transformers import TransformersScorer
 
 MUTANTS: Mutants = {}
 breaks = register_in(MUTANTS)

@@ -26,8 +26,8 @@ from specdec.interfaces import (
     ProposerConfig,
     TargetHandle,
     TargetInfo,
+    TokenIds,
 )
-from specdec.interfaces.batch import TokenIds
 
 END = 127
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specdec.models import decoder_layers
+from specdec_runtime.models import decoder_layers
 
 _NUM_TEXTS, _LENGTH = 4, 64
 """Number of texts to evaluate, and tokens of each; every text is repeated once."""

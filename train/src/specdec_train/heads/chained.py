@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from specdec.models import output_head
 from specdec_plugin_mlp import MLPSpeculator
+from specdec_runtime.models import output_head
 from specdec_train.heads.guess import Guess
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec.models import input_embedding
 from specdec_plugin_eagle import Eagle3Head
+from specdec_runtime.models import input_embedding
 from specdec_train.heads.data import split_batch
 from specdec_train.heads.factored import set_whitened
 from specdec_train.heads.own_token import read_own_token

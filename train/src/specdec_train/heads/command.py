@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec import ConfigError, EngineOptions
-from specdec.loading import LoadedTarget, load_target
+from specdec_runtime.loading import LoadedTarget, load_target
 from specdec_train.answers.prompts import read_chat_prompts
 from specdec_train.checkpoint import latest_checkpoint
 from specdec_train.export import replaced_folder

@@ -12,14 +12,14 @@ from transformers import PreTrainedModel
 from specdec import EngineOptions
 from specdec.config import ZOO, TargetFacts, zoo_draft
 from specdec.interfaces import TargetHandle
-from specdec.models import input_embedding, output_head
-from specdec.scorers import Lender
-from specdec_drafting import HeadCheckpoint
 from specdec_hosting import HostTarget
+from specdec_hosting.models import HostModels
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_eagle.aux_layers import layers_read
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
+from specdec_runtime.drafting import HeadCheckpoint
+from specdec_runtime.models import input_embedding, output_head
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
 
@@ -101,5 +101,4 @@ def _handle(target: PreTrainedModel) -> TargetHandle:
         embed_tokens=input_embedding(target),
         lm_head=output_head(target),
     )
-    lender = Lender(EngineOptions(model=""), target.device, host.max_model_len)
-    return host.handle(lender, EngineOptions(model=""))
+    return HostModels(host, EngineOptions(model="", attention_backend="sdpa")).handle()

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specdec.interfaces import DraftHead
-from specdec.models import decoder_layers, input_embedding, output_head
 from specdec_plugin_dflash import default_layers
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_mtp import MtpHead
+from specdec_runtime.interfaces import DraftHead
+from specdec_runtime.models import decoder_layers, input_embedding, output_head
 from specdec_train.heads.best_layers import best_layers
 from specdec_train.heads.finetuned import load_published, published_layers
 from specdec_train.heads.own_token import read_own_token

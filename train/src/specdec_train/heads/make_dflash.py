@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from specdec.models import decoder_layers, input_embedding, output_head
 from specdec_plugin_dflash import DFlashHead, DFlashSettings
+from specdec_runtime.models import decoder_layers, input_embedding, output_head
 from specdec_train.heads.make import count_ids, draft_ids, head_config, read_layers
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specdec.models import input_embedding, output_head
 from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout
+from specdec_runtime.models import input_embedding, output_head
 from specdec_train.heads.factored import factor
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of

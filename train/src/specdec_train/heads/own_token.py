@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
-from specdec.models import input_embedding
 from specdec_plugin_eagle import Eagle3Head
+from specdec_runtime.models import input_embedding
 from specdec_train.heads.weights import weight_of
 
 _OWN_SCORE = 10.0

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache
 
-from specdec.interfaces import DraftHead
-from specdec.models import cache_argument
+from specdec_runtime.interfaces import DraftHead
+from specdec_runtime.models import cache_argument
 from specdec_train.heads.guess import Guess, decayed_mean
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specdec.models import decoder_layers, output_head
+from specdec_runtime.models import decoder_layers, output_head
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from specdec.interfaces import PackedBatch
+from specdec_runtime.interfaces import PackedBatch
 
 MAX_ROWS = 32
 """Maximum rows of a segment in compiled attention. Passes with more rows of a request are cut into pieces of such segments, or

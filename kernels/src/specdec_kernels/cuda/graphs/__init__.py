@@ -4,7 +4,6 @@ from specdec_kernels.cuda.graphs.chain_graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.recorder import CudaRecorder, Recorder, Recording
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES
-from specdec_kernels.cuda.graphs.static_steps import Steps
 from specdec_kernels.cuda.graphs.step_graphs import StepGraphs
 
 __all__ = [
@@ -15,5 +14,4 @@ __all__ = [
     "Recorder",
     "Recording",
     "StepGraphs",
-    "Steps",
 ]

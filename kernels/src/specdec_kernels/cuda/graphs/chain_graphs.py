@@ -9,17 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from specdec.interfaces import (
-    Chains,
-    ChainWork,
-    HostRows,
-    NewRows,
-    PackedBatch,
-    PassMemory,
-    Places,
-    Segment,
-    done_once,
-)
+from specdec.interfaces import PassMemory, Places, done_once
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec_kernels.cuda.graphs.pass_shape import (
@@ -39,6 +29,7 @@ from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.graphs.static_start import Reads, StatesStart
 from specdec_kernels.cuda.graphs.static_tree import StaticTree
 from specdec_kernels.cuda.paged_pass import Int64s, bound_of
+from specdec_runtime.interfaces import Chains, ChainWork, HostRows, NewRows, PackedBatch, Segment
 
 MAX_CHAIN_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""

@@ -10,11 +10,12 @@ from weakref import WeakMethod
 
 import numpy as np
 
-from specdec.interfaces import BegunDraft, ChainWork, Judged, NewRows, PassMemory, Places
+from specdec.interfaces import BegunDraft, Judged, PassMemory, Places
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
 from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
 from specdec_kernels.cuda.paged_pass import Int64s
+from specdec_runtime.interfaces import ChainWork, NewRows
 
 _SHARE_OF = 4
 """Number of drafts of which the share that follows consists, about."""

@@ -9,12 +9,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork, Places
+from specdec.interfaces import Places
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.advance_rows import NO_MASKS, LoopRows, Masks, advance_rows
 from specdec_kernels.triton.noise import NoiseKeys
+from specdec_runtime.interfaces import ChainRules, ChainWork
 
 _NUM_COLUMNS = 7
 """Numbers of a request: cached rows, first slot, three keys of the noise, how deep its draft is, which is 0 of padding, and the

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork, Places
+from specdec.interfaces import Places
 from specdec_kernels.cuda.graphs.loop_table import LoopTable
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
@@ -16,6 +16,7 @@ from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
 from specdec_kernels.cuda.graphs.static_start import BlockStart, Reads, RunStep
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.advance_rows import Masks
+from specdec_runtime.interfaces import ChainRules, ChainWork
 
 
 class StaticBlock(RecordedLoop):

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, Chains, ChainWork
 from specdec.noise import Stream, node_word
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
 from specdec_kernels.triton.process_logits import Cuts, process_logits
+from specdec_runtime.interfaces import ChainRules, Chains, ChainWork
 
 _MOST_KEPT = 64
 """Most ids that a cut keeps: enough for a guess, and found without sorting all."""

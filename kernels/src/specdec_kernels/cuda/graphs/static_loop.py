@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork, HostRows, Places
+from specdec.interfaces import Places
 from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
 from specdec_kernels.cuda.graphs.static_start import Combine, GivenStart, NewRowsStart, RunStep, Start
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
+from specdec_runtime.interfaces import ChainRules, ChainWork, HostRows
 
 Numbered = tuple[HostRows, PassNumbers]
 """A pass on the host, and in the form that the kernels read."""

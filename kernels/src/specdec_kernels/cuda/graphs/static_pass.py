@@ -8,11 +8,12 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import DeviceNodes, HostRows, PackedBatch, Places, Segment, UnreadVerdict
+from specdec.interfaces import DeviceNodes, Places, UnreadVerdict
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
 from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
+from specdec_runtime.interfaces import HostRows, PackedBatch, Segment
 
 _ANY_ID = 2**62
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import torch
 
-from specdec.interfaces import ContextRows, PassMemory, Places
+from specdec.interfaces import PassMemory, Places
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.triton.accepted_rows import accepted_rows
+from specdec_runtime.interfaces import ContextRows
 
 RunStep = Callable[[StaticPass, torch.Tensor | None], Tensors]
 """Runs a pass in its place with features `[T, F]`; returns its logits, and for a head its carries `[T, F]`."""

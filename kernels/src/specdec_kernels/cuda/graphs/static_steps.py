@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 
-from specdec.interfaces import ChainRules, ChainWork, Places
+from specdec.interfaces import Places
 from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
@@ -18,18 +17,7 @@ from specdec_kernels.cuda.graphs.static_pass import copy_in
 from specdec_kernels.cuda.graphs.static_start import RunStep, StatesStart
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.accepted_rows import accepted_rows
-
-
-class Steps(Protocol):
-    """What gives the logits of one depth after another."""
-
-    def begin(self, states: torch.Tensor) -> torch.Tensor:
-        """Return what step 0 reads, for R requests, of what is given to a draft `[R, ...]`."""
-
-    def step(
-        self, index: int, states: torch.Tensor, token_ids: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what the next step reads, and logits `[R, V']`, after tokens `[R]`, the target's ids."""
+from specdec_runtime.interfaces import ChainRules, ChainWork, Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from specdec.interfaces import HostRows
 from specdec.noise import Stream, node_word
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
@@ -14,6 +13,7 @@ from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
 from specdec_kernels.cuda.graphs.static_start import RunStep
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
 from specdec_kernels.triton.noise import NoiseKeys
+from specdec_runtime.interfaces import HostRows
 
 _LEAST = 1e-30
 """Confidence of a node that is all but impossible; its logarithm is finite."""

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from specdec.interfaces import PackedBatch
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.paged_attention.tree import WORD
+from specdec_runtime.interfaces import PackedBatch
 
 
 class TreeNumbers(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from head_check.session import Session
 
 from eagle_check.reference import Reference
-from specdec_drafting import HeadProposer
+from specdec_runtime.drafting import HeadProposer
 
 
 class EagleSession(Session):

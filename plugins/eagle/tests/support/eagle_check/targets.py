@@ -11,8 +11,8 @@ from head_check.target import loaded, weights
 from eagle_check.layout import Layout, write_head
 from eagle_check.reference import Reference
 from eagle_check.shape import Shape, random_tensors
-from specdec_drafting import HeadProposer
 from specdec_plugin_eagle import Eagle3Proposer, EagleProposer
+from specdec_runtime.drafting import HeadProposer
 
 
 def make_reference(shape: Shape, tensors: dict[str, torch.Tensor]) -> Reference:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 import torch
 
 from specdec import ModelError
-from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp.layout import check_count
 from specdec_plugin_mlp.medusa.layout import MedusaLayout
 from specdec_plugin_mlp.medusa.model import Medusa
 from specdec_plugin_mlp.unused import tell_unused
+from specdec_runtime.drafting import HeadCheckpoint
 
 _PREFIX = re.compile(r"^medusa_heads?\.")
 _SPELLINGS = (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specdec.interfaces import ProposerConfig
-from specdec_drafting import DraftVocabulary, HeadCheckpoint, equal_vocabulary, reduced_vocabulary
-from specdec_drafting.checking import HeadReadings
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.layout import check_target
 from specdec_plugin_mlp.medusa.checkpoint import load_medusa, read_layout
 from specdec_plugin_mlp.medusa.config import MedusaConfig
 from specdec_plugin_mlp.proposer import StateHeadsProposer
 from specdec_plugin_mlp.readings import MedusaReadings
+from specdec_runtime.drafting import DraftVocabulary, HeadCheckpoint, equal_vocabulary, reduced_vocabulary
+from specdec_runtime.drafting.checking import HeadReadings
 
 
 class MedusaProposer(StateHeadsProposer):

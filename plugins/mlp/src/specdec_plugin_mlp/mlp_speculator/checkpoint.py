@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import save_file
 
 from specdec import ModelError
-from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp.layout import check_count
 from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
 from specdec_plugin_mlp.mlp_speculator.model import MLPSpeculator
 from specdec_plugin_mlp.unused import tell_unused
+from specdec_runtime.drafting import HeadCheckpoint
 
 PREFIX = "speculator."
 """Tensor name prefix in published checkpoints; older ones have none."""

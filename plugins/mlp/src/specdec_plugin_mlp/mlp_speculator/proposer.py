@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specdec.interfaces import ProposerConfig
-from specdec_drafting import DraftVocabulary, HeadCheckpoint, equal_vocabulary
-from specdec_drafting.checking import HeadReadings
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.layout import check_target
 from specdec_plugin_mlp.mlp_speculator.checkpoint import load_mlp_speculator
@@ -14,6 +12,8 @@ from specdec_plugin_mlp.mlp_speculator.config import MLPSpeculatorConfig
 from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
 from specdec_plugin_mlp.proposer import StateHeadsProposer
 from specdec_plugin_mlp.readings import MLPSpeculatorReadings
+from specdec_runtime.drafting import DraftVocabulary, HeadCheckpoint, equal_vocabulary
+from specdec_runtime.drafting.checking import HeadReadings
 
 
 class MLPSpeculatorProposer(StateHeadsProposer):

@@ -1,6 +1,0 @@
-"""Conversations as prompts: part `chat_templates` of specdec."""
-
-from specdec_chat.conversation import TokenizerTemplates, conversation_prompt
-from specdec_chat.message_content import as_text, checked_message
-
-__all__ = ["TokenizerTemplates", "as_text", "checked_message", "conversation_prompt"]

@@ -1,5 +1,0 @@
-"""GGUF files as models: part `gguf` of specdec."""
-
-from specdec_gguf.files import GgufFiles
-
-__all__ = ["GgufFiles"]

@@ -1,0 +1,15 @@
+"""What backends offer to a runner: forms of its module, attention, products; each is compared with torch's before use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
+
+if TYPE_CHECKING:
+    from specdec_runtime.backends.attention import choose_attention
+    from specdec_runtime.backends.linears import fast_linear, has_native_bfloat16, speed_up_linears
+
+__all__ = ["choose_attention", "fast_linear", "has_native_bfloat16", "speed_up_linears"]
+
+__getattr__ = lazily(__name__)

@@ -1,0 +1,55 @@
+"""Linear modules run by a backend: those of a proposer's small networks, and of models whose own forward runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from specdec.backends import LEAST, distance, first_offer, told_together
+from specdec.interfaces import Declined
+from specdec_runtime.backends.models import of_models
+
+_ROWS = 3
+"""Rows that a product is tried with."""
+
+
+@told_together()
+def speed_up_linears(module: nn.Module) -> None:
+    """Make the `nn.Linear` modules of a frozen module use a backend's products.
+
+    Results are the same up to summation order. Modules of other classes, subclasses included, or with hooks are not changed.
+    """
+    for linear in module.modules():
+        if type(linear) is nn.Linear and not (linear._forward_hooks or linear._forward_pre_hooks):
+            forward = fast_linear(linear)
+            if forward is not None:
+                linear.forward = forward  # type: ignore[method-assign, assignment]
+
+
+def fast_linear(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """Return a backend's forward `[..., in] -> [..., out]` of a frozen linear module; None if no backend has one."""
+    answer = first_offer(
+        "the product",
+        of_models(lambda backend: backend.linear(module)),
+        lambda product: _disagreement(product, module),
+    )
+    return None if isinstance(answer, Declined) else answer
+
+
+@torch.inference_mode()
+def _disagreement(forward: Callable[[torch.Tensor], torch.Tensor], module: nn.Linear) -> str | None:
+    """Return how a product differs from the module's own on a few rows; None if it does not."""
+    weight, generator = module.weight, torch.Generator().manual_seed(0)
+    x = torch.randn(_ROWS, module.in_features, generator=generator).to(weight.device, weight.dtype)
+    got, expected = forward(x), module(x)
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return f"it returns {got.dtype} {tuple(got.shape)}, torch {expected.dtype} {tuple(expected.shape)}"
+    off = distance(got, expected)
+    return None if off <= LEAST[weight.dtype] else f"it differs from torch's by {off:.1e}"
+
+
+def has_native_bfloat16() -> bool:
+    """Return whether this processor multiplies bfloat16 matrices in hardware."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -1,0 +1,109 @@
+"""A toolkit for proposers that run a model: token selection, exact q, reduced vocabularies, draft trees.
+
+Names are loaded on first use, so the command can show its options without importing torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec_runtime.drafting.acceptance_watch import AcceptanceWatch
+    from specdec_runtime.drafting.assemble import draft_of
+    from specdec_runtime.drafting.aux_layers_config import AuxLayersConfig
+    from specdec_runtime.drafting.chain_growth import ChainGrowth
+    from specdec_runtime.drafting.chain_steps import ChainSteps
+    from specdec_runtime.drafting.chains import ChainLoop, example_of
+    from specdec_runtime.drafting.checkpoint import HeadCheckpoint
+    from specdec_runtime.drafting.chooser import Choice, Chooser, Place
+    from specdec_runtime.drafting.drafter import DraftModule
+    from specdec_runtime.drafting.drafting_config import DraftingConfig
+    from specdec_runtime.drafting.head_config import HeadConfig
+    from specdec_runtime.drafting.head_parts import embedding_of, published_by_module, target_ids_of
+    from specdec_runtime.drafting.head_proposer import HeadProposer
+    from specdec_runtime.drafting.loop_rows import new_rows
+    from specdec_runtime.drafting.own_ids import OwnIds
+    from specdec_runtime.drafting.partial_draft import PartialDraft
+    from specdec_runtime.drafting.passes import Piece, run
+    from specdec_runtime.drafting.proposer import DraftingProposer, RowsProposer, StepDrafter
+    from specdec_runtime.drafting.request_rows import RequestRows
+    from specdec_runtime.drafting.request_slots import RequestSlots
+    from specdec_runtime.drafting.target_rows import TargetRows
+    from specdec_runtime.drafting.vocabulary import DraftVocabulary, equal_vocabulary, reduced_vocabulary
+
+__all__ = [
+    "AcceptanceWatch",
+    "AuxLayersConfig",
+    "ChainGrowth",
+    "ChainLoop",
+    "ChainSteps",
+    "Choice",
+    "Chooser",
+    "DraftModule",
+    "DraftVocabulary",
+    "DraftingConfig",
+    "DraftingProposer",
+    "HeadCheckpoint",
+    "HeadConfig",
+    "HeadProposer",
+    "OwnIds",
+    "PartialDraft",
+    "Piece",
+    "Place",
+    "RequestRows",
+    "RequestSlots",
+    "RowsProposer",
+    "StepDrafter",
+    "TargetRows",
+    "draft_of",
+    "embedding_of",
+    "equal_vocabulary",
+    "example_of",
+    "new_rows",
+    "published_by_module",
+    "reduced_vocabulary",
+    "run",
+    "target_ids_of",
+]
+
+_HOME = {
+    "AcceptanceWatch": "specdec_runtime.drafting.acceptance_watch",
+    "draft_of": "specdec_runtime.drafting.assemble",
+    "AuxLayersConfig": "specdec_runtime.drafting.aux_layers_config",
+    "ChainGrowth": "specdec_runtime.drafting.chain_growth",
+    "ChainSteps": "specdec_runtime.drafting.chain_steps",
+    "ChainLoop": "specdec_runtime.drafting.chains",
+    "example_of": "specdec_runtime.drafting.chains",
+    "HeadCheckpoint": "specdec_runtime.drafting.checkpoint",
+    "Choice": "specdec_runtime.drafting.chooser",
+    "Chooser": "specdec_runtime.drafting.chooser",
+    "Place": "specdec_runtime.drafting.chooser",
+    "DraftModule": "specdec_runtime.drafting.drafter",
+    "DraftingConfig": "specdec_runtime.drafting.drafting_config",
+    "HeadConfig": "specdec_runtime.drafting.head_config",
+    "embedding_of": "specdec_runtime.drafting.head_parts",
+    "published_by_module": "specdec_runtime.drafting.head_parts",
+    "target_ids_of": "specdec_runtime.drafting.head_parts",
+    "HeadProposer": "specdec_runtime.drafting.head_proposer",
+    "new_rows": "specdec_runtime.drafting.loop_rows",
+    "OwnIds": "specdec_runtime.drafting.own_ids",
+    "PartialDraft": "specdec_runtime.drafting.partial_draft",
+    "Piece": "specdec_runtime.drafting.passes",
+    "run": "specdec_runtime.drafting.passes",
+    "DraftingProposer": "specdec_runtime.drafting.proposer",
+    "RowsProposer": "specdec_runtime.drafting.proposer",
+    "StepDrafter": "specdec_runtime.drafting.proposer",
+    "RequestRows": "specdec_runtime.drafting.request_rows",
+    "RequestSlots": "specdec_runtime.drafting.request_slots",
+    "TargetRows": "specdec_runtime.drafting.target_rows",
+    "DraftVocabulary": "specdec_runtime.drafting.vocabulary",
+    "equal_vocabulary": "specdec_runtime.drafting.vocabulary",
+    "reduced_vocabulary": "specdec_runtime.drafting.vocabulary",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'specdec_runtime.drafting' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

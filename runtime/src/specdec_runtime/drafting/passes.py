@@ -1,0 +1,147 @@
+"""Packed passes of a draft model or head over pieces of several requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
+from specdec_runtime.interfaces.runner import Runner
+
+Int64s = npt.NDArray[np.int64]
+MAX_PASS_ROWS = 2048
+"""Maximum rows of one pass; further rows go into further passes."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows of one request that a pass appends to those in the cache."""
+
+    ids: Int64s
+    """`[n]` the draft's ids."""
+    first_slot: int
+    num_cached: int
+    num_logits: int
+    """Number of rows, the last ones, that need logits."""
+    features: torch.Tensor | None = None
+    """`[n, F]` for heads."""
+    positions: Int64s | None = None
+    """`[n]`; None for the positions that follow the cached rows."""
+    tree_mask: torch.Tensor | None = None
+    """`[n, num_branched + n]`, see `Segment`; None for a chain."""
+    num_branched: int = 0
+    owner: str | None = None
+    """The request; see `Segment.owner`."""
+    num_drafted: int = 0
+    """Number of drafted rows, the last ones."""
+
+    def part(self, start: int, end: int, *, is_last: bool) -> Piece:
+        """Return some of the rows of a chain; only the last part has logits."""
+        return replace(
+            self,
+            ids=self.ids[start:end],
+            num_cached=self.num_cached + start,
+            num_logits=self.num_logits if is_last else 0,
+            num_drafted=self.num_drafted if is_last else 0,
+            features=None if self.features is None else self.features[start:end],
+            positions=None if self.positions is None else self.positions[start:end],
+        )
+
+
+def run(runner: Runner, pieces: Sequence[Piece], stage: int = 0) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Run pieces in as many passes as they need.
+
+    Args:
+        runner: the runner of the model or head.
+        pieces: the pieces, with at least one row in total.
+        stage: stage of a head.
+
+    Returns:
+        logits `[R, Vd]` of the rows that need them, in order, and for heads the carry `[T, F]` of all rows.
+    """
+    outputs = [_run(runner, portion, stage) for portion in _portions(pieces)]
+    logits = [part for part, _ in outputs if part is not None]
+    carries = [carry for _, carry in outputs if carry is not None]
+    carry = carries[0] if len(carries) == 1 else torch.cat(carries) if carries else None
+    if not logits:
+        return torch.empty(0, 0, device=runner.device), carry
+    return logits[0] if len(logits) == 1 else torch.cat(logits), carry
+
+
+def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Yield the pieces of each pass; a long piece is split over several passes."""
+    if sum(len(piece.ids) for piece in pieces) <= MAX_PASS_ROWS:
+        yield list(pieces)
+        return
+    portion: list[Piece] = []
+    room = MAX_PASS_ROWS
+    for piece in pieces:
+        start, size = 0, len(piece.ids)
+        while start < size:
+            # The rows that need logits stay in one pass.
+            count = min(size - start, room)
+            if start + count < size:
+                count = min(count, size - start - piece.num_logits)
+            if count > 0:
+                portion.append(piece.part(start, start + count, is_last=start + count == size))
+                start, room = start + count, room - count
+            if start < size or room == 0:
+                yield portion
+                portion, room = [], MAX_PASS_ROWS
+    if portion:
+        yield portion
+
+
+def _run(runner: Runner, pieces: list[Piece], stage: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    device = runner.device
+    segments: list[Segment] = []
+    positions: list[Int64s] = []
+    slots: list[Int64s] = []
+    wanted: list[int] = []
+    row = 0
+    for piece in pieces:
+        count = len(piece.ids)
+        places = np.arange(piece.num_cached, piece.num_cached + count)
+        at = places if piece.positions is None else piece.positions
+        depths = None
+        if piece.tree_mask is not None:
+            depths = torch.from_numpy(at - (piece.num_cached - piece.num_branched))
+        segments.append(
+            Segment(
+                row,
+                count,
+                piece.first_slot,
+                piece.num_cached,
+                piece.tree_mask,
+                depths,
+                piece.num_branched,
+                piece.owner,
+                piece.num_drafted,
+            )
+        )
+        positions.append(at)
+        slots.append(places + piece.first_slot)
+        row += count
+        wanted.extend(range(row - piece.num_logits, row))
+    # Request the logits of one row if none are needed: a pass always runs the output projection.
+    rows = wanted or [0]
+    features = [piece.features for piece in pieces if piece.features is not None]
+    output = runner.forward(
+        PackedBatch.of_rows(
+            HostRows(
+                token_ids=np.concatenate([piece.ids for piece in pieces]),
+                positions=np.concatenate(positions),
+                slots=np.concatenate(slots),
+                logits_rows=None if len(rows) == row else np.array(rows),
+            ),
+            segments,
+            device,
+        ),
+        None if not features else features[0] if len(features) == 1 else torch.cat(features),
+        stage,
+    )
+    return output.logits if wanted else None, output.hidden_states

@@ -1,0 +1,5 @@
+"""GGUF files as models: part `gguf` of specdec."""
+
+from specdec_runtime.gguf.files import GgufFiles
+
+__all__ = ["GgufFiles"]

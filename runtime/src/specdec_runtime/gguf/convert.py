@@ -1,0 +1,111 @@
+"""Reads a GGUF file through transformers and writes it as a transformers checkpoint."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from specdec import ModelError
+from specdec.messages import unfilled
+from specdec_runtime.gguf.bounds import check_bounds
+from specdec_runtime.gguf.reader import read_once
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
+"""End of text, and end of a conversation turn if that is a different token."""
+
+
+def convert(file: Path, dtype: str, folder: Path) -> None:
+    """Write the model of a GGUF file into a folder: safetensors, configuration, tokenizer and chat template.
+
+    Args:
+        file: the GGUF file.
+        dtype: dtype of the weights: `bfloat16`, `float16` or `float32`.
+        folder: an empty folder.
+
+    Raises:
+        ModelError: if the file says more than it can hold, or if transformers cannot read it, with its
+            reason.
+        OSError: if the folder cannot be written.
+    """
+    check_bounds(file)
+    with _quiet_in_a_pipe(), read_once(), TemporaryDirectory() as alone:
+        Path(alone, file.name).symlink_to(file.absolute())  # transformers also reads what lies beside a file
+        try:
+            model, tokenizer = _read(file, dtype, alone)
+        except (ModelError, MemoryError):
+            raise
+        except Exception as error:  # a broken file may raise anything
+            reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+            raise ModelError(f"transformers cannot read {file}: {reason}") from error
+        _write(model, tokenizer, folder)
+
+
+def _read(file: Path, dtype: str, folder: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    import torch
+    from gguf import GGUFReader
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    from specdec_runtime.gguf.positions import set_position_scaling
+    from specdec_runtime.gguf.splitting import set_splitting
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        gguf_file=file.name,
+        dtype=getattr(torch, dtype),
+        quantization_config=GgufConfig(dequantize=True),
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    model, report = loaded
+    if (told := unfilled(report, model)) is not None:
+        raise ModelError(f"{file}: {told}")
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
+    reader = GGUFReader(file)
+    fields = {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if len(field.data) == 1  # no vocabularies
+    }
+    _set_end(model, fields)
+    set_position_scaling(model.config, file, fields, {tensor.name: tensor.data for tensor in reader.tensors})
+    set_splitting(tokenizer, file, fields)
+    return model, tokenizer
+
+
+def _set_end(model: PreTrainedModel, fields: Mapping[str, Any]) -> None:
+    """Set the end-of-text ids to exactly those of the file."""
+    told = model.config.eos_token_id if _END_KEYS[0] in fields else None
+    ends = list(told) if isinstance(told, list | tuple) else [] if told is None else [told]
+    ends += [fields[key] for key in _END_KEYS if key in fields]
+    ids = list(dict.fromkeys(int(end) for end in ends))
+    model.config.eos_token_id = None if not ids else ids[0] if len(ids) == 1 else ids
+    if model.generation_config is not None:
+        model.generation_config.eos_token_id = model.config.eos_token_id
+
+
+def _write(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    from safetensors import SafetensorError
+
+    try:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except SafetensorError as error:  # raised for a full disk
+        raise OSError(str(error)) from error
+
+
+@contextmanager
+def _quiet_in_a_pipe() -> Iterator[None]:
+    """Show transformers' progress bars only on a terminal."""
+    if sys.stderr.isatty():
+        yield
+        return
+    with redirect_stderr(io.StringIO()):
+        yield

@@ -1,0 +1,129 @@
+"""Loads causal language models from a directory or a hub."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimodalLM
+from transformers.quantizers.auto import AutoHfQuantizer
+
+from specdec import EngineOptions
+from specdec.config import Checkpoint, offline_arguments
+from specdec.errors import ConfigError, ModelError
+from specdec.messages import unfilled
+from specdec_runtime.backends import has_native_bfloat16
+from specdec_runtime.loading.admission import check_complete, check_config, check_model
+from specdec_runtime.loading.splitting import split_arguments
+from specdec_runtime.loading.text_part import is_multimodal, of_text_part, text_part
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+logger = logging.getLogger("specdec")
+
+_DTYPES = {
+    "float32": torch.float32, "float": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+    "half": torch.float16, "float64": torch.float64, "double": torch.float64,
+}  # fmt: skip
+
+
+def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> PreTrainedModel:
+    """Load a causal language model that can be served, in evaluation mode; of a multimodal model, its language model.
+
+    Args:
+        path: directory or hub id.
+        options: `dtype`, `revision` and the options that restrict what may be loaded.
+        device: device to load it on.
+
+    Raises:
+        ModelError: if it cannot be loaded or served.
+        ConfigError: if `dtype` is not known.
+    """
+    checkpoint = Checkpoint(path, options.revision)
+    if checkpoint.leads_nowhere:
+        raise ModelError(checkpoint.problem)
+    check_complete(checkpoint)
+    checkpoint.check_names()
+    offline = offline_arguments(path)
+    if offline and checkpoint.config is None:
+        raise ModelError(f"{checkpoint.problem}: the hub cannot be reached")
+    common: dict[str, Any] = {
+        "trust_remote_code": options.trust_remote_code,
+        "revision": options.revision,
+        **offline,
+    }
+    try:
+        config = AutoConfig.from_pretrained(path, **common)
+    except Exception as error:  # the library's checks of fields raise errors of many types
+        raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
+    check_config(config, path)
+    held = getattr(config, "quantization_config", None)
+    if held and not AutoHfQuantizer.supports_quant_method(held):
+        raise ModelError(f"{path!r}: transformers knows no weights of quant_method {held['quant_method']!r}")
+    has_more = is_multimodal(config)
+    dtype = _dtype(options, config, device)
+    part = _places(config, path, options)
+    try:
+        loaded: Any = (AutoModelForMultimodalLM if has_more else AutoModelForCausalLM).from_pretrained(
+            path,
+            dtype=dtype,
+            use_safetensors=None if options.allow_pickle else True,
+            ignore_mismatched_sizes=True,  # named by `unfilled`
+            output_loading_info=True,
+            **common,
+            **part,
+        )
+    except (MemoryError, torch.OutOfMemoryError):  # nothing is wrong with the files
+        raise
+    except Exception as error:  # the libraries raise errors of many types, most without the path
+        hint = " (only safetensors are loaded; allow_pickle=True also unpickles files)"
+        hint = hint if isinstance(error, OSError) and not options.allow_pickle else ""
+        raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error
+    model, report = loaded
+    if has_more:
+        report = of_text_part(report, model)
+    if (told := unfilled(report, model)) is not None:
+        raise ModelError(f"{path}: {told}")
+    if has_more:
+        model = text_part(model, path)
+        logger.warning("%s is a multimodal model: its language model is loaded, for text only", path)
+    check_model(model, path)
+    if getattr(model, "hf_quantizer", None) is None and not part:
+        torch.nn.Module.to(model, device)
+    ready: PreTrainedModel = model.eval()
+    return ready
+
+
+def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
+    """Return arguments that load this rank's part of a model or spread it over devices; empty for a single device."""
+    if options.device_map is not None:
+        return {"device_map": options.device_map}
+    if options.tensor_parallel_size == 1:
+        return {}
+    return split_arguments(config, path, options.tensor_parallel_size)
+
+
+def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.dtype | str:
+    if isinstance(options.dtype, torch.dtype):
+        return options.dtype
+    if options.dtype != "auto":
+        if options.dtype not in _DTYPES:
+            raise ConfigError(
+                f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}"
+            )
+        return _DTYPES[options.dtype]
+    stored = (
+        getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None) or torch.float32
+    )
+    if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not has_native_bfloat16():
+        logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
+        return torch.float32
+    return "auto"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, with the next one after a colon; or its type."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join([lines[0], *lines[1:2]] if lines[0].endswith(":") else lines[:1])

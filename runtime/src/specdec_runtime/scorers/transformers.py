@@ -1,0 +1,242 @@
+"""The default scorer: a `transformers` model on core's paged cache."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from transformers import PreTrainedTokenizerBase
+
+from specdec import EngineOptions
+from specdec.config import TargetFacts
+from specdec.engine import SlotPool
+from specdec.errors import ConfigError
+from specdec.interfaces import (
+    Capability,
+    DraftSlots,
+    MakeForm,
+    PassMemory,
+    ScoreBatch,
+    Scorer,
+    Scores,
+    TargetHandle,
+    TargetInfo,
+)
+from specdec.logits import p_logits_of
+from specdec.text import fingerprint
+from specdec_runtime.backends.attention import TORCH, check_name, choose_attention
+from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
+from specdec_runtime.interfaces.kv_cache import KVCache
+from specdec_runtime.loading.checkpoint import SafetensorsReader
+from specdec_runtime.loading.draft import alias, load_draft
+from specdec_runtime.loading.target import LoadedTarget, end_of_text_ids, known_facts, load_target
+from specdec_runtime.models import input_embedding, output_head
+from specdec_runtime.models.spread import near, offloaded, places
+from specdec_runtime.runner import ModuleRunner, SdpaAttention
+from specdec_runtime.runner.runner import added
+from specdec_runtime.scorers.lending import Lender
+from specdec_runtime.scorers.memory import num_slots, step_bytes
+from specdec_runtime.scorers.packing import pack
+
+logger = logging.getLogger("specdec")
+
+
+_NOT_WITH_STATES = {Capability.TREE, Capability.TARGET_CACHE}
+"""States follow one path, and drafts on the target's cache would overwrite them."""
+
+
+class TransformersScorer(Scorer):
+    """Packs prompt chunks and verification rows into one pass `[1, T]` over the target."""
+
+    name: ClassVar[str] = "transformers"
+    takes_device_nodes: ClassVar[bool] = True
+
+    @classmethod
+    def facts(cls, options: EngineOptions) -> TargetFacts:
+        """Return what the configuration of the target says."""
+        return known_facts(options)
+
+    def load(self, options: EngineOptions) -> TargetHandle:
+        """Load the target and check that it can be served."""
+        check_name(options.attention_backend)
+        self.options = options
+        self.target = target = load_target(options)
+        self.pass_memory = PassMemory.on(target.device)
+        attention = self._attention(is_invariant=options.deterministic)
+        self.runner = self.make_runner(
+            target,
+            is_fused=not options.enforce_eager,
+            make_attention=attention,
+            is_invariant=options.deterministic,
+        )
+        self.states = self.runner.states
+        self.draft_slots = DraftSlots()
+        if options.deterministic:
+            attention = self._attention(is_invariant=False)  # drafts are only guesses
+        self._lender = Lender(options, target.device, target.max_model_len, attention, self.pass_memory)
+        path = Path(target.path) if target.path is not None else None
+        self._info = _info(target, options, has_states=self.states is not None)
+        return TargetHandle(
+            info=self._info,
+            path=target.path,
+            revision=options.revision,
+            config=target.model.config,
+            embed_tokens=near(input_embedding(target.model), target.model),
+            lm_head=near(output_head(target.model), target.model),
+            checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
+            tokenizer=target.tokenizer,
+            pass_memory=self.pass_memory,
+            runner_factory=self._lender.make_runner,
+            model_loader=partial(load_draft, options, target),
+            target_runner_factory=None if places(target.model) or self.states else self._lend_cache,
+        )
+
+    def make_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
+        """Return the target's runner; `settings` are those of `ModuleRunner`."""
+        return ModuleRunner(
+            target.model, target.device, target.max_model_len, pass_memory=self.pass_memory, **settings
+        )
+
+    def allocate(self) -> None:
+        """Allocate the KV caches: as many slots for each of the proposer's models as for the target."""
+        runners = self._runners
+        reserved = sum(runner.reserved_bytes for runner in runners) + self._lender.state_bytes
+        needed = partial(step_bytes, self.runner, self.options, reserved)
+        bytes_per_token = sum(runner.bytes_per_token for runner in runners)
+        spread = self.runner.cache.bytes_by_device if places(self.target.model) else {}
+        slots = num_slots(self.options, self.target, bytes_per_token, needed, spread, self._allocate_states)
+        self.runner.num_tree_nodes = self.num_tree_nodes
+        self.runner.allocate(slots)
+        self._lender.allocate(slots)
+        self.slot_pool = self._offered_pool()
+        for runner in runners:
+            runner.prepare(self.options.max_num_seqs)
+
+    def _offered_pool(self) -> type[SlotPool] | None:
+        """Return the pool that the attention of all who read the target's cache offers; None if one reads runs."""
+        readers = [runner for runner in self._runners if runner.cache is self.cache]
+        pool, *others = {getattr(runner.attention, "slot_pool", None) for runner in readers}
+        forms = [form for runner in readers for stage in runner.forms for form in stage]
+        alone = [type(form).__name__ for form in forms if form.is_fast and not form.uses_attention]
+        alone += ["a layer that keeps states"] * (self.states is not None) + ["attention"] * bool(others)
+        if self.options.enable_prefix_caching and alone and (pool or others):
+            logger.warning("cached prefixes are copied, not shared: %s reads runs of the cache", alone[0])
+        return None if alone else pool
+
+    def _allocate_states(self, budget: int | None) -> int:
+        """Allocate the states of as many requests as half of a budget has room for; returns the bytes they take."""
+        states, options = self.runner.states, self.options
+        if states is None:
+            return 0
+        block_size = options.block_size if options.enable_prefix_caching else 0
+        size = states.bytes_per_request(is_prefix_cached=options.enable_prefix_caching)
+        count = (
+            options.max_num_seqs if budget is None else min(options.max_num_seqs, max(1, budget // 2 // size))
+        )
+        if count < options.max_num_seqs:
+            logger.warning(
+                "max_num_seqs=%d: memory has room for the recurrent states of %d requests, %.0f MiB each, and no more run at "
+                "once; kv_cache_memory_bytes or gpu_memory_utilization make room", options.max_num_seqs, count, size / 2**20,
+            )  # fmt: skip
+        states.allocate(count, block_size, lag=int(self.runner.wanted.final))
+        return count * size
+
+    def counts(self) -> dict[str, int]:
+        """Return counts of fallbacks and of graph replays, for the target and the proposer."""
+        return added(runner.counts() for runner in self._runners)
+
+    def levels(self) -> dict[str, int]:
+        """Return the size of the KV caches in tokens and bytes, and number and bytes of recorded graphs, if there are any."""
+        slots, size = self.runner.cache.num_slots, sum(runner.bytes_per_token for runner in self._runners)
+        caches = {"kv_cache_tokens": slots, "kv_cache_bytes": slots * size}
+        return caches | added(runner.levels() for runner in self._runners)
+
+    def _lend_cache(self, make_form: MakeForm) -> ModuleRunner:
+        assert self.draft_slots is not None
+        form = make_form(alias(self.target.model))
+        return self._lender.make_target_runner(form, self.runner, self.draft_slots)
+
+    @property
+    def _runners(self) -> list[ModuleRunner]:
+        return [self.runner, *self._lender.runners]
+
+    def _attention(self, *, is_invariant: bool) -> AttentionFactory:
+        options, target = self.options, self.target
+        if places(target.model):
+            check_spread(options, target)
+            return SdpaAttention
+        needs = AttentionNeeds(
+            target.device, target.model.dtype, is_invariant, options.attention_backend != "auto"
+        )
+        return choose_attention(options.attention_backend, needs, target.model.config, SdpaAttention)
+
+    @property
+    def cache(self) -> KVCache:
+        """The target's cache."""
+        return self.runner.cache
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The target's tokenizer."""
+        return self.target.tokenizer
+
+    def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
+        """Return final hidden states, and the inputs of these layers, with every pass from now on."""
+        self.runner.capture_hidden(aux_layer_ids)
+
+    def score(self, batch: ScoreBatch) -> Scores:
+        """Run the pass of one step."""
+        packed, blocks = pack(batch, self.runner.device)
+        change = p_logits_of(blocks, self._info.vocab_size, self.runner.device, batch.transfer)
+        output = self.runner.forward(packed)
+        if self.on_pass is not None:
+            self.on_pass(partial(self.runner.forward, packed))
+        num_prompts = sum(len(row.prompt_rows) for row in batch.rows if row.chunk)
+        logits = output.logits[:-num_prompts] if num_prompts else output.logits
+        return Scores(
+            logits=logits.float() if change is None else change(logits),
+            raw_logits=logits,
+            prompt_logits=output.logits[-num_prompts:] if num_prompts else None,
+            hidden_states=output.hidden_states,
+            aux_hidden_states=output.aux_hidden_states,
+        )
+
+
+def check_spread(options: EngineOptions, target: LoadedTarget) -> None:
+    """Check the options of a model on several devices, and warn about offloaded weights.
+
+    Raises:
+        ConfigError: if an attention is requested that runs on one device.
+    """
+    if options.attention_backend not in ("auto", TORCH):
+        raise ConfigError(
+            f"LLM: attention_backend={options.attention_backend!r} runs on one device, and device_map spreads the model over "
+            "several: leave it out"
+        )
+    slow = offloaded(target.model)
+    if slow:
+        logger.warning(
+            "device_map keeps weights on %s, from where every pass fetches them: a step takes as long as reading them",
+            " and ".join(sorted(slow)),
+        )
+
+
+def _info(target: LoadedTarget, options: EngineOptions, *, has_states: bool) -> TargetInfo:
+    config = target.model.config.get_text_config()
+    return TargetInfo(
+        vocab_size=getattr(output_head(target.model), "out_features", None) or config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_hidden_layers,
+        max_model_len=target.max_model_len,
+        dtype=target.dtype,
+        device=target.device,
+        eos_token_ids=end_of_text_ids(target.model, target.tokenizer),
+        tokenizer_fingerprint=fingerprint(target.tokenizer),
+        max_num_seqs=options.max_num_seqs,
+        prefix_block_size=options.block_size if options.enable_prefix_caching else 0,
+        may_record=not options.enforce_eager,
+        gives=TargetInfo.gives - (_NOT_WITH_STATES if has_states else set()),
+    )
