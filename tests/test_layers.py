@@ -1,4 +1,4 @@
-"""The order of imports inside core, and what other packages may import of it.
+"""The order of imports inside core and inside the runtime, and what other packages may import of core.
 
 Every import counts, those under `TYPE_CHECKING` and inside functions too: they are what a reader follows.
 """
@@ -15,16 +15,27 @@ import pytest
 from packages import ROOT, packages
 
 CORE = ROOT / "core/src/specdec"
-LAYERS = (
+RUNTIME = ROOT / "runtime/src/specdec_runtime"
+LAYERS = {
+    CORE: (
     {"arguments", "engine_options", "errors", "faces", "field_docs", "folders", "keys", "messages", "metrics", "outputs", "sampling_params", "structured_outputs", "target_facts", "text"},  # noqa: E501  one layer, one line
     {"interfaces"},
-    {"backends", "config", "hooks", "logits", "models", "noise", "registry", "runner", "samplers"},
-    {"loading", "scorers"},
+    {"backends", "config", "hooks", "logits", "noise", "registry", "samplers"},
     {"engine"},
     {"assembly"},
     {"frontend", "reference"},
-)  # fmt: skip
-"""Packages and modules directly below `specdec`, lowest first: each imports from its own layer and from lower ones."""
+    ),
+    RUNTIME: (
+        {"interfaces"},
+        {"backends", "chat", "gguf", "models"},
+        {"loading", "states"},
+        {"runner"},
+        {"scorers"},
+        {"drafting", "parallel"},
+        {"hooks"},
+    ),
+}  # fmt: skip
+"""Packages and modules directly below each of the two, lowest first: one imports from its own layer and from lower ones."""
 
 
 def imports(file: Path) -> Iterator[tuple[str, str | None]]:
@@ -37,50 +48,50 @@ def imports(file: Path) -> Iterator[tuple[str, str | None]]:
             yield from ((node.module, alias.name) for alias in node.names)
 
 
-def part_of(module: str, name: str | None) -> str | None:
-    """Return the package or module directly below `specdec` that an import leads to; None outside core."""
+def part_of(root: Path, module: str, name: str | None) -> str | None:
+    """Return the package or module directly below `root` that an import leads to; None outside it."""
     parts = module.split(".")
-    if parts[0] != "specdec":
+    if parts[0] != root.name:
         return None
     if len(parts) > 1:
         return parts[1]
-    return name if name is not None and is_part(name) else None
+    return name if name is not None and is_part(root, name) else None
 
 
-def is_part(name: str) -> bool:
-    return (CORE / name).is_dir() or (CORE / f"{name}.py").exists()
+def is_part(root: Path, name: str) -> bool:
+    return (root / name).is_dir() or (root / f"{name}.py").exists()
 
 
 @cache
-def edges() -> frozenset[tuple[str, str]]:
-    """Return which parts of core import which other parts."""
+def edges(root: Path) -> frozenset[tuple[str, str]]:
+    """Return which parts of a package import which other parts."""
     found = set()
-    for file in CORE.rglob("*.py"):
-        own = file.relative_to(CORE).parts[0].removesuffix(".py")
+    for file in root.rglob("*.py"):
+        own = file.relative_to(root).parts[0].removesuffix(".py")
         if own == "__init__":
             continue  # names are re-exported there
         found |= {
             (own, part)
             for module, name in imports(file)
-            if (part := part_of(module, name)) not in (own, None)
+            if (part := part_of(root, module, name)) not in (own, None)
         }
     return frozenset((own, part) for own, part in found if part is not None)
 
 
-def layer_of(part: str) -> int:
-    (layer,) = (index for index, parts in enumerate(LAYERS) if part in parts)
+def layer_of(root: Path, part: str) -> int:
+    (layer,) = (index for index, parts in enumerate(LAYERS[root]) if part in parts)
     return layer
 
 
-def upward(found: frozenset[tuple[str, str]]) -> set[str]:
-    return {f"{own} -> {part}" for own, part in found if layer_of(part) > layer_of(own)}
+def upward(root: Path, found: frozenset[tuple[str, str]]) -> set[str]:
+    return {f"{own} -> {part}" for own, part in found if layer_of(root, part) > layer_of(root, own)}
 
 
-def circle(found: frozenset[tuple[str, str]]) -> list[str]:
+def circle(root: Path, found: frozenset[tuple[str, str]]) -> list[str]:
     """Return the parts of a circle, without the arrows that already count as upward; empty if there is none."""
     graph: dict[str, set[str]] = {}
     for own, part in found:
-        if layer_of(part) <= layer_of(own):
+        if layer_of(root, part) <= layer_of(root, own):
             graph.setdefault(own, set()).add(part)
     try:
         TopologicalSorter(graph).prepare()
@@ -115,21 +126,24 @@ def private_imports(file: Path) -> list[str]:
     return wrong
 
 
-def test_every_part_of_core_has_a_layer() -> None:
+@pytest.mark.parametrize("root", LAYERS, ids=lambda root: root.name)
+def test_every_part_has_a_layer(root: Path) -> None:
     parts = {
         f.name.removesuffix(".py")
-        for f in CORE.iterdir()
+        for f in root.iterdir()
         if f.suffix == ".py" or (f / "__init__.py").exists()
     }
-    assert parts - {"__init__"} <= set().union(*LAYERS)
+    assert parts - {"__init__"} <= set().union(*LAYERS[root])
 
 
-def test_imports_lead_down() -> None:
-    assert upward(edges()) == set()
+@pytest.mark.parametrize("root", LAYERS, ids=lambda root: root.name)
+def test_imports_lead_down(root: Path) -> None:
+    assert upward(root, edges(root)) == set()
 
 
-def test_there_is_no_circle() -> None:
-    assert circle(edges()) == []
+@pytest.mark.parametrize("root", LAYERS, ids=lambda root: root.name)
+def test_there_is_no_circle(root: Path) -> None:
+    assert circle(root, edges(root)) == []
 
 
 def test_other_packages_import_public_names_only() -> None:
@@ -139,13 +153,22 @@ def test_other_packages_import_public_names_only() -> None:
 
 
 def test_the_rules_can_fail(tmp_path: Path) -> None:
-    assert upward(frozenset({("interfaces", "runner"), ("runner", "interfaces")})) == {"interfaces -> runner"}
-    assert circle(frozenset({("config", "registry"), ("registry", "config")}))
+    both = frozenset({("interfaces", "engine"), ("engine", "interfaces")})
+    assert upward(CORE, both) == {"interfaces -> engine"}
+    assert circle(CORE, frozenset({("config", "registry"), ("registry", "config")}))
     file = ROOT / "tests/test_layers.py"
-    assert part_of("specdec", "runner") == part_of("specdec_runtime.runner.sdpa", "SdpaAttention") == "runner"
+    assert part_of(CORE, "specdec", "engine") == part_of(CORE, "specdec.engine.step", "Row") == "engine"
+    assert part_of(CORE, "specdec_runtime.runner.sdpa", "SdpaAttention") is None
     assert private_imports(file) == []
     with pytest.raises(ValueError, match="unpack"):
-        layer_of("unknown")
+        layer_of(CORE, "unknown")
+
+
+def test_the_runtime_finds_backends_by_their_entry_points() -> None:
+    files = RUNTIME.rglob("*.py")
+    assert [
+        file for file in files if any(module.startswith("specdec_kernels") for module, _ in imports(file))
+    ] == []
 
 
 BACKENDS_NEED = {"numba", "llvmlite", "triton"}

@@ -5,3 +5,16 @@
 toolkit for proposers that run a model. `chat` applies chat templates, `gguf` reads GGUF files. `interfaces` has what proposers
 and backends see of it. Core finds it by its entry points.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
+
+if TYPE_CHECKING:
+    from specdec_runtime.scorers.transformers import TransformersScorer
+
+__all__ = ["TransformersScorer"]
+
+__getattr__ = lazily(__name__)

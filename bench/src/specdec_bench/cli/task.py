@@ -200,7 +200,7 @@ def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
 
 def located(options: Options) -> tuple[str, list[Any], EngineOptions]:
     """Return the name of the target, the configurations, and how the target is loaded."""
-    from specdec_runtime.loading import locate
+    from specdec.config import locate
 
     hush_libraries()
     name, configs = target_and_configs(options.model, options.configs)

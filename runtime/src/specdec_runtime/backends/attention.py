@@ -68,7 +68,7 @@ def choose_attention(
         return own
     answer = first_offer(
         "the attention",
-        of_models(lambda backend: backend.attention(needs)),
+        lambda backend: of_models(backend).attention(needs),
         lambda offered: disagreement(offered, own, needs, config),
         None if wanted == "auto" else wanted,
     )

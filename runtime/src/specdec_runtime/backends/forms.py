@@ -66,7 +66,7 @@ def choose_forms(
         return None if found.holds else f"its outputs are {found}"
 
     for backend in reversed(registry.backends()):
-        form = tried(backend, of_models(lambda asked: asked.form(runner, stage, forms[0])), disagreement)
+        form = tried(backend, lambda asked: of_models(asked).form(runner, stage, forms[0]), disagreement)
         if not isinstance(form, Declined):
             forms.insert(0, form)
         elif not form.is_elsewhere:

@@ -32,7 +32,7 @@ def fast_linear(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | N
     """Return a backend's forward `[..., in] -> [..., out]` of a frozen linear module; None if no backend has one."""
     answer = first_offer(
         "the product",
-        of_models(lambda backend: backend.linear(module)),
+        lambda backend: of_models(backend).linear(module),
         lambda product: _disagreement(product, module),
     )
     return None if isinstance(answer, Declined) else answer

@@ -1,22 +1,15 @@
-"""Asks those backends that run models."""
+"""The questions about models, for any backend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
-from specdec.interfaces import Backend, Declined
+from specdec.interfaces import Backend
 from specdec_runtime.interfaces.backend import ModelBackend
 
-Offer = TypeVar("Offer")
+
+class _NoModels(ModelBackend):
+    """Stands for a backend that runs no models: it declines."""
 
 
-def of_models(ask: Callable[[ModelBackend], Offer | Declined]) -> Callable[[Backend], Offer | Declined]:
-    """Return a question to any backend, of which those that run no models decline."""
-
-    def ask_any(backend: Backend) -> Offer | Declined:
-        if isinstance(backend, ModelBackend):
-            return ask(backend)
-        return Declined("it runs no models", is_elsewhere=True)
-
-    return ask_any
+def of_models(backend: Backend) -> ModelBackend:
+    """Return a backend as one that may be asked about models."""
+    return backend if isinstance(backend, ModelBackend) else _NoModels()

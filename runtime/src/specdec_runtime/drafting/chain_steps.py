@@ -10,7 +10,7 @@ import torch
 
 from specdec.backends import first_offer
 from specdec.interfaces import Declined, PassMemory, ProposeBatch, TargetInfo
-from specdec_runtime.backends.models import of_models
+from specdec_runtime.backends import of_models
 from specdec_runtime.drafting.chains import ChainLoop, example_of
 from specdec_runtime.drafting.drafting_config import DraftingConfig
 from specdec_runtime.drafting.partial_draft import PartialDraft
@@ -73,7 +73,7 @@ class ChainSteps:
             return
         offered = first_offer(
             "the draft loop",
-            of_models(lambda backend: backend.steps(steps, given, self._table)),
+            lambda backend: of_models(backend).steps(steps, given, self._table),
             lambda _: None,
         )
         if isinstance(offered, Declined):

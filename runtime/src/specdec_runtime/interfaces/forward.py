@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import DeviceNodes, NeedsTokens, Transfer, UnreadVerdict
-from specdec.interfaces.sent import sent_together
+from specdec.interfaces import DeviceNodes, NeedsTokens, Transfer, UnreadVerdict, sent_together
 
 Int64s = npt.NDArray[np.int64]
 

@@ -10,16 +10,14 @@ if TYPE_CHECKING:
     from specdec_runtime.loading.admission import check_rope
     from specdec_runtime.loading.checkpoint import SafetensorsReader
     from specdec_runtime.loading.draft import load_draft
-    from specdec_runtime.loading.target import LoadedTarget, fingerprint, load_target, locate
+    from specdec_runtime.loading.target import LoadedTarget, load_target
 
 __all__ = [
     "LoadedTarget",
     "SafetensorsReader",
     "check_rope",
-    "fingerprint",
     "load_draft",
     "load_target",
-    "locate",
 ]
 
 __getattr__ = lazily(__name__)

@@ -55,7 +55,7 @@ class AnswerTests(BackendSuite):
         for dtype in self._dtypes():
             module = copied(reference_model(self.model), dtype, self._device)
             with used_by_core(self._name) as warnings:
-                answer = self._made.attention(AttentionNeeds(self._device, dtype))
+                answer = self._models.attention(AttentionNeeds(self._device, dtype))
                 attention = None if isinstance(answer, Declined) else answer
                 runner = ModuleRunner(module, self._device, MAX_CONTEXT, make_attention=attention)
             if len(runner.forms[0]) == 1:
@@ -63,7 +63,7 @@ class AnswerTests(BackendSuite):
 
     def _answers(self) -> list[tuple[str, type | None, object]]:
         """Return every question that core may ask here, the type of what may be offered (None: a callable), and the answer."""
-        backend, device = self._made, self._device
+        backend, device = self._models, self._device
         questions: list[tuple[str, type | None, Callable[[], object]]] = []
         for dtype in (*DTYPES, torch.float16):
             needs = AttentionNeeds(device, dtype)
@@ -75,9 +75,9 @@ class AnswerTests(BackendSuite):
         for dtype in DTYPES:
             questions.append((f"form({dtype})", Form, lambda dtype=dtype: self._form(dtype)))  # type: ignore[misc]
         for sampler in (*SAMPLERS, "typical"):
-            ask = lambda sampler=sampler: backend.verifier(sampler, device)  # noqa: E731
+            ask = lambda sampler=sampler: self._made.verifier(sampler, device)  # noqa: E731
             questions.append((f"verifier({sampler})", None, ask))
-        questions.append(("row_operations()", RowOperations, lambda: backend.row_operations(device)))
+        questions.append(("row_operations()", RowOperations, lambda: self._made.row_operations(device)))
         answers: list[tuple[str, type | None, object]] = []
         for what, expected, question in questions:
             try:
@@ -87,7 +87,7 @@ class AnswerTests(BackendSuite):
         return answers
 
     def _form(self, dtype: torch.dtype) -> object:
-        return FastRunner(self._made, reference_model(self.model), dtype, self._device).form
+        return FastRunner(self._models, reference_model(self.model), dtype, self._device).form
 
 
 def _problem(reason: object) -> str | None:

@@ -76,7 +76,7 @@ class OperationTests(BackendSuite):
             torch.manual_seed(5)
             module = nn.Linear(width, size, bias=bias).to(self._device, dtype).requires_grad_(False)
             try:
-                forward = self._made.linear(module)
+                forward = self._models.linear(module)
                 if not callable(forward):
                     continue
                 found = True
@@ -86,7 +86,7 @@ class OperationTests(BackendSuite):
             except Exception as error:
                 broken(f"the product raised {described(error)}")
         if not found:
-            self._ask(lambda: self._made.linear(nn.Linear(48, 40).to(self._device)))
+            self._ask(lambda: self._models.linear(nn.Linear(48, 40).to(self._device)))
 
     def test_rows_of_logits_agree(self) -> None:
         """`best_ids`, `sound_rows`, `scaled`, `keep_top_p` and `truncated` are torch's: ties go to the lowest id, NaN spreads
@@ -119,7 +119,7 @@ class OperationTests(BackendSuite):
         for dtype, tolerance in _ATTENTION_TOLERANCES.items():
             needs = AttentionNeeds(self._device, dtype)
             try:
-                factory = self._made.attention(needs)
+                factory = self._models.attention(needs)
                 if not callable(factory):
                     continue
                 found = True
@@ -133,7 +133,7 @@ class OperationTests(BackendSuite):
             except Exception as error:
                 broken(f"attention raised {described(error)}")
         if not found:
-            self._ask(lambda: self._made.attention(AttentionNeeds(self._device, torch.float32)))
+            self._ask(lambda: self._models.attention(AttentionNeeds(self._device, torch.float32)))
 
     def _attend(
         self,

@@ -13,7 +13,8 @@ from torch import nn
 
 from specdec import registry
 from specdec.interfaces import Backend, Declined
-from specdec_runtime.interfaces import AttentionNeeds, Form
+from specdec_runtime.backends import of_models
+from specdec_runtime.interfaces import AttentionNeeds, Form, ModelBackend
 from specdec_testing.support.conformance import Conformance, once_per_suite
 from specdec_testing.support.fast_runner import FastRunner
 from specdec_testing.support.subjects import path_of
@@ -50,6 +51,11 @@ class BackendSuite(Conformance):
         return registry.backend(self._name)()
 
     @property
+    def _models(self) -> ModelBackend:
+        """The backend, asked about models."""
+        return of_models(self._made)
+
+    @property
     @once_per_suite
     def _device(self) -> torch.device:
         """The GPU, if there is one and the backend serves it, else the CPU."""
@@ -77,7 +83,7 @@ class BackendSuite(Conformance):
         model = reference_model(self.model)
         try:
             made = FastRunner(
-                self._made, model, dtype, self._device, is_draft=is_draft, is_invariant=is_invariant
+                self._models, model, dtype, self._device, is_draft=is_draft, is_invariant=is_invariant
             )
         except Exception as error:
             broken(f"the question raised {described(error)}")
@@ -99,15 +105,15 @@ class BackendSuite(Conformance):
     def _declined(self) -> dict[torch.dtype, str | None]:
         """For each dtype why the backend has no form; None if it has one."""
         model = reference_model(self.model)
-        forms = {dtype: FastRunner(self._made, model, dtype, self._device).form for dtype in DTYPES}
+        forms = {dtype: FastRunner(self._models, model, dtype, self._device).form for dtype in DTYPES}
         return {d: form.reason if isinstance(form, Declined) else None for d, form in forms.items()}
 
 
 def _serves(backend: Backend, device: torch.device) -> bool:
     """Return whether a backend answers for a device otherwise than that it serves others."""
     questions: list[Callable[[], object]] = [
-        lambda: backend.attention(AttentionNeeds(device, torch.float32)),
-        lambda: backend.linear(nn.Linear(2, 2).to(device)),
+        lambda: of_models(backend).attention(AttentionNeeds(device, torch.float32)),
+        lambda: of_models(backend).linear(nn.Linear(2, 2).to(device)),
         lambda: backend.verifier("strict", device),
         lambda: backend.row_operations(device),
     ]

@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 
 from specdec import hookimpl
-from specdec.interfaces import Backend, Declined, Form, ForwardOutput, PackedBatch, Runner
+from specdec.interfaces import Backend, Declined
+from specdec_runtime.interfaces import Form, ForwardOutput, ModelBackend, PackedBatch, Runner
 
 
 class Counted(Form):
@@ -29,7 +30,7 @@ class Counted(Form):
         return {"${module}_passes": self.num_passes}
 
 
-class $cls(Backend):
+class $cls(ModelBackend):
     """Offers a form of every model; attention, verification and row operations may be offered likewise."""
 
     name = "$module"

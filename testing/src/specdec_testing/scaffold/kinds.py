@@ -24,6 +24,8 @@ class Kind:
     """Template of its test."""
     use: str
     """Template of the usage section of its README."""
+    needs_runtime: bool = False
+    """Whether the module imports specdec-runtime."""
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -46,8 +48,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "head": _proposer(HEAD),
         "tree": _proposer(TREE),
         "sampler": Kind(Group.SAMPLERS, SAMPLER, package.SAMPLER_TEST, package.USE_OF_SAMPLERS),
-        "scorer": Kind(Group.SCORERS, SCORER, package.SCORER_TEST, package.USE_OF_SCORERS),
-        "backend": Kind(Group.BACKENDS, BACKEND, package.BACKEND_TEST, package.USE_OF_BACKENDS),
+        "scorer": Kind(Group.SCORERS, SCORER, package.SCORER_TEST, package.USE_OF_SCORERS, needs_runtime=True),
+        "backend": Kind(Group.BACKENDS, BACKEND, package.BACKEND_TEST, package.USE_OF_BACKENDS, needs_runtime=True),
     }
 )
 """All kinds, by name."""

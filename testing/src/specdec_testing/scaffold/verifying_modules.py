@@ -37,7 +37,7 @@ SCORER = '''\
 """$module: a way of running the target over drafts."""
 
 from specdec import ScoreBatch, Scorer, Scores, hookimpl
-from specdec_runtime.scorers.transformers import TransformersScorer
+from specdec_runtime import TransformersScorer
 
 
 class $cls(TransformersScorer):

@@ -26,8 +26,10 @@ def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]
         "distribution": names.distribution,
         "group": kind.group.value,
         "module": names.module,
-        "version": __version__,
-        "next_version": next_version(__version__),
+        "dependencies": ", ".join(
+            f'"{name}>={__version__},<{next_version(__version__)}"'
+            for name in ("specdec-core", *(("specdec-runtime",) if kind.needs_runtime else ()))
+        ),
         "noun": kind.group.noun,
     }
     written = []

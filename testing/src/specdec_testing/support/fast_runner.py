@@ -9,8 +9,8 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec.backends import agreement
-from specdec.interfaces import Backend, Declined
-from specdec_runtime.interfaces import AttentionNeeds, Form, ForwardOutput
+from specdec.interfaces import Declined
+from specdec_runtime.interfaces import AttentionNeeds, Form, ForwardOutput, ModelBackend
 from specdec_runtime.runner import ModuleRunner
 from specdec_testing.support.packed import RequestRows, packed
 from specdec_testing.support.verdicts import broken, described
@@ -36,7 +36,7 @@ class FastRunner:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: ModelBackend,
         model: PreTrainedModel,
         dtype: torch.dtype,
         device: torch.device,

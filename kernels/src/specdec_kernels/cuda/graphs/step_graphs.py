@@ -13,9 +13,9 @@ from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
-from specdec_kernels.cuda.graphs.static_steps import StaticSteps, Steps, StepsShape
+from specdec_kernels.cuda.graphs.static_steps import StaticSteps, StepsShape
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_runtime.interfaces import Chains, ChainWork, NewRows
+from specdec_runtime.interfaces import Chains, ChainWork, NewRows, Steps
 
 MAX_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
