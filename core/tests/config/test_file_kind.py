@@ -27,7 +27,7 @@ KINDS = {
 def test_a_file_that_is_no_model_needs_nothing_that_reads_gguf(
     tmp_path: Path, site: Any, content: bytes
 ) -> None:
-    site.install("specdec-gguf", {"parts": {}}, {}, version="0")  # found before the real one
+    site.install("specdec-runtime", {"parts": {}}, {}, version="0")  # found before the real one
     for name in ("model.bin", "gguf-model"):
         file = tmp_path / name
         file.write_bytes(content)
@@ -37,20 +37,27 @@ def test_a_file_that_is_no_model_needs_nothing_that_reads_gguf(
         with pytest.raises(ConfigError) as caught:
             check_name(str(file), "MODEL")
         assert told in str(caught.value)
-        with pytest.raises(ModelError) as refused:
-            LLM(str(file))
-        assert told in str(refused.value)
     named = tmp_path / "model.gguf"
     named.write_bytes(content)
     with pytest.raises(ModelError, match=f"is not a GGUF file, or is damaged: it is {KINDS[content]}"):
         resolve_name(str(named))
 
 
+@pytest.mark.parametrize("content", KINDS, ids=repr)
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
+    for name in ("model.bin", "gguf-model"):
+        file = tmp_path / name
+        file.write_bytes(content)
+        with pytest.raises(ModelError) as refused:
+            LLM(str(file))
+        assert f"'{file}' is {KINDS[content]}" in str(refused.value)
+
+
 def test_a_gguf_file_of_any_name_does(tmp_path: Path, site: Any) -> None:
-    site.install("specdec-gguf", {"parts": {}}, {}, version="0")
+    site.install("specdec-runtime", {"parts": {}}, {}, version="0")
     file = tmp_path / "model"
     file.write_bytes(b"GGUF\3\0\0\0")
-    with pytest.raises(PluginError, match=r"is read as a GGUF file: .*pip install specdec-gguf"):
+    with pytest.raises(PluginError, match=r"is read as a GGUF file: .*pip install specdec-runtime"):
         resolve_name(str(file))
 
 

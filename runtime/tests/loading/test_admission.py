@@ -10,7 +10,6 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file
 from speccheck.engines import greedy, letter_tokenizer, make_llm, tokens_of
-from speccheck.hybrids import HYBRIDS
 from speccheck.identity import references
 from speccheck.models import BASE, MAX_LEN, VOCAB, make, prompts, tiny
 
@@ -54,13 +53,6 @@ def test_attention_that_would_bypass_the_cache(name) -> None:
         return
     with pytest.raises(ModelError, match="attention interface"):
         load(model, max_model_len=64)
-
-
-def test_layers_with_states_without_their_package(site: Any) -> None:
-    site.install("specdec-recurrent", {"parts": {}}, {}, version="0")  # found before the real one
-    told = "^Mamba2ForCausalLM has recurrent or convolution layers: part 'recurrent_states' is not installed: pip install "
-    with pytest.raises(ModelError, match=told + "specdec-recurrent"):
-        load(bare(HYBRIDS["mamba2"]()), max_model_len=64)
 
 
 @pytest.mark.parametrize("name", STATEFUL)

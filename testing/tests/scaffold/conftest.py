@@ -19,22 +19,14 @@ def made(folder: Path, *names: str) -> Environment:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Core, the conformance kit with the samplers that it needs, and the zoo."""
-    names = "specdec-core", "specdec-commands", "specdec-samplers", "specdec-testing", "specdec-zoo"
-    return made(tmp_path_factory.mktemp("installed"), *names)
-
-
-@pytest.fixture(scope="module")
-def environment_for_heads(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The same with the toolkit for heads, and the packages that it needs."""
+    """Core, the runtime, the conformance kit with the samplers that it needs, and the zoo."""
     names = (
         "specdec-adaptive",
         "specdec-core",
         "specdec-commands",
-        "specdec-drafting",
-        "specdec-kernels",
+        "specdec-runtime",
         "specdec-samplers",
         "specdec-testing",
         "specdec-zoo",
     )
-    return made(tmp_path_factory.mktemp("heads"), *names)
+    return made(tmp_path_factory.mktemp("installed"), *names)

@@ -123,8 +123,8 @@ def test_the_example_keeps_its_promises(environment: Environment, tmp_path: Path
 
 
 @pytest.mark.xdist_group("installed for heads")
-def test_the_example_of_a_head_keeps_its_promises(environment_for_heads: Environment, tmp_path: Path) -> None:
-    environment = environment_for_heads
+def test_the_example_of_a_head_keeps_its_promises(environment: Environment, tmp_path: Path) -> None:
+    environment = environment
     environment.install(wheels.build(HEAD_EXAMPLE, tmp_path / "wheels"))
     assert "glance" in environment.methods()
     example = shutil.copytree(HEAD_EXAMPLE / "tests", tmp_path / "tests")

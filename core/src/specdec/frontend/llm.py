@@ -24,7 +24,7 @@ from specdec.config.missing import check_installed
 from specdec.config.model_name import locate
 from specdec.engine.engine import Engine
 from specdec.engine.request import Request
-from specdec.engine_options import EngineOptions
+from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.errors import ConfigError, EngineError
 from specdec.frontend.intake import Intake
 from specdec.frontend.no_drafts import no_drafts_warning
@@ -48,7 +48,7 @@ def build(model: Any, speculative_config: object, arguments: Mapping[str, Any]) 
     enter_process()
     known = translate_llm_arguments({**arguments, "speculative_config": speculative_config}, _OPTION_NAMES)
     speculation = known.pop("speculative_config", None)
-    check_installed(model, speculation)
+    check_installed(model, speculation, known.get("scorer", DEFAULT_SCORER))
     options = EngineOptions(model=model, **known)
     ranks = None
     if options.tensor_parallel_size > 1:

@@ -70,8 +70,6 @@ class PackagedModel:
     """The package, with its version; of what it depends on nothing is needed."""
     parts: tuple[str, ...]
     """Parts of specdec that read it."""
-    used_parts: tuple[str, ...]
-    """Parts that most who use the model need later."""
 
 
 @cache

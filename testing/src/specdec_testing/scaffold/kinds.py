@@ -48,8 +48,12 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "head": _proposer(HEAD),
         "tree": _proposer(TREE),
         "sampler": Kind(Group.SAMPLERS, SAMPLER, package.SAMPLER_TEST, package.USE_OF_SAMPLERS),
-        "scorer": Kind(Group.SCORERS, SCORER, package.SCORER_TEST, package.USE_OF_SCORERS, needs_runtime=True),
-        "backend": Kind(Group.BACKENDS, BACKEND, package.BACKEND_TEST, package.USE_OF_BACKENDS, needs_runtime=True),
+        "scorer": Kind(
+            Group.SCORERS, SCORER, package.SCORER_TEST, package.USE_OF_SCORERS, needs_runtime=True
+        ),
+        "backend": Kind(
+            Group.BACKENDS, BACKEND, package.BACKEND_TEST, package.USE_OF_BACKENDS, needs_runtime=True
+        ),
     }
 )
 """All kinds, by name."""
