@@ -10,7 +10,7 @@ from speccheck.identity import references
 from speccheck.models import BASE, make, prompts
 
 from specdec import ModelError
-from specdec_runtime.interfaces import PassCache
+from specdec_runtime.interfaces.pass_cache import PassCache
 
 LONG = {"max_position_embeddings": 128}
 SCALED = {

@@ -11,9 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any, Unpack
 
 from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.assembly.build import BuiltEngine
@@ -31,6 +29,9 @@ from specdec.interfaces.target import TargetInfo
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger("specdec")
 

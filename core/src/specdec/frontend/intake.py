@@ -9,10 +9,9 @@ import threading
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
 from specdec import registry
 from specdec.config.compat import call_arguments
@@ -34,6 +33,9 @@ from specdec.logits.logprobs import LogprobRecord
 from specdec.noise import SEED_BITS, signed
 from specdec.sampling_params import SamplingParams
 from specdec.text.detokenizer import IncrementalDetokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 PartType = TypeVar("PartType", bound=Part)
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
 
 from specdec import registry
 from specdec.arguments import LLMOptions, SpeculativeOptions
@@ -36,6 +35,9 @@ from specdec.interfaces.sampler import Sampler
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger("specdec")
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformers import PreTrainedTokenizerBase
-from transformers.convert_slow_tokenizer import bytes_to_unicode
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _CONTEXT = 6
 _LONGEST = 16
 """The most tokens that are decoded again together with a new one."""
 _REPLACED = "\ufffd"
 _RAW_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
-_BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
 class _Step(NamedTuple):
@@ -140,6 +139,15 @@ class IncrementalDetokenizer:
         return text
 
 
+@cache
+def _bytes_of_letters() -> dict[str, int]:
+    """Return the byte that each letter of a byte-level vocabulary stands for."""
+    # Takes seconds, and is there where a tokenizer is.
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}
+
+
 @lru_cache(1 << 16)
 def _raw_bytes(tokenizer: PreTrainedTokenizerBase, token_id: int) -> bytes | None:
     """Return the bytes of a token that stands for bytes; None for one that stands for text."""
@@ -150,8 +158,8 @@ def _raw_bytes(tokenizer: PreTrainedTokenizerBase, token_id: int) -> bytes | Non
     raw = None
     if single := _RAW_BYTE.fullmatch(token):
         raw = bytes.fromhex(single[1])
-    elif _REPLACED in text and all(letter in _BYTE_OF for letter in token):
-        raw = bytes(_BYTE_OF[letter] for letter in token)
+    elif _REPLACED in text and all(letter in _bytes_of_letters() for letter in token):
+        raw = bytes(_bytes_of_letters()[letter] for letter in token)
     return raw if raw is not None and raw.decode(errors="replace") == text else None
 
 

@@ -11,7 +11,7 @@ version = "0.1.0"
 description = "$noun $module for specdec"
 readme = "README.md"
 requires-python = ">=3.11"
-dependencies = [$dependencies]
+dependencies = ["specdec-core>=$version,<$next_version"$runtime]
 
 [project.optional-dependencies]
 testing = ["specdec-testing"]

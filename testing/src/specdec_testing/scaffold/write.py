@@ -26,10 +26,11 @@ def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]
         "distribution": names.distribution,
         "group": kind.group.value,
         "module": names.module,
-        "dependencies": ", ".join(
-            f'"{name}>={__version__},<{next_version(__version__)}"'
-            for name in ("specdec-core", *(("specdec-runtime",) if kind.needs_runtime else ()))
-        ),
+        "version": __version__,
+        "next_version": next_version(__version__),
+        "runtime": f', "specdec-runtime>={__version__},<{next_version(__version__)}"'
+        if kind.needs_runtime
+        else "",
         "noun": kind.group.noun,
     }
     written = []

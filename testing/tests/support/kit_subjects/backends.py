@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from specdec import registry
-from specdec.interfaces import Backend, Declined, RowOperations, Verify
+from specdec.interfaces import Declined, RowOperations, Verify
 from specdec.noise import Stream, exponentials, node_word
 from specdec.noise.torch_rows import TorchRows
 from specdec_runtime.interfaces import (
@@ -20,6 +20,7 @@ from specdec_runtime.interfaces import (
     ChainWork,
     Form,
     ForwardOutput,
+    ModelBackend,
     NewRows,
     PackedBatch,
     Runner,
@@ -102,7 +103,7 @@ class RightChain:
         return (exponentials(seeds, places, samples, words, probs.shape[1]) / probs).argmin(-1)
 
 
-class Right(Backend):
+class Right(ModelBackend):
     """Offers everything."""
 
     name = "right"
