@@ -28,7 +28,7 @@ _NEEDED = (
     "core",
     "samplers",
     "kernels",
-    "drafting",
+    "runtime",
     "bench",
     "testing",
     "train",
@@ -55,7 +55,9 @@ class Part:
 _METHODS = ("benchmarks/device_methods.py", "--jobs", "4")
 PARTS = {
     "environment": Part(("-m", "specdec_commands", "doctor"), 2),
-    "tests": Part(("-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "samplers", "plugins")),
+    "tests": Part((
+        "-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "runtime", "samplers", "plugins",
+    )),
     "zoo": Part((*_METHODS, "--json", "{out}/device_zoo.json")),
     "zoo_bfloat16": Part((*_METHODS, "--dtype", "bfloat16", "--deterministic", "--json", "{out}/device_zoo_bfloat16.json")),
     "smollm2": Part((*_METHODS, "--model", "smollm2", "--json", "{out}/device_smollm2.json")),

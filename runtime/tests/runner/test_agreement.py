@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel, PreTrainedModel
 
-from specdec.backends.comparison import FACTOR, agreement, in_wider_arithmetic
+from specdec_runtime.backends.comparison import FACTOR, agreement, in_wider_arithmetic
 from specdec_runtime.interfaces import DraftHead
 from specdec_runtime.runner import ModuleRunner
 

@@ -1,7 +1,6 @@
 """What backends offer in place of torch: core asks them, compares each offer with its own code, and chooses.
 
-`row_operations` and `verifiers` are for the `Backend` methods of these names; `offers` asks the backends in order, and
-`comparison` measures rounding.
+`row_operations` and `verifiers` are for the `Backend` methods of these names; `offers` asks the backends in order.
 """
 
 from __future__ import annotations
@@ -11,20 +10,8 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.backends.comparison import FACTOR, LEAST, WIDER, agreement, distance, in_wider_arithmetic
     from specdec.backends.offers import Rejected, first_offer, told_together, tried
 
-__all__ = [
-    "FACTOR",
-    "LEAST",
-    "WIDER",
-    "Rejected",
-    "agreement",
-    "distance",
-    "first_offer",
-    "in_wider_arithmetic",
-    "told_together",
-    "tried",
-]
+__all__ = ["Rejected", "first_offer", "told_together", "tried"]
 
 __getattr__ = lazily(__name__)

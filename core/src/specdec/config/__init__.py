@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specdec.config.checkpoint import Checkpoint, find_number, read_mapping_of, shards_of
 from specdec.config.compat import llm_arguments, translate_llm_arguments
-from specdec.config.hub import HUB_ID, is_hub_reachable, offline_arguments
+from specdec.config.hub import HUB_ID, is_hub_reachable
 from specdec.config.inference import infer_method
 from specdec.config.model_name import check_name, locate, resolve_name
 from specdec.config.named_files import inside
@@ -47,7 +47,6 @@ __all__ = [
     "llm_arguments",
     "locate",
     "notice",
-    "offline_arguments",
     "packaged_model",
     "parse_speculative_config",
     "read_mapping",

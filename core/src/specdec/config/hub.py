@@ -34,12 +34,3 @@ def is_hub_reachable() -> bool:
     except OSError:
         return False
     return True
-
-
-def offline_arguments(model: str) -> dict[str, bool]:
-    """Return arguments for `from_pretrained` that disable downloads if the hub cannot be reached.
-
-    Args:
-        model: a directory, for which no arguments are needed, or a hub id.
-    """
-    return {} if os.path.exists(model) or is_hub_reachable() else {"local_files_only": True}

@@ -13,7 +13,7 @@ from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
-from specdec.interfaces.device_nodes import DeviceNodes, rows_of
+from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
 from specdec.interfaces.draft_depth import DraftDepth, DraftedFor, MeasuredStep
 from specdec.interfaces.draft_slots import DraftSlots
@@ -110,7 +110,6 @@ __all__ = [
     "VerifyBatch",
     "count_once",
     "done_once",
-    "rows_of",
     "sent",
     "sent_together",
     "step_time",

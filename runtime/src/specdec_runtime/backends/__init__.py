@@ -8,9 +8,19 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec_runtime.backends.attention import choose_attention
+    from specdec_runtime.backends.comparison import FACTOR, agreement, distance
     from specdec_runtime.backends.linears import fast_linear, has_native_bfloat16, speed_up_linears
     from specdec_runtime.backends.models import of_models
 
-__all__ = ["choose_attention", "fast_linear", "has_native_bfloat16", "of_models", "speed_up_linears"]
+__all__ = [
+    "FACTOR",
+    "agreement",
+    "choose_attention",
+    "distance",
+    "fast_linear",
+    "has_native_bfloat16",
+    "of_models",
+    "speed_up_linears",
+]
 
 __getattr__ = lazily(__name__)

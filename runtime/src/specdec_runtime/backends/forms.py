@@ -9,10 +9,11 @@ from functools import cache
 import torch
 
 from specdec import registry
-from specdec.backends import Rejected, agreement, tried
+from specdec.backends import Rejected, tried
 from specdec.config import notice
 from specdec.errors import ModelError, described, line_of
 from specdec.interfaces import Declined
+from specdec_runtime.backends.comparison import agreement
 from specdec_runtime.backends.models import of_models
 from specdec_runtime.interfaces.form import Form
 from specdec_runtime.interfaces.forward import ForwardOutput, PackedBatch

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from specdec.backends import LEAST, distance, first_offer, told_together
+from specdec.backends import first_offer, told_together
 from specdec.interfaces import Declined
+from specdec_runtime.backends.comparison import LEAST, distance
 from specdec_runtime.backends.models import of_models
 
 _ROWS = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimoda
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from specdec import EngineOptions
-from specdec.config import Checkpoint, offline_arguments
+from specdec.config import Checkpoint, is_hub_reachable
 from specdec.errors import ConfigError, ModelError
 from specdec.messages import unfilled
 from specdec_runtime.backends import has_native_bfloat16
@@ -121,6 +122,15 @@ def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.d
         logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
         return torch.float32
     return "auto"
+
+
+def offline_arguments(model: str) -> dict[str, bool]:
+    """Return arguments for `from_pretrained` that disable downloads if the hub cannot be reached.
+
+    Args:
+        model: a directory, for which no arguments are needed, or a hub id.
+    """
+    return {} if os.path.exists(model) or is_hub_reachable() else {"local_files_only": True}
 
 
 def first_line(error: BaseException) -> str:

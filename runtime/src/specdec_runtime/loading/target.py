@@ -15,13 +15,12 @@ from specdec.config import (
     TargetFacts,
     facts_in,
     locate,
-    offline_arguments,
     read_mapping_of,
     resolve_name,
 )
 from specdec.errors import ConfigError, ModelError
 from specdec_runtime.loading.admission import check_config, check_model, check_rope
-from specdec_runtime.loading.causal import first_line, load_checkpoint
+from specdec_runtime.loading.causal import first_line, load_checkpoint, offline_arguments
 from specdec_runtime.loading.text_part import is_multimodal, text_part
 from specdec_runtime.models.spread import input_device, places
 

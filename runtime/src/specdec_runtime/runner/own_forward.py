@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import nn
 
-from specdec.backends import WIDER, distance, in_wider_arithmetic
 from specdec.errors import ModelError
+from specdec_runtime.backends.comparison import WIDER, distance, in_wider_arithmetic
 from specdec_runtime.interfaces.form import Form
 from specdec_runtime.interfaces.forward import ForwardOutput, PackedBatch
 from specdec_runtime.interfaces.head import DraftHead

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from specdec import ModelError
-from specdec.backends import LEAST, distance
+from specdec_runtime.backends.comparison import LEAST, distance
 from specdec_runtime.interfaces.forward import PackedBatch, Segment
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.backends import distance
 from specdec.interfaces import RowOperations
 from specdec.noise import Stream, exponentials, node_word, uniforms
+from specdec_runtime.backends import distance
 from specdec_runtime.interfaces import AttentionFactory, AttentionNeeds, KVCache, LayerShape
 from specdec_runtime.runner import SdpaAttention
 from specdec_testing.backends.suite import BackendSuite

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from specdec.backends import agreement
 from specdec.interfaces import Declined
+from specdec_runtime.backends import agreement
 from specdec_runtime.interfaces import AttentionNeeds, Form, ForwardOutput, ModelBackend
 from specdec_runtime.runner import ModuleRunner
 from specdec_testing.support.packed import RequestRows, packed

@@ -10,7 +10,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from specdec.backends import FACTOR, distance
 from specdec.interfaces import NeedsTokens, PassMemory, done_once
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
@@ -23,6 +22,7 @@ from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Gr
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, bound_of
 from specdec_kernels.triton.paged_attention.tree import WORD
+from specdec_runtime.backends import FACTOR, distance
 from specdec_runtime.interfaces import PackedBatch
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
