@@ -1,4 +1,4 @@
-"""One step of drafting with a model or head on core's cache."""
+"""One step of drafting with a model or head on its runner's cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base classes of proposers that run a draft model or head on core's cache."""
+"""The base classes of proposers that run a draft model or head on a cache of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StepDrafter(Protocol):
 
 
 class RowsProposer(Proposer):
-    """Keeps rows of every request in a cache of core's, and drafts from them; a subclass defines how."""
+    """Keeps rows of every request in a runner's cache, and drafts from them; a subclass defines how."""
 
     Config: ClassVar[type[ProposerConfig]] = DraftingConfig
     capabilities = frozenset({Capability.OWN_KV, Capability.DRAFT_PROBS, Capability.TREE})

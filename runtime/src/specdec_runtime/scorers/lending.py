@@ -1,4 +1,4 @@
-"""Runners with core's KV caches for a proposer's models."""
+"""Runners with KV caches of their own for a proposer's models."""
 
 from __future__ import annotations
 

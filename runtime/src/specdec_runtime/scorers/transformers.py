@@ -1,4 +1,4 @@
-"""The default scorer: a `transformers` model on core's paged cache."""
+"""The default scorer: a `transformers` model on a paged cache."""
 
 from __future__ import annotations
 
