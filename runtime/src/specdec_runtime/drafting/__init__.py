@@ -5,8 +5,9 @@ Names are loaded on first use, so the command can show its options without impor
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec_runtime.drafting.acceptance_watch import AcceptanceWatch
@@ -67,43 +68,4 @@ __all__ = [
     "target_ids_of",
 ]
 
-_HOME = {
-    "AcceptanceWatch": "specdec_runtime.drafting.acceptance_watch",
-    "draft_of": "specdec_runtime.drafting.assemble",
-    "AuxLayersConfig": "specdec_runtime.drafting.aux_layers_config",
-    "ChainGrowth": "specdec_runtime.drafting.chain_growth",
-    "ChainSteps": "specdec_runtime.drafting.chain_steps",
-    "ChainLoop": "specdec_runtime.drafting.chains",
-    "example_of": "specdec_runtime.drafting.chains",
-    "HeadCheckpoint": "specdec_runtime.drafting.checkpoint",
-    "Choice": "specdec_runtime.drafting.chooser",
-    "Chooser": "specdec_runtime.drafting.chooser",
-    "Place": "specdec_runtime.drafting.chooser",
-    "DraftModule": "specdec_runtime.drafting.drafter",
-    "DraftingConfig": "specdec_runtime.drafting.drafting_config",
-    "HeadConfig": "specdec_runtime.drafting.head_config",
-    "embedding_of": "specdec_runtime.drafting.head_parts",
-    "published_by_module": "specdec_runtime.drafting.head_parts",
-    "target_ids_of": "specdec_runtime.drafting.head_parts",
-    "HeadProposer": "specdec_runtime.drafting.head_proposer",
-    "new_rows": "specdec_runtime.drafting.loop_rows",
-    "OwnIds": "specdec_runtime.drafting.own_ids",
-    "PartialDraft": "specdec_runtime.drafting.partial_draft",
-    "Piece": "specdec_runtime.drafting.passes",
-    "run": "specdec_runtime.drafting.passes",
-    "DraftingProposer": "specdec_runtime.drafting.proposer",
-    "RowsProposer": "specdec_runtime.drafting.proposer",
-    "StepDrafter": "specdec_runtime.drafting.proposer",
-    "RequestRows": "specdec_runtime.drafting.request_rows",
-    "RequestSlots": "specdec_runtime.drafting.request_slots",
-    "TargetRows": "specdec_runtime.drafting.target_rows",
-    "DraftVocabulary": "specdec_runtime.drafting.vocabulary",
-    "equal_vocabulary": "specdec_runtime.drafting.vocabulary",
-    "reduced_vocabulary": "specdec_runtime.drafting.vocabulary",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'specdec_runtime.drafting' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazily(__name__)
