@@ -26,7 +26,7 @@ from specdec import LLM, SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec.loading import LoadedTarget, load_target
 from specdec.metrics import Counter
-from specdec_bench import BASELINE, Contender
+from specdec_cli.bench import BASELINE, Contender
 
 _HEAD: dict[str, Any] = {"method": "eagle3", "model": "zoo"}
 WORKLOADS: tuple[tuple[dict[str, Any], tuple[int, ...], str, float], ...] = (

@@ -67,13 +67,11 @@ def packages() -> list[Package]:
     """Return every official package, core first."""
     folders = [
         "core",
-        "bench",
         "cli",
-        "commands",
         "drafting",
         "kernels",
-        "samplers",
         "server",
+        "structured_outputs",
         "testing",
         "train",
         "zoo",

@@ -15,7 +15,7 @@ from specdec import LLM, SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec.interfaces import FinishReason
 from specdec.loading import LoadedTarget, load_target
-from specdec_bench.suites import OVERALL
+from specdec_cli.bench.suites import OVERALL
 from specdec_hosting import HostTarget
 
 NOW, LATE, CORRECTED = VARIANTS[:3]

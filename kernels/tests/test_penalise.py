@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from specdec_samplers.rules import edits
+from specdec_samplers.rules.edits import Edits, StepEdits
+from specdec_samplers.rules.penalties import PenaltyRule
 
 from specdec import SamplingParams
 from specdec.interfaces import DeviceNodes, Occurrences, RowBlock, RowOperations, Transfer
@@ -15,9 +18,6 @@ from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.penalise.config import LaunchConfig
 from specdec_kernels.triton.penalise.reference import penalise_reference
-from specdec_samplers.rules import edits
-from specdec_samplers.rules.edits import Edits, StepEdits
-from specdec_samplers.rules.penalties import PenaltyRule
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from speccheck.recorder import use_backends
+from specdec_samplers import BlockSampler, ProbabilisticSampler
 
 from specdec import SamplingParams, registry
 from specdec.interfaces import (
@@ -29,7 +30,6 @@ from specdec.samplers import StrictSampler
 from specdec.samplers.torch_sampler import fast_verify
 from specdec_kernels.cuda import verification
 from specdec_kernels.cuda.verification import SCHEMES, JudgeOnDevice, WalkOnDevice
-from specdec_samplers import BlockSampler, ProbabilisticSampler
 
 # Infinities are part of the arithmetic of draws; the interpreter's numpy warns where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")

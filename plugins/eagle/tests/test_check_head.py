@@ -20,7 +20,7 @@ import specdec_zoo
 from specdec import ConfigError
 from specdec.interfaces import PackedBatch, Segment
 from specdec.runner import ModuleRunner
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_drafting import HeadCheckpoint
 from specdec_drafting.checking.check import check_head
 from specdec_plugin_eagle import EagleSettings

@@ -10,16 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-
-from specdec.interfaces import PADDING_ID, Begun, Scores, Transfer, Verdict, VerifyBatch
-from specdec.noise import Stream, node_word
-from specdec.runner import in_inference_mode
-from specdec_kernels.cuda.attention import kernels_on
-from specdec_kernels.cuda.results import Results, listed_rows
-from specdec_kernels.cuda.rows import race
-from specdec_kernels.triton import PathVerdict
-from specdec_kernels.triton.noise import NoiseKeys, uniforms
-from specdec_kernels.triton.strict_verify import strict_verify
 from specdec_samplers import (
     DraftProbs,
     DraftVocabulary,
@@ -32,6 +22,16 @@ from specdec_samplers import (
     rejection_scheme,
     target_probs,
 )
+
+from specdec.interfaces import PADDING_ID, Begun, Scores, Transfer, Verdict, VerifyBatch
+from specdec.noise import Stream, node_word
+from specdec.runner import in_inference_mode
+from specdec_kernels.cuda.attention import kernels_on
+from specdec_kernels.cuda.results import Results, listed_rows
+from specdec_kernels.cuda.rows import race
+from specdec_kernels.triton import PathVerdict
+from specdec_kernels.triton.noise import NoiseKeys, uniforms
+from specdec_kernels.triton.strict_verify import strict_verify
 
 Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from torch import nn
 
 from specdec import ConfigError
 from specdec.models import decoder_layers
-from specdec_commands import progress
+from specdec_cli import progress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

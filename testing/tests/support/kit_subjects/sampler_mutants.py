@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
+from specdec_samplers.probabilistic import ProbabilisticSampler
 
 from kit_subjects.breaking import Mutants, register_in
 from specdec.interfaces import (
@@ -19,7 +20,6 @@ from specdec.interfaces import (
 )
 from specdec.samplers.strict import StrictSampler
 from specdec.sampling_params import SamplingParams
-from specdec_samplers.probabilistic import ProbabilisticSampler
 
 MUTANTS: Mutants = {}
 breaks = register_in(MUTANTS)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specdec.loading import LoadedTarget
-from specdec_bench.prompt_file import ChatPrompt
+from specdec_cli.bench.prompt_file import ChatPrompt
 from specdec_train.answers.collect import Collected, Collector, CollectSettings
 from specdec_train.answers.engine import AnswerEngine
 from specdec_train.answers.file import AnswersFile, read_answers

@@ -10,7 +10,7 @@ from typing import Any
 
 from specdec.config import target_facts
 from specdec.loading import LoadedTarget
-from specdec_bench import Comparison, Workload, contenders_of
+from specdec_cli.bench import Comparison, Workload, contenders_of
 from specdec_train.interruption import IsInterrupted
 
 METHODS = {
