@@ -18,7 +18,7 @@ CORE = ROOT / "core/src/specdec"
 LAYERS = (
     {"arguments", "engine_options", "errors", "faces", "field_docs", "folders", "keys", "messages", "metrics", "outputs", "sampling_params", "structured_outputs", "target_facts", "text"},  # noqa: E501  one layer, one line
     {"interfaces"},
-    {"backends", "config", "hooks", "logits", "models", "noise", "registry", "runner", "samplers"},
+    {"adaptive", "backends", "config", "hooks", "logits", "models", "noise", "registry", "runner", "samplers"},
     {"loading", "scorers"},
     {"engine"},
     {"assembly"},

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from specdec_samplers.rules import edits
-from specdec_samplers.rules.edits import Edits, StepEdits
-from specdec_samplers.rules.penalties import PenaltyRule
 
 from specdec import SamplingParams
 from specdec.interfaces import DeviceNodes, Occurrences, RowBlock, RowOperations, Transfer
+from specdec.logits.rules import edits
+from specdec.logits.rules.edits import Edits, StepEdits
+from specdec.logits.rules.penalties import PenaltyRule
 from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.penalise.config import LaunchConfig

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from speccheck.recorder import use_backends
-from specdec_samplers import BlockSampler, ProbabilisticSampler
 
 from specdec import SamplingParams, registry
 from specdec.interfaces import (
@@ -26,7 +25,7 @@ from specdec.interfaces import (
     VerifyBatch,
 )
 from specdec.logits.logprobs import listings
-from specdec.samplers import StrictSampler
+from specdec.samplers import BlockSampler, ProbabilisticSampler, StrictSampler
 from specdec.samplers.torch_sampler import fast_verify
 from specdec_kernels.cuda import verification
 from specdec_kernels.cuda.verification import SCHEMES, JudgeOnDevice, WalkOnDevice

@@ -16,10 +16,10 @@ from specdec.engine.sequence import Sequence as Sample
 from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces import VerifyBatch
 from specdec.interfaces.finish import FinishReason
-from specdec.interfaces.logits_rules import RowBlock
+from specdec.interfaces.row_block import RowBlock
 from specdec.logits.logprobs import listings
 from specdec.logits.pipeline import p_logits
-from specdec_grammar.state import MatcherState
+from specdec_structured_outputs.state import MatcherState
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 SCORER = "specdec.scorers.transformers.p_logits_of"

@@ -3,9 +3,8 @@
 Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that passes between them is in `batch` (input
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
-`head` and `row_operations` (also for backends). What core leaves to packages of their own is in `part`, `chat`, `draft_depth`,
-`expected_tokens`, `grammar`, `logits_rules`, `model_files` and `layer_states`. `SPECDEC_API` is the version of all these
-interfaces.
+`head` and `row_operations` (also for backends). What core leaves to packages of their own is in `part`, `chat`, `grammar`,
+`model_files` and `layer_states`. `SPECDEC_API` is the version of all these interfaces.
 """
 
 from specdec.field_docs import show_fields
@@ -18,10 +17,8 @@ from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, Conte
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
-from specdec.interfaces.draft_depth import DraftDepth, DraftedFor, MeasuredStep
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.draws import Draws, NoiseKeys
-from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import (
@@ -37,7 +34,6 @@ from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.logits_rules import LogitsRules, RowBlock, SamplingRules
 from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import count_once, done_once, step_time
@@ -45,6 +41,7 @@ from specdec.interfaces.part import Part
 from specdec.interfaces.pass_memory import BegunDraft, Judged, PassMemory, Places
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec.interfaces.request_table import RequestTable
+from specdec.interfaces.row_block import LogitsRules, RowBlock
 from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
@@ -77,15 +74,11 @@ __all__ = [
     "Declined",
     "DeviceNodes",
     "Draft",
-    "DraftDepth",
     "DraftHead",
     "DraftSampling",
     "DraftSlots",
-    "DraftedFor",
     "DrawnNodes",
     "Draws",
-    "Expectations",
-    "ExpectedTokens",
     "FinishReason",
     "Form",
     "ForwardOutput",
@@ -100,7 +93,6 @@ __all__ = [
     "LeftOut",
     "LogitsRules",
     "MakeForm",
-    "MeasuredStep",
     "ModelFiles",
     "NeedsTokens",
     "NewRows",
@@ -123,7 +115,6 @@ __all__ = [
     "Runner",
     "Sampler",
     "SamplerConfig",
-    "SamplingRules",
     "ScoreBatch",
     "ScoredRow",
     "ScoredSequence",

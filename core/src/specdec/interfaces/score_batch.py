@@ -14,7 +14,7 @@ import torch
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.forward import UnreadVerdict
-from specdec.interfaces.logits_rules import LogitsRules
+from specdec.interfaces.row_block import LogitsRules
 from specdec.interfaces.sent import Transfer
 from specdec.sampling_params import SamplingParams
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from specdec.interfaces.forward import HostRows, PackedBatch, Segment
-from specdec.interfaces.logits_rules import RowBlock
+from specdec.interfaces.row_block import RowBlock
 from specdec.interfaces.score_batch import ScoreBatch
 
 

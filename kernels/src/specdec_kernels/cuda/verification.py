@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from specdec_samplers import (
+
+from specdec.interfaces import PADDING_ID, Begun, Scores, Transfer, Verdict, VerifyBatch
+from specdec.noise import Stream, node_word
+from specdec.runner import in_inference_mode
+from specdec.samplers import (
     DraftProbs,
     DraftVocabulary,
     Scheme,
@@ -22,10 +26,6 @@ from specdec_samplers import (
     rejection_scheme,
     target_probs,
 )
-
-from specdec.interfaces import PADDING_ID, Begun, Scores, Transfer, Verdict, VerifyBatch
-from specdec.noise import Stream, node_word
-from specdec.runner import in_inference_mode
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.results import Results, listed_rows
 from specdec_kernels.cuda.rows import race

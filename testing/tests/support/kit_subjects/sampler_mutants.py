@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
-from specdec_samplers.probabilistic import ProbabilisticSampler
 
 from kit_subjects.breaking import Mutants, register_in
 from specdec.interfaces import (
@@ -18,6 +17,7 @@ from specdec.interfaces import (
     Verdict,
     VerifyBatch,
 )
+from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.strict import StrictSampler
 from specdec.sampling_params import SamplingParams
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
-from specdec_samplers import ProbArrays, Rule, Scheme, Trial
 
+from specdec.samplers import ProbArrays, Rule, Scheme, Trial
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.verification.siblings import try_children
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from specdec_samplers import Rule
 
+from specdec.samplers import Rule
 from specdec_kernels.cpu.compiled.jit import njit
 
 Int64s = npt.NDArray[np.int64]
