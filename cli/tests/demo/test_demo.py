@@ -69,7 +69,7 @@ def zoo(tiny_model: str, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "specdec_zoo", fake)
     names = dict.fromkeys(("repeat", "again", "asking", "failing"), "demo_methods")
     site.install("demo-methods", {"proposers": names}, {"demo_methods": METHODS})
-    monkeypatch.setenv("SPECDEC_PLUGINS", "demo-methods,specdec-bench")
+    monkeypatch.setenv("SPECDEC_PLUGINS", "demo-methods")
 
 
 @pytest.mark.usefixtures("zoo")

@@ -15,7 +15,7 @@ from specdec_cli.main import run
 pytestmark = pytest.mark.slow
 
 CONFIG = json.dumps({"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 2})
-METHODS = "specdec-bench,ngram,recycling"
+METHODS = "ngram,recycling"
 
 
 def lines(file: Path, prompts: list[list[int]]) -> str:

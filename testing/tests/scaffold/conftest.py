@@ -19,8 +19,8 @@ def made(folder: Path, *names: str) -> Environment:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Core, the conformance kit with the samplers that it needs, and the zoo."""
-    names = "specdec-core", "specdec-commands", "specdec-samplers", "specdec-testing", "specdec-zoo"
+    """Core, the conformance kit, and the zoo."""
+    names = "specdec-core", "specdec-cli", "specdec-testing", "specdec-zoo"
     return made(tmp_path_factory.mktemp("installed"), *names)
 
 
@@ -28,12 +28,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def environment_for_heads(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The same with the toolkit for heads, and the packages that it needs."""
     names = (
-        "specdec-adaptive",
         "specdec-core",
-        "specdec-commands",
+        "specdec-cli",
         "specdec-drafting",
         "specdec-kernels",
-        "specdec-samplers",
         "specdec-testing",
         "specdec-zoo",
     )
