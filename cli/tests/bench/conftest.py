@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from speccheck.saved import save_tiny
 
 from specdec.engine_options import EngineOptions
 from specdec.loading.target import LoadedTarget, load_target
@@ -18,13 +16,8 @@ PROMPTS = ((11, 12, 13, 14, 11, 12), (40, 41, 42), (7, 8, 9, 10))
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="session")
-def target(tiny_model: Path) -> LoadedTarget:
-    return load_target(EngineOptions(model=str(tiny_model)))
+def target(tiny_model: str) -> LoadedTarget:
+    return load_target(EngineOptions(model=tiny_model))
 
 
 @pytest.fixture(scope="session")
