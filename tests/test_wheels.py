@@ -79,7 +79,7 @@ for module in pkgutil.walk_packages(package.__path__, {name!r} + ".", onerror=la
         missing.add(error.name.partition(".")[0])
 print(*sorted(missing))
 """
-OPTIONAL = {"specdec-cli": "httpx2 matplotlib scipy", "specdec-kernels": "triton", "specdec-vllm": "vllm"}
+OPTIONAL = {"specdec-cli": "matplotlib scipy", "specdec-kernels": "triton", "specdec-vllm": "vllm"}
 """What modules of a package import that is an extra, or the engine in whose process they run."""
 
 
