@@ -50,7 +50,7 @@ a text of the engine."""
 LONGEST = (
     "core/tests/engine/test_hostile_proposers.py",  # float32 in a process of its own
     "tests/test_docs.py",  # bfloat16
-    "bench/tests/cli/test_tune.py",
+    "cli/tests/tune/test_tune.py",
     "plugins/self_draft/tests/test_conformance.py",
     "train/tests/heads/test_own_answers.py",
     "train/tests/heads/test_command.py",

@@ -23,8 +23,8 @@ from common.results import RESULTS
 
 from specdec import LLM, SamplingParams
 from specdec.interfaces import FinishReason
-from specdec_bench.suites import OVERALL, even_sample, load_suite
-from specdec_bench.suites.chat import Chat
+from specdec_cli.bench.suites import OVERALL, even_sample, load_suite
+from specdec_cli.bench.suites.chat import Chat
 from specdec_hosting import HostedProposer, HostTarget, open_proposer
 
 _LONG_S = 1e6

@@ -24,7 +24,7 @@ from common.stats import PairedRatio, paired_ratio
 import specdec_zoo
 from specdec import LLM, EngineOptions, SamplingParams
 from specdec.metrics import Counter
-from specdec_bench import BASELINE, Contender
+from specdec_cli.bench import BASELINE, Contender
 from specdec_runtime.loading import LoadedTarget, load_target
 
 _HEAD: dict[str, Any] = {"method": "eagle3", "model": "zoo"}

@@ -54,7 +54,7 @@ class Part:
 
 _METHODS = ("benchmarks/device_methods.py", "--jobs", "4")
 PARTS = {
-    "environment": Part(("-m", "specdec_commands", "doctor"), 2),
+    "environment": Part(("-m", "specdec_cli", "doctor"), 2),
     "tests": Part((
         "-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "runtime", "samplers", "plugins",
     )),
@@ -65,7 +65,7 @@ PARTS = {
     "assisted": Part(("benchmarks/device_bench.py", "gpu", "--parts", "assisted", "--json", "{out}/device_assisted.json")),
     "kernels": Part(("benchmarks/device_bench.py", "gpu", "--parts", "kernels", "--json", "{out}/device_kernels.json")),
     "train": Part((
-        "-m", "specdec_commands", "train", "eagle3", "--target", "smollm2", "--self-instruct", "20000", "--minutes", "8",
+        "-m", "specdec_cli", "train", "eagle3", "--target", "smollm2", "--self-instruct", "20000", "--minutes", "8",
         "--out", "{out}/eagle3",
     )),
 }  # fmt: skip

@@ -67,13 +67,11 @@ def packages() -> list[Package]:
     """Return every official package, core first."""
     folders = [
         "core",
-        "bench",
         "cli",
-        "commands",
         "kernels",
         "runtime",
-        "samplers",
         "server",
+        "structured_outputs",
         "testing",
         "train",
         "zoo",

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specdec_bench.shown import is_shown
+from specdec_cli.bench.shown import is_shown
 
 Cells = list[str]
 _ENGINES = {"vllm": "vLLM", "llama_cpp": "llama.cpp", "transformers": "transformers"}

@@ -46,7 +46,7 @@ MADE_ELSEWHERE = (
     ),
 )
 """Commands in documents that are checked, not run: the last five run in testing/tests/scaffold, on installed packages, and in
-bench/tests/cli."""
+cli/tests/bench."""
 
 
 SERVES = "specdec serve "

@@ -20,7 +20,7 @@ LAYERS = {
     CORE: (
     {"arguments", "engine_options", "errors", "faces", "field_docs", "folders", "keys", "messages", "metrics", "outputs", "sampling_params", "structured_outputs", "target_facts", "text"},  # noqa: E501  one layer, one line
     {"interfaces"},
-    {"backends", "config", "hooks", "logits", "noise", "registry", "samplers"},
+    {"adaptive", "backends", "config", "hooks", "logits", "noise", "registry", "samplers"},
     {"engine"},
     {"assembly"},
     {"frontend", "reference"},

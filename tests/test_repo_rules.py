@@ -18,16 +18,14 @@ MAX_KERNEL_LINES = 600
 MAX_MEDIAN_LINES = 120
 FOLDERS = (
     "adapters",
-    "bench",
     "core",
     "cli",
-    "commands",
     "kernels",
     "parts",
     "plugins",
     "runtime",
-    "samplers",
     "server",
+    "structured_outputs",
     "testing",
     "train",
     "zoo",

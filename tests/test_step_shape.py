@@ -28,7 +28,7 @@ CONFIGS = {
     "device": {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3},
 }
 OURS = (
-    "specdec", "specdec_kernels", "specdec_samplers", "specdec_runtime", "specdec_plugin_ngram", "specdec_plugin_eagle",
+    "specdec", "specdec_kernels", "specdec_runtime", "specdec_plugin_ngram", "specdec_plugin_eagle",
 )  # fmt: skip
 
 

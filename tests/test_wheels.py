@@ -77,9 +77,14 @@ for module in pkgutil.walk_packages(package.__path__, {name!r} + ".", onerror=la
         module.name.endswith(".__main__") or importlib.import_module(module.name)
     except ModuleNotFoundError as error:
         missing.add(error.name.partition(".")[0])
-print(*missing)
+print(*sorted(missing))
 """
-OPTIONAL = {"specdec-hosting": "specdec_runtime", "specdec-kernels": "triton", "specdec-vllm": "vllm"}
+OPTIONAL = {
+    "specdec-cli": "matplotlib scipy",
+    "specdec-hosting": "specdec_runtime",
+    "specdec-kernels": "triton",
+    "specdec-vllm": "vllm",
+}
 """What modules of a package import that is an extra, or the engine in whose process they run."""
 
 
@@ -145,12 +150,12 @@ def test_core_alone_works_and_lists_no_method(environment: Environment, built: d
     environment.pip("check")
     environment.run("import specdec; [getattr(specdec, name) for name in specdec.__all__]")
     assert environment.methods() == []
-    environment.install(built["specdec-commands"])
+    environment.install(built["specdec-cli"])
     environment.pip("check")
     assert environment.specdec("--help").returncode == 0
-    refused = environment.specdec("generate", "Once")
+    refused = environment.specdec("warmup")
     assert refused.returncode == 2
-    assert "command 'generate' is not installed: pip install specdec-cli" in refused.stderr
+    assert "command 'warmup' is not installed: pip install specdec-kernels" in refused.stderr
 
 
 GENERATE = """
@@ -184,35 +189,13 @@ def test_the_runtime_alone_generates_what_it_generates_with_backends(
     environment.install(built["specdec-runtime"])
     alone, loaded = environment.run(code).splitlines()
     assert loaded == "[]"
-    environment.install(built["specdec-commands"])
+    environment.install(built["specdec-cli"])
     said = environment.specdec("doctor").stdout
     assert re.search(r"backends\n +none +models run with torch alone.*pip install specdec-kernels", said)
-    environment.install(built["specdec-kernels"], built["specdec-samplers"])
+    environment.install(built["specdec-kernels"])
     together, loaded = environment.run(code).splitlines()
     assert "'numba'" in loaded
     assert together == alone
-
-
-SAMPLER = """
-from specdec import PluginError, registry
-try:
-    print(registry.sampler("block").name)
-except PluginError as error:
-    print(error)
-"""
-
-
-def test_the_samplers_come_and_go(environment: Environment, built: dict[str, Path]) -> None:
-    environment.install(built["specdec-core"])
-    refusal = (
-        "sampler 'block' is not installed: pip install specdec-samplers. Installed samplers: gumbel, strict"
-    )
-    assert environment.run(SAMPLER) == refusal
-    environment.install(built["specdec-samplers"])
-    environment.pip("check")
-    assert environment.run(SAMPLER) == "block"
-    environment.pip("uninstall", "--yes", "specdec-samplers")
-    assert environment.run(SAMPLER) == refusal
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=named)
@@ -232,15 +215,13 @@ def test_a_plugin_comes_and_goes(plugin: Package, environment: Environment, buil
 
 
 def test_the_server_comes_and_goes(environment: Environment, built: dict[str, Path]) -> None:
-    environment.install(built["specdec-core"], built["specdec-commands"])
+    environment.install(built["specdec-core"], built["specdec-cli"])
     refused = environment.specdec("serve")
     assert refused.returncode == 2
     assert "pip install specdec-server" in refused.stderr
     (server,) = (package for package in packages() if package.name == "specdec-server")
     needed = [
-        package.name
-        for package in server.siblings()
-        if package.name not in ("specdec-core", "specdec-commands")
+        package.name for package in server.siblings() if package.name not in ("specdec-core", "specdec-cli")
     ]
     environment.install(*(built[name] for name in needed))
     environment.pip("check")
@@ -261,7 +242,7 @@ def test_smollm2_beside_one_plugin_names_all_that_is_missing(
     environment: Environment, built: dict[str, Path]
 ) -> None:
     """What `pip install specdec-plugin-eagle` brings, and `LLM("smollm2")`."""
-    brought = ("core", "commands", "runtime", "adaptive", "kernels", "samplers", "plugin-eagle")
+    brought = ("core", "cli", "runtime", "kernels", "plugin-eagle")
     environment.install(*(built[f"specdec-{name}"] for name in brought))
     environment.pip("check")
     code = "import specdec\ntry:\n    specdec.LLM('smollm2')\nexcept ValueError as error:\n    print(error)"

@@ -11,8 +11,8 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec.errors import ConfigError
-from specdec_bench.suites import Question, even_sample, load_suite
-from specdec_bench.suites.chat import Chat
+from specdec_cli.bench.suites import Question, even_sample, load_suite
+from specdec_cli.bench.suites.chat import Chat
 
 _ANY_LENGTH = sys.maxsize
 

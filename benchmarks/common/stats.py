@@ -1,12 +1,12 @@
-"""Ratios of paired timings, with the bounds of `specdec_bench.statistics`."""
+"""Ratios of paired timings, with the bounds of `specdec_cli.bench.statistics`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec_bench.speedup import MIN_ROUNDS
-from specdec_bench.statistics import median_with_bounds
+from specdec_cli.bench.speedup import MIN_ROUNDS
+from specdec_cli.bench.statistics import median_with_bounds
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from device.split import Borders, Split
 from specdec import EngineOptions, SamplingParams
 from specdec.frontend import build
 from specdec.interfaces import StepStats
-from specdec_bench.forward_probe import ForwardProbe
+from specdec_cli.bench.forward_probe import ForwardProbe
 
 _WARM_UP_STEPS = 4
 

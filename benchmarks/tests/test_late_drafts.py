@@ -14,7 +14,7 @@ import specdec_zoo
 from specdec import LLM, SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec.interfaces import FinishReason
-from specdec_bench.suites import OVERALL
+from specdec_cli.bench.suites import OVERALL
 from specdec_hosting import HostTarget
 from specdec_runtime.loading import LoadedTarget, load_target
 

@@ -11,13 +11,13 @@ import torch
 
 from specdec import SamplingParams
 from specdec.interfaces import DeviceNodes, Occurrences, RowBlock, RowOperations, Transfer
+from specdec.logits.rules import edits
+from specdec.logits.rules.edits import Edits, StepEdits
+from specdec.logits.rules.penalties import PenaltyRule
 from specdec_kernels.cuda.penalties import Counted, Text
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.penalise.config import LaunchConfig
 from specdec_kernels.triton.penalise.reference import penalise_reference
-from specdec_samplers.rules import edits
-from specdec_samplers.rules.edits import Edits, StepEdits
-from specdec_samplers.rules.penalties import PenaltyRule
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from openai import OpenAI
 
-from specdec_commands.main import run
+from specdec_cli.main import run
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_server.http import Http
 
 ALL = """

@@ -91,7 +91,7 @@ def test_the_server_in_the_container_has_no_rights_and_is_watched() -> None:
 
 
 def test_the_command_of_the_container_is_one_of_specdec(monkeypatch: pytest.MonkeyPatch) -> None:
-    from specdec_commands.main import run
+    from specdec_cli.main import run
 
     served: list[tuple[Any, Http, dict[str, Any]]] = []
     monkeypatch.setattr(

@@ -10,7 +10,7 @@ import pytest
 from servercheck.served import serving
 from starlette.types import Message, Receive, Scope, Send
 
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_server import Settings
 from specdec_server.host import HostCheck, names_of
 

@@ -9,7 +9,7 @@ import pytest
 from speccheck.hosting import HIDDEN, drive, state_at, states_of
 
 from specdec import FinishReason, SamplingParams
-from specdec.interfaces import MeasuredStep
+from specdec.adaptive import MeasuredStep
 from specdec_hosting import HostedProposer, HostTarget, open_proposer
 
 VOCAB, LENGTH, K = 128, 1200, 4
@@ -162,15 +162,12 @@ def test_states_are_told_though_the_proposer_rests(clock) -> None:
 
 
 class Seen:
-    """Stands for the part `draft_depth` and notes what it is told."""
+    """Stands for `AdaptiveDepth` and notes what it is told."""
 
     is_suspended = False
 
     def __init__(self) -> None:
         self.steps: list[SimpleNamespace] = []
-
-    def open(self, num_speculative_tokens: int, *, can_shorten: bool) -> None:
-        pass
 
     def begin(self, sequences, most: int) -> None:
         self.running = [sequence.request_id for sequence in sequences]
@@ -195,7 +192,7 @@ class Seen:
 @pytest.fixture
 def seen(clock, monkeypatch) -> tuple[Seen, HostedProposer]:
     adaptive = Seen()
-    monkeypatch.setattr("specdec.assembly.opening._draft_depth", lambda **_: adaptive)
+    monkeypatch.setattr("specdec.assembly.opening.AdaptiveDepth", lambda k, can_shorten: adaptive)
     return adaptive, opened([a_text()], wrong=1.0)
 
 
@@ -261,7 +258,7 @@ def test_the_host_says_how_much_of_a_step_was_prompts(seen, clock) -> None:
 
 def test_a_failed_call_is_not_counted(clock, monkeypatch) -> None:
     adaptive = Seen()
-    monkeypatch.setattr("specdec.assembly.opening._draft_depth", lambda **_: adaptive)
+    monkeypatch.setattr("specdec.assembly.opening.AdaptiveDepth", lambda k, can_shorten: adaptive)
     hosted = opened([a_text()], fails_every=2)
     hosted.start("a", [1, 2])
     for _ in range(6):

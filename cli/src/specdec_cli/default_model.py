@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec import ConfigError
-from specdec_commands import warn
+from specdec_cli import warn
 
 
 def choose_model(what: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specdec_commands.main import run
+from specdec_cli.main import run
 
 PLUGIN = """
 from specdec import Draft, Proposer, ProposerConfig, hookimpl

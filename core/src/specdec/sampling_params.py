@@ -23,10 +23,6 @@ LogitsProcessor = (
     | Callable[[list[int], list[int], torch.Tensor], torch.Tensor]
 )
 """Takes the output tokens so far (or the prompt's and the output's) and logits `[V]`, returns logits `[V]`."""
-_LOGITS_RULES = (
-    "allowed_token_ids", "bad_words", "min_tokens", "logit_bias", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "logits_processors",
-)  # fmt: skip
 
 
 def takes_prompt(processor: LogitsProcessor) -> bool:
@@ -233,12 +229,6 @@ class SamplingParams(Keys):
     def is_greedy(self) -> bool:
         """Whether the most probable token is always chosen."""
         return self.temperature == 0.0
-
-    @property
-    def logits_rules(self) -> list[str]:
-        """The given parameters that change logits otherwise than by temperature, top-k, top-p and min-p."""
-        fields = type(self).model_fields
-        return [name for name in _LOGITS_RULES if getattr(self, name) != fields[name].default]
 
     @property
     def is_endless(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted, tokens_of
 
 from specdec import ConfigError, FinishReason, SamplingParams
-from specdec_adaptive import AdaptiveDepth, backoff, batch_size_costs
+from specdec.adaptive import AdaptiveDepth, backoff, batch_size_costs
 
 
 @pytest.fixture
@@ -150,19 +150,3 @@ def test_requests_without_speculation_leave_no_drafts_out(subject) -> None:
     assert tokens_of(llm, subject.prompts, plain) == [text[:12] for text in subject.expected]
     metrics = engine_of(llm).metrics
     assert (metrics.steps_without_drafts, metrics.steps_with_shorter_drafts) == (0, 0)
-
-
-def test_without_its_package_drafts_have_their_full_length_and_that_is_said(
-    subject, site, defaults_of_users, caplog
-) -> None:
-    site.install("specdec-adaptive", {"parts": {}}, {}, version="0")  # found before the real one
-    speculation = scripted(k=6, texts=subject.texts, wrong=1.0)
-    llm = make_llm(subject.model, speculation)
-    assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
-    assert engine_of(llm).metrics.steps_without_drafts == 0
-    assert (
-        "may be slower than none: part 'draft_depth' is not installed: pip install specdec-adaptive"
-        in caplog.text
-    )
-    with pytest.raises(ConfigError, match="'adaptive': part 'draft_depth' is not installed: pip install"):
-        make_llm(subject.model, speculation | {"adaptive": True})

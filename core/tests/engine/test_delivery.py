@@ -14,7 +14,7 @@ import torch
 from specdec import SamplingParams
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.delivery import Delivery
-from specdec_samplers.rules import RequestRules
+from specdec.logits.rules import RequestRules
 
 CPU = torch.device("cpu")
 

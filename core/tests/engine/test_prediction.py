@@ -15,7 +15,7 @@ from speccheck.naive import Constraints, text_probs
 from speccheck.texts import excess_of_texts
 
 from specdec import ConfigError, SamplingParams
-from specdec_adaptive.prediction import MOST_DRAFTED, Prediction, PredictionCursor
+from specdec.adaptive.prediction import MOST_DRAFTED, Prediction, PredictionCursor
 
 VOCAB = 400
 
@@ -253,16 +253,3 @@ def test_a_text_longer_than_any_output_is_cut_before_it_is_tokenized(subject) ->
     assert process_time() - begun < 5
     assert output.outputs[0].text == said
     assert output.metrics.num_accepted_prediction_tokens >= 16
-
-
-def test_without_the_package_a_prediction_names_it_and_forced_tokens_are_not_drafted(site, subject) -> None:
-    site.install("specdec-adaptive", {"parts": {}}, {}, version="0")  # found before the real one
-    llm, prompt = make_llm(subject.model), subject.prompts[0]
-    refusal = (
-        "SamplingParams: prediction: part 'expected_tokens' is not installed: pip install specdec-adaptive"
-    )
-    with pytest.raises(ConfigError, match=refusal):
-        llm.generate([prompt], greedy(4, prediction=[1]))
-    [output] = llm.generate([prompt], greedy(8, allowed_token_ids=[5]))
-    assert output.outputs[0].token_ids == [5] * 8
-    assert output.metrics.num_drafts == 0

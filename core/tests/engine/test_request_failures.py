@@ -16,7 +16,7 @@ from speccheck.spelling import gemma_tokenizer, ids_of, llama_tokenizer, speaker
 from specdec import AsyncLLM, SamplingParams
 from specdec.engine.containment.sample import contain
 from specdec.engine.request import Request
-from specdec_samplers.rules import RequestRules
+from specdec.logits.rules import RequestRules
 
 BAD = 666
 """Seed of the request that fails."""

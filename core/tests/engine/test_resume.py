@@ -10,7 +10,7 @@ from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted
 from speccheck.states import check_states
 
 from specdec import LLM, FinishReason
-from specdec_adaptive import AdaptiveDepth
+from specdec.adaptive import AdaptiveDepth
 
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, scripted, spelled, tokens_of
+from speccheck.engines import engine_of, letter_tokenizer, make_llm, scripted, spelled, tokens_of
 
-from specdec import ConfigError, SamplingParams, reference
-from specdec_samplers.rules import ParameterRules
+from specdec import SamplingParams, reference
+from specdec.logits.rules import rules_of
 
 MAX_TOKENS = 24
 
@@ -72,7 +72,7 @@ def test_the_reference_loop_says_the_same(subject, case) -> None:
     llm = make_llm(subject.model)
     for index in (0, 2):
         ends = llm._intake._end_ids(params[index])
-        rules = ParameterRules().of_sample(params[index], llm._built.info, None, None, ends)
+        rules = rules_of(params[index], None, None, ends)
         prompt, want = subject.prompts[index], expected[index]
         got = reference.generate(
             subject.model,
@@ -141,12 +141,3 @@ def test_a_request_without_a_choice_ends_alone(subject, allowed) -> None:
     assert "seven is enough" in str(outputs[1].outputs[0].stop_reason)
     assert outputs[2].outputs[0].token_ids == subject.expected[2]
     assert not llm._built.engine.has_work
-
-
-def test_without_the_package_a_parameter_names_it(site, subject) -> None:
-    site.install("specdec-samplers", {"parts": {}}, {}, version="0")  # found before the real one
-    llm = make_llm(subject.model)
-    refusal = "SamplingParams: min_tokens, presence_penalty: part 'logits_rules' is not installed: pip install specdec-samplers"
-    with pytest.raises(ConfigError, match=refusal):
-        llm.generate([subject.prompts[0]], greedy(4, min_tokens=2, presence_penalty=0.5))
-    assert tokens_of(llm, subject.prompts, greedy(4)) == [text[:4] for text in subject.expected]

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from specdec import ConfigError
-from specdec.interfaces.logits_rules import RowBlock
+from specdec.interfaces.row_block import RowBlock
 from specdec.logits.pipeline import apply_temperature_and_truncation, p_logits
 from specdec.sampling_params import SamplingParams
 

@@ -41,19 +41,11 @@ def test_a_missing_part_is_answered_with_the_pip_line(site: Any, name: str) -> N
         registry.part(name, Part)
 
 
-@pytest.mark.parametrize("name", catalogue.official_packages(Group.SAMPLERS))
-def test_a_missing_sampler_is_answered_with_the_pip_line(site: Any, name: str) -> None:
-    site.install("specdec-samplers", {"samplers": {}}, {}, version="0")
-    with pytest.raises(PluginError) as caught:
-        registry.sampler(name)
-    assert str(caught.value) == (
-        f"sampler {name!r} is not installed: pip install specdec-samplers. Installed samplers: gumbel, strict"
-    )
-
-
 def test_another_package_can_provide_a_part(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     install(site, "other-grammars", "structured_outputs")
-    with pytest.raises(PluginError, match=r"is claimed by other-grammars 1\.0 and specdec-grammar"):
+    with pytest.raises(
+        PluginError, match=r"is claimed by other-grammars 1\.0 and specdec-structured-outputs"
+    ):
         registry.part("structured_outputs", Grammars)
     monkeypatch.setenv("SPECDEC_PLUGINS", "other-grammars")
     assert registry.part("structured_outputs", Grammars).__module__ == "other_grammars_part"
@@ -62,11 +54,11 @@ def test_another_package_can_provide_a_part(site: Any, monkeypatch: pytest.Monke
 def test_official_parts_may_always_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECDEC_PLUGINS", "")
     registry.reset()
-    assert registry.part("structured_outputs", Grammars).__module__ == "specdec_grammar.compiler"
+    assert registry.part("structured_outputs", Grammars).__module__ == "specdec_structured_outputs.compiler"
 
 
 def test_a_part_must_derive_from_what_core_calls(site: Any) -> None:
-    site.install("specdec-grammar", {"parts": {}}, {}, version="0")
+    site.install("specdec-structured-outputs", {"parts": {}}, {}, version="0")
     install(site, "plain", "structured_outputs", base="Part")
     with pytest.raises(PluginError, match=r"must be a subclass of specdec\.interfaces\.grammar\.Grammars"):
         registry.part("structured_outputs", Grammars)
@@ -74,9 +66,8 @@ def test_a_part_must_derive_from_what_core_calls(site: Any) -> None:
 
 def test_the_names_that_core_knows_are_those_of_the_packages() -> None:
     there = {package.name: package for package in packages()}
-    for group in (Group.PARTS, Group.SAMPLERS):
-        for name, package in catalogue.official_packages(group).items():
-            assert name in there[package].entry_points(group)
+    for name, package in catalogue.official_packages(Group.PARTS).items():
+        assert name in there[package].entry_points(Group.PARTS)
     for name, (package, _) in catalogue.known_commands().items():
         assert name in there[package].entry_points("specdec.commands")
     assert catalogue.always_allowed() <= there.keys()

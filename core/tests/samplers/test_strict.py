@@ -118,7 +118,7 @@ def test_a_path_ends_where_logits_are_not_numbers() -> None:
 
 
 def test_samplers_are_imported_without_models() -> None:
-    code = "import sys, specdec.samplers.strict, specdec_samplers.hooks, specdec_samplers; print('transformers' in sys.modules)"
+    code = "import sys, specdec.samplers.strict, specdec.samplers.hooks, specdec.samplers; print('transformers' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=120).strip() == "False"
 
 

@@ -25,11 +25,10 @@ from specdec.interfaces import (
     VerifyBatch,
 )
 from specdec.logits.logprobs import listings
-from specdec.samplers import StrictSampler
+from specdec.samplers import BlockSampler, ProbabilisticSampler, StrictSampler
 from specdec.samplers.torch_sampler import fast_verify
 from specdec_kernels.cuda import verification
 from specdec_kernels.cuda.verification import SCHEMES, JudgeOnDevice, WalkOnDevice
-from specdec_samplers import BlockSampler, ProbabilisticSampler
 
 # Infinities are part of the arithmetic of draws; the interpreter's numpy warns where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")

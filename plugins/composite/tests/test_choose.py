@@ -10,8 +10,8 @@ from random import Random
 import pytest
 from composite_check import batch_of, composite_of, members_of, scripted
 
+from specdec.adaptive import StepCosts
 from specdec.interfaces import Capability
-from specdec_adaptive import StepCosts
 from specdec_plugin_composite import Offer, Unseen
 from specdec_plugin_composite.choose import Choose
 from specdec_plugin_composite.choose.acceptance import Acceptance

@@ -17,6 +17,7 @@ from speccheck.naive import Constraints, TextProbs, text_probs
 from speccheck.texts import excess_of_texts
 
 from specdec import SamplingParams
+from specdec.adaptive import ByCount
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -26,7 +27,6 @@ from specdec.interfaces import (
     ProposerConfig,
     TargetInfo,
 )
-from specdec_adaptive import ByCount
 from specdec_plugin_composite import Choice, CompositeProposer, Policy, Round
 from specdec_plugin_composite.assemble import drawn_rows
 

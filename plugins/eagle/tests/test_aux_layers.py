@@ -13,7 +13,7 @@ from eagle_check.shape import Shape, random_tensors
 from eagle_check.targets import make_proposer
 from head_check.target import NUM_LAYERS
 
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_plugin_eagle.aux_layers import KEY, AuxLayers, layers_read
 
 SPECULATORS = {"speculators_model_type": "eagle3", "transformer_layer_config": {}}

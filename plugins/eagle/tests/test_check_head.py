@@ -18,7 +18,7 @@ from head_check.target import VOCAB, check, target_model
 
 import specdec_zoo
 from specdec import ConfigError
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_plugin_eagle import EagleSettings
 from specdec_plugin_eagle.loading import load_eagle3
 from specdec_plugin_eagle.readings import window_of

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from specdec import LLM, ConfigError, SamplingParams
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_plugin_eagle import EagleSettings
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
 from specdec_plugin_eagle.saving import save_eagle, save_eagle3

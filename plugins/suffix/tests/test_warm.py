@@ -10,7 +10,7 @@ import specdec_zoo
 from specdec import LLM, ConfigError, SamplingParams
 from specdec.config.model_name import resolve_name
 from specdec.text import fingerprint
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_plugin_suffix import SuffixConfig, SuffixProposer
 from specdec_plugin_suffix.cache_file import read_responses
 from specdec_plugin_suffix.zoo import zoo_responses

@@ -16,7 +16,7 @@ from typing import Any
 from specdec import AsyncLLM, ConfigError, EngineOptions, SamplingParams
 from specdec.config import ZOO, check_name
 from specdec.frontend import no_drafts_warning
-from specdec_commands import hush_libraries
+from specdec_cli import hush_libraries
 from specdec_server.app import create_app
 from specdec_server.arguments import as_typed, split_options, with_file, without_foreign
 from specdec_server.config_file import FileOptions

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specdec_commands.main import run
+from specdec_cli.main import run
 
 PLUGIN = """
 from specdec import Capability, Draft, Proposer
@@ -187,7 +187,7 @@ def test_without_pytest_there_is_a_line_to_install(
 
 def test_a_name_that_is_not_installed_is_told_before_anything_is_imported() -> None:
     code = (
-        "import sys; from specdec_commands.main import run; code = run(['check', 'ngrma']); "
+        "import sys; from specdec_cli.main import run; code = run(['check', 'ngrma']); "
         "assert 'torch' not in sys.modules; sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_testing.scaffold import KINDS
 
 

@@ -19,14 +19,6 @@ def made(folder: Path, *names: str) -> Environment:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Core, the runtime, the conformance kit with the samplers that it needs, and the zoo."""
-    names = (
-        "specdec-adaptive",
-        "specdec-core",
-        "specdec-commands",
-        "specdec-runtime",
-        "specdec-samplers",
-        "specdec-testing",
-        "specdec-zoo",
-    )
+    """Core, the runtime, the conformance kit, and the zoo."""
+    names = "specdec-core", "specdec-cli", "specdec-runtime", "specdec-testing", "specdec-zoo"
     return made(tmp_path_factory.mktemp("installed"), *names)

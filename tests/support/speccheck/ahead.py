@@ -10,12 +10,12 @@ import torch
 from llguidance import LLMatcher
 
 from specdec import LLM
+from specdec.adaptive.prediction import PredictionCursor
 from specdec.interfaces import RowBlock
-from specdec_adaptive.prediction import PredictionCursor
-from specdec_grammar import compiler
-from specdec_grammar.state import MatcherState
-from specdec_samplers.rules.bans import BadWordsRule
-from specdec_samplers.rules.penalties import PenaltyRule
+from specdec.logits.rules.bans import BadWordsRule
+from specdec.logits.rules.penalties import PenaltyRule
+from specdec_structured_outputs import compiler
+from specdec_structured_outputs.state import MatcherState
 
 ANYTHING = {"regex": r"(.|\n)*"}
 """A grammar that allows every text, so that no draft is cut by what it forbids."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from speccheck.saved import save_tiny
-from specdec_commands import progress_bar
+from specdec_cli import progress_bar
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from specdec import hookimpl
-from specdec_commands import print_fields, print_json
+from specdec_cli import print_fields, print_json
 
 INTERRUPTED = 130
 """Exit code of a run that Ctrl-C or SIGTERM ended."""
@@ -127,7 +127,7 @@ def train(
     goes to standard error: loss, acceptance on held-out text per position, and the time left. Ctrl-C keeps
     the progress, and --resume continues.
     """
-    from specdec_commands import error, hush_libraries
+    from specdec_cli import error, hush_libraries
     from specdec_train.heads.command import train_from
     from specdec_train.heads.options import TrainOptions
     from specdec_train.interruption import Interrupted

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
-from specdec_commands.main import run
+from specdec_cli.main import run
 from specdec_train.heads import command
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.texts import read_texts, split_texts

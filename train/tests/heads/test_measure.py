@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specdec.config import target_facts
-from specdec_bench import contenders_of
+from specdec_cli.bench import contenders_of
 from specdec_train.heads.measure import configs_of
 from specdec_zoo import path
 

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
-from specdec_bench.prompt_file import ChatPrompt
-from specdec_commands.main import run
+from specdec_cli.bench.prompt_file import ChatPrompt
+from specdec_cli.main import run
 from specdec_train.answers.collect import Collector
 from specdec_train.answers.file import read_answers
 from specdec_train.answers.template import ChatTemplate

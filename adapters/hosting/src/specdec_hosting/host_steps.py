@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdec.adaptive import MeasuredStep
 from specdec.engine import Sequence, Speculation, Step
-from specdec.interfaces import MeasuredStep
 
 
 @dataclass(frozen=True)

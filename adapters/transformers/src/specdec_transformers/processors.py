@@ -26,7 +26,7 @@ from transformers.generation.logits_process import (
 )
 
 from specdec.interfaces import RowBlock
-from specdec_samplers.rules import ProcessorRule
+from specdec.logits.rules import ProcessorRule
 
 _BLIND = (
     EpsilonLogitsWarper, EtaLogitsWarper, InfNanRemoveLogitsProcessor, LogitNormalization, MinPLogitsWarper,

@@ -15,7 +15,7 @@ from transformers.generation.stopping_criteria import (
 
 from specdec import ConfigError, SamplingParams
 from specdec.engine import Request
-from specdec_samplers.rules import RequestRules
+from specdec.logits.rules import RequestRules
 from specdec_transformers.attached import Session
 from specdec_transformers.processors import RowProcessors, for_row
 from specdec_transformers.sampling import sampling_of

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from specdec import hookimpl
-from specdec_commands import print_fields, print_json
+from specdec_cli import print_fields, print_json
 
 
 @hookimpl

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 
-from specdec import registry
+from specdec.adaptive.adaptive_depth import AdaptiveDepth
 from specdec.config import ResolvedSpeculation
 from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
@@ -17,7 +16,6 @@ from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability, are_capabilities
-from specdec.interfaces.draft_depth import DraftDepth
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.proposer import Proposer
@@ -25,8 +23,6 @@ from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.sampler import Sampler
 from specdec.interfaces.target import TargetInfo
 from specdec.registry.plugin_call import call_plugin
-
-logger = logging.getLogger("specdec")
 
 Made = TypeVar("Made")
 _MOST_TOP_K = 1024
@@ -90,9 +86,7 @@ def open_speculation(
     assert k is not None
     depth = None
     if is_adaptive if config.adaptive is None else config.adaptive:
-        depth = _draft_depth(is_wanted=bool(config.adaptive))
-    if depth is not None:
-        depth.open(k, can_shorten=Capability.TREE not in proposer.capabilities)
+        depth = AdaptiveDepth(k, can_shorten=Capability.TREE not in proposer.capabilities)
     has_caps = config.disable_by_batch_size is not None or config.num_speculative_tokens_per_batch_size
     return Speculation(guard, delivery, k, config.cap if has_caps else None, depth, metrics)
 
@@ -102,23 +96,6 @@ def lines_for(proposer: Proposer, info: TargetInfo) -> RequestLines | None:
     if Capability.REQUEST_TABLE not in proposer.capabilities:
         return None
     return RequestLines(RequestTable.on(info.device, info.max_num_seqs, info.max_model_len))
-
-
-def _draft_depth(*, is_wanted: bool) -> DraftDepth | None:
-    """Return the part for `adaptive`, or None if it is missing and only the default.
-
-    Raises:
-        ConfigError: if it is missing and wanted.
-    """
-    try:
-        return registry.part("draft_depth", DraftDepth)()
-    except PluginError as error:
-        if is_wanted:
-            raise ConfigError(f"speculative_config: 'adaptive': {error}") from error
-        logger.warning(
-            "drafts that do not pay are made all the same, which may be slower than none: %s", error
-        )
-        return None
 
 
 def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:

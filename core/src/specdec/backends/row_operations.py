@@ -7,7 +7,7 @@ import torch
 
 from specdec.backends.offers import first_offer
 from specdec.interfaces.backend import Declined
-from specdec.interfaces.logits_rules import RowBlock
+from specdec.interfaces.row_block import RowBlock
 from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.sampling_params import SamplingParams
 

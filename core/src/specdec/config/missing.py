@@ -50,8 +50,6 @@ def _needed(model: object, keys: Mapping[str, Any]) -> Iterator[str | None]:
     known = known_method(str(keys.get("method")))
     if known is not None:
         yield known.distribution if _is_missing(Group.PROPOSERS, known.name) else None
-    sampler = str(keys.get("rejection_sample_method"))
-    yield _of(Group.SAMPLERS, sampler)
     members = keys.get("proposers")
     for member in members if isinstance(members, list | tuple) else ():
         yield from _needed(None, _keys_of(member))

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.adaptive.expected_tokens import ExpectedTokens
 from specdec.config.notices import draft_ends
 from specdec.engine.containment.sample import contain, fail
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.step import Row, Step, chain
-from specdec.interfaces.expected_tokens import ExpectedTokens
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores

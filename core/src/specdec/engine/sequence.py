@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from specdec.adaptive.expected_tokens import ExpectedTokens
+from specdec.adaptive.request_acceptance import RequestAcceptance
 from specdec.engine.metrics import DraftCounts
 from specdec.engine.speculation.shown import Shown, separate
 from specdec.interfaces.batch import TokenIds
-from specdec.interfaces.expected_tokens import ExpectedTokens
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.logits_rules import LogitsRules
 from specdec.logits.logprobs import LogprobRecord
+from specdec.logits.rules.request_rules import RequestRules
 from specdec.outputs import DraftStep
 from specdec.sampling_params import SamplingParams
 
@@ -99,9 +100,9 @@ class Sequence:
         """How often everything was delivered to the proposer again after it had been left out, and its length then."""
         self.without_drafts: dict[str, int] = {}
         """Numbers of its tokens that were emitted while nothing could be drafted, by the reason."""
-        self.depth_state: Any = None
-        """See `DraftedFor`."""
-        self.rules: LogitsRules | None = None
+        self.depth_state: RequestAcceptance | None = None
+        """How often its drafts were accepted, for `AdaptiveDepth`."""
+        self.rules: RequestRules | None = None
         """Changes to its logits beyond temperature, top-k, top-p and min-p."""
         self.expected: ExpectedTokens | None = None
         """What is expected next without a proposer; None if nothing is."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from specdec import registry
+from specdec.adaptive.expected_tokens import ExpectedTokens
+from specdec.adaptive.row_costs import RowCosts
 from specdec.config.compat import call_arguments
 from specdec.config.resolve import ResolvedSpeculation, with_checked_args
 from specdec.engine.request import Request
@@ -24,12 +26,11 @@ from specdec.frontend.prompts import Prompt, PromptLength, salt_of, text_and_ids
 from specdec.frontend.threads import check_process
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.chat import ChatTemplates
-from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
 from specdec.interfaces.grammar import Grammars, GrammarState
-from specdec.interfaces.logits_rules import LogitsRules, SamplingRules
 from specdec.interfaces.part import Part
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
+from specdec.logits.rules.request_rules import rules_of
 from specdec.noise import SEED_BITS, signed
 from specdec.sampling_params import SamplingParams
 from specdec.text.detokenizer import IncrementalDetokenizer
@@ -64,6 +65,7 @@ class Intake:
         self._tokenizer = tokenizer
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
         self._parts: dict[str, Part] = {}
+        self._row_costs = RowCosts()
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._has_priorities, self._speculation = has_priorities, speculation
@@ -159,7 +161,7 @@ class Intake:
             grammars = self._part("structured_outputs", Grammars, "SamplingParams: structured_outputs")
             grammar = grammars.compile(wanted, self._info, self._tokenizer)
         ends = self._end_ids(params)
-        sequence.rules = self._rules(params, grammar, ends)
+        sequence.rules = rules_of(params, self._tokenizer, grammar, ends)
         sequence.expected = self._expected(params, grammar, prediction, ends)
         if params.logprobs is not None:
             sequence.logprobs = LogprobRecord(
@@ -191,21 +193,6 @@ class Intake:
         ends = {*(() if params.is_endless else self._info.eos_token_ids), *(params.stop_token_ids or ())}
         return {token_id for token_id in ends if 0 <= token_id < self._info.vocab_size}
 
-    def _rules(
-        self, params: SamplingParams, grammar: GrammarState | None, ends: set[int]
-    ) -> LogitsRules | None:
-        """Return the rules of a sample, or None if only temperature and truncation apply.
-
-        Raises:
-            ConfigError: if what applies them is not installed.
-        """
-        names = params.logits_rules
-        if grammar is None and not names:
-            return None
-        needed_by = f"SamplingParams: {', '.join(names or ['structured_outputs'])}"
-        rules = self._part("logits_rules", SamplingRules, needed_by)
-        return rules.of_sample(params, self._info, self._tokenizer, grammar, ends)
-
     def _prediction(self, params: SamplingParams) -> list[int]:
         """Return the output that the caller expects; empty for none."""
         ids = params.prediction
@@ -224,20 +211,10 @@ class Intake:
     def _expected(
         self, params: SamplingParams, grammar: GrammarState | None, prediction: list[int], ends: set[int]
     ) -> ExpectedTokens | None:
-        """Return what is expected in a sample; None if nothing is, or if what drafts it is not installed.
-
-        Raises:
-            ConfigError: if it is not, and the caller predicts the output.
-        """
+        """Return what is expected in a sample; None if nothing is."""
         if params.speculative is False or not (grammar or prediction or params.allowed_token_ids):
             return None
-        try:
-            expectations = self._part("expected_tokens", Expectations, "SamplingParams: prediction")
-        except ConfigError:
-            if prediction:
-                raise
-            return None
-        return expectations.of_sample(params, grammar, prediction, ends)
+        return ExpectedTokens(params, grammar, prediction, ends, self._row_costs)
 
     def _text(
         self, prompt: TokenIds, params: SamplingParams, *, skips: bool

@@ -3,8 +3,8 @@
 Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that passes between them is in `batch` (input
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is the scorer's; `specdec_runtime.interfaces` has what that of `specdec-runtime` gives to
-proposers and asks of backends. What core leaves to packages of their own is in `part`, `chat`, `draft_depth`,
-`expected_tokens`, `grammar`, `logits_rules` and `model_files`. `SPECDEC_API` is the version of all these interfaces.
+proposers and asks of backends. What core leaves to packages of their own is in `part`, `chat`, `grammar` and `model_files`.
+`SPECDEC_API` is the version of all these interfaces.
 """
 
 from specdec.field_docs import show_fields
@@ -15,15 +15,12 @@ from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
-from specdec.interfaces.draft_depth import DraftDepth, DraftedFor, MeasuredStep
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.draws import Draws, NoiseKeys
-from specdec.interfaces.expected_tokens import Expectations, ExpectedTokens
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.grammar import Grammars, GrammarState
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.logits_rules import LogitsRules, RowBlock, SamplingRules
 from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import count_once, done_once, step_time
@@ -31,6 +28,7 @@ from specdec.interfaces.part import Part
 from specdec.interfaces.pass_memory import BegunDraft, Judged, PassMemory, Places
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec.interfaces.request_table import RequestTable
+from specdec.interfaces.row_block import LogitsRules, RowBlock
 from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.score_batch import ScoreBatch, ScoredRow, ScoredSequence, SlotCache
@@ -55,14 +53,10 @@ __all__ = [
     "Declined",
     "DeviceNodes",
     "Draft",
-    "DraftDepth",
     "DraftSampling",
     "DraftSlots",
-    "DraftedFor",
     "DrawnNodes",
     "Draws",
-    "Expectations",
-    "ExpectedTokens",
     "FinishReason",
     "GrammarState",
     "Grammars",
@@ -71,7 +65,6 @@ __all__ = [
     "LeftOut",
     "LogitsRules",
     "MakeForm",
-    "MeasuredStep",
     "ModelFiles",
     "NeedsTokens",
     "NoiseKeys",
@@ -91,7 +84,6 @@ __all__ = [
     "RowOperations",
     "Sampler",
     "SamplerConfig",
-    "SamplingRules",
     "ScoreBatch",
     "ScoredRow",
     "ScoredSequence",

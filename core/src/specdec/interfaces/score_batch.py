@@ -13,7 +13,7 @@ import torch
 
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.device_nodes import DeviceNodes
-from specdec.interfaces.logits_rules import LogitsRules
+from specdec.interfaces.row_block import LogitsRules
 from specdec.interfaces.sent import Transfer
 from specdec.interfaces.unread import UnreadVerdict
 from specdec.sampling_params import SamplingParams

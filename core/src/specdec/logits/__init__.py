@@ -4,7 +4,7 @@
 `p_logits`, `p_logits_of` and `RowBlock` are for scorers.
 """
 
-from specdec.interfaces.logits_rules import RowBlock
+from specdec.interfaces.row_block import RowBlock
 from specdec.logits.logprobs import LogprobRecord, list_logprobs, read_listings
 from specdec.logits.pipeline import apply_temperature_and_truncation, p_logits, p_logits_of
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 
 import numpy as np
 import torch
 
-from specdec.interfaces.logits_rules import Change, RowBlock
+from specdec.interfaces.row_block import RowBlock
 from specdec.interfaces.row_operations import Floats
 from specdec.interfaces.sent import Transfer, sent
+from specdec.logits.rules.request_rules import RequestRules
 from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+"""Returns changed logits."""
 
 
 def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
@@ -32,16 +36,15 @@ def p_logits_of(
 ) -> Change | None:
     """Return what makes p-logits, once, of logits that a pass will give; None if they are these, in float32.
 
-    See `p_logits` and `LogitsRules.changes`.
+    See `p_logits` and `RequestRules.changes`.
     """
     params = [block.params for block in blocks]
     change: Change | None = None
     settings: Floats | None = None
-    rules = next((block.rules for block in blocks if block.rules), None)
-    if rules is not None:
+    if any(block.rules for block in blocks):
         places = zip(blocks, accumulate(block.num_rows for block in blocks), strict=True)
         ruled = [(slice(end - block.num_rows, end), block) for block, end in places if block.rules]
-        change = rules.changes(ruled, vocab_size, device, transfer)
+        change = RequestRules.changes(ruled, vocab_size, device, transfer)
     if not all(p.is_greedy for p in params):
         settings = _by_row(params, [block.num_rows for block in blocks], vocab_size)
         if transfer is not None:

@@ -1,7 +1,60 @@
-"""The sampler `strict`, and what samplers that verify with torch are made of; the other samplers are in `specdec-samplers`."""
+"""The samplers of specdec, and what other samplers that verify with torch, and the verifiers of backends, are made of.
 
-from specdec.samplers.paths import greedy_verdict, node_depths, path_to, raise_not_numbers
-from specdec.samplers.strict import StrictSampler
-from specdec.samplers.torch_sampler import TorchSampler
+`strict` verifies by itself. `probabilistic`, `block`, `typical` and `synthetic` compute a scheme (`Scheme`: a threshold for
+every node, and the weights of the token after the accepted path) from p and q alone (`Trial`), and then draw.
+"""
 
-__all__ = ["StrictSampler", "TorchSampler", "greedy_verdict", "node_depths", "path_to", "raise_not_numbers"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
+
+if TYPE_CHECKING:
+    from specdec.samplers.block import BlockSampler, block_scheme
+    from specdec.samplers.decide import decide
+    from specdec.samplers.draft_probs import DraftProbs, DraftVocabulary, ProbArrays
+    from specdec.samplers.emission import accept_uniforms, draw_tokens, node_words
+    from specdec.samplers.paths import greedy_verdict, node_depths, path_to, raise_not_numbers
+    from specdec.samplers.probabilistic import ProbabilisticSampler
+    from specdec.samplers.rejection import rejection_scheme
+    from specdec.samplers.scheme import Rule, Scheme
+    from specdec.samplers.strict import StrictSampler
+    from specdec.samplers.synthetic import SyntheticSampler
+    from specdec.samplers.target_probs import target_probs
+    from specdec.samplers.torch_sampler import TorchSampler
+    from specdec.samplers.trial import Trial, make_trial, node_rows
+    from specdec.samplers.typical import TypicalSampler
+    from specdec.samplers.verdicts import verdict_of, with_greedy_rows
+
+__all__ = [
+    "BlockSampler",
+    "DraftProbs",
+    "DraftVocabulary",
+    "ProbArrays",
+    "ProbabilisticSampler",
+    "Rule",
+    "Scheme",
+    "StrictSampler",
+    "SyntheticSampler",
+    "TorchSampler",
+    "Trial",
+    "TypicalSampler",
+    "accept_uniforms",
+    "block_scheme",
+    "decide",
+    "draw_tokens",
+    "greedy_verdict",
+    "make_trial",
+    "node_depths",
+    "node_rows",
+    "node_words",
+    "path_to",
+    "raise_not_numbers",
+    "rejection_scheme",
+    "target_probs",
+    "verdict_of",
+    "with_greedy_rows",
+]
+
+__getattr__ = lazily(__name__)

@@ -1,4 +1,4 @@
-"""Registers the sampler of core with the hook that plugins use."""
+"""Registers the samplers of core with the hook that plugins use."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from specdec.interfaces.sampler import Sampler
 
 
 @hookimpl
-def specdec_register_samplers() -> type[Sampler]:
-    """Return the sampler `strict`."""
+def specdec_register_samplers() -> list[type[Sampler]]:
+    """Return the samplers."""
+    from specdec.samplers.block import BlockSampler
+    from specdec.samplers.probabilistic import ProbabilisticSampler
     from specdec.samplers.strict import StrictSampler
+    from specdec.samplers.synthetic import SyntheticSampler
+    from specdec.samplers.typical import TypicalSampler
 
-    return StrictSampler
+    return [BlockSampler, ProbabilisticSampler, StrictSampler, SyntheticSampler, TypicalSampler]

@@ -10,7 +10,7 @@ import typer
 from specdec import ConfigError, hookimpl
 from specdec.config import ZOO
 from specdec.folders import compiled_folder
-from specdec_commands import default_configs, progress
+from specdec_cli import default_configs, progress
 
 DTYPES = ("float32", "bfloat16")
 PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [9, 8, 7])
@@ -43,7 +43,7 @@ def warmup(
     model; later runs find it there.
     """
     from specdec.config import check_first, check_name
-    from specdec_commands import hush_libraries
+    from specdec_cli import hush_libraries
 
     check_name(model, "--model")  # before torch is imported
     configs: list[Any] = [None, *(speculative_config or default_configs())]

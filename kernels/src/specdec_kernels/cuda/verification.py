@@ -13,14 +13,7 @@ import torch
 
 from specdec.interfaces import PADDING_ID, Begun, Scores, Transfer, Verdict, VerifyBatch
 from specdec.noise import Stream, node_word
-from specdec_kernels.cuda.attention import kernels_on
-from specdec_kernels.cuda.results import Results, listed_rows
-from specdec_kernels.cuda.rows import race
-from specdec_kernels.triton import PathVerdict
-from specdec_kernels.triton.noise import NoiseKeys, uniforms
-from specdec_kernels.triton.strict_verify import strict_verify
-from specdec_runtime.runner import in_inference_mode
-from specdec_samplers import (
+from specdec.samplers import (
     DraftProbs,
     DraftVocabulary,
     Scheme,
@@ -32,6 +25,13 @@ from specdec_samplers import (
     rejection_scheme,
     target_probs,
 )
+from specdec_kernels.cuda.attention import kernels_on
+from specdec_kernels.cuda.results import Results, listed_rows
+from specdec_kernels.cuda.rows import race
+from specdec_kernels.triton import PathVerdict
+from specdec_kernels.triton.noise import NoiseKeys, uniforms
+from specdec_kernels.triton.strict_verify import strict_verify
+from specdec_runtime.runner import in_inference_mode
 
 Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]

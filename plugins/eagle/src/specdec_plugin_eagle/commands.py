@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from specdec import hookimpl
-from specdec_commands import print_fields, print_json, print_table
+from specdec_cli import print_fields, print_json, print_table
 
 
 class Layout(StrEnum):

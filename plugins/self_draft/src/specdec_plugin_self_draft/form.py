@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from specdec import ConfigError
-from specdec_commands import progress
+from specdec_cli import progress
 from specdec_kernels import AttendedRows, QuantizedLinear
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.kept import kept_file, read, write

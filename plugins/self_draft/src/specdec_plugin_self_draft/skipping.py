@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from specdec import ConfigError
-from specdec_commands import progress
+from specdec_cli import progress
 from specdec_runtime.models import decoder_layers
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from specdec import ConfigError
 from specdec.config import Checkpoint, resolve_name, target_facts
 from specdec.text import fingerprint
-from specdec_commands import hush_libraries
+from specdec_cli import hush_libraries
 from specdec_plugin_suffix.cache_file import read_responses, write_responses
 from specdec_plugin_suffix.outputs_file import read_outputs
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from specdec import hookimpl
-from specdec_commands import print_fields, print_json, print_table
+from specdec_cli import print_fields, print_json, print_table
 
 
 @hookimpl

@@ -10,7 +10,7 @@ import threading
 from time import sleep
 
 from specdec import ConfigError, ModelError, PluginError
-from specdec_commands import USER_ERROR, error
+from specdec_cli import USER_ERROR, error
 from specdec_server.data_parallel.launch import EngineTask
 
 _AFTER_S = 5.0

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from specdec import AsyncLLM
-from specdec_commands import hush_libraries
+from specdec_cli import hush_libraries
 from specdec_server.app import create_app
 from specdec_server.launch import read_template, reasoning_parser_named, set_template, tool_parser_named
 from specdec_server.ray.arguments import RayArguments

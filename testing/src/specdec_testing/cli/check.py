@@ -12,7 +12,7 @@ import typer
 
 from specdec import ConfigError, PluginError, hookimpl, registry
 from specdec.registry import Group
-from specdec_commands import print_json, print_table, progress
+from specdec_cli import print_json, print_table, progress
 
 if TYPE_CHECKING:
     from specdec_testing.checks import Check
@@ -56,7 +56,7 @@ def check(
     if find_spec("pytest") is None:
         raise ConfigError('specdec check needs pytest: pip install "specdec-testing"')
 
-    from specdec_commands import hush_libraries
+    from specdec_cli import hush_libraries
     from specdec_testing.checks import prepare
     from specdec_testing.support.tiny import DEFAULT_MODEL
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec_commands import print_json
+from specdec_cli import print_json
 from specdec_testing.scaffold import KINDS, plugin_names, write_package
 
 _OTHERS = {"policy": ": how much is drafted is a proposer's own judgement, or that of one that wraps others"}

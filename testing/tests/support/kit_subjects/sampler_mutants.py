@@ -17,9 +17,9 @@ from specdec.interfaces import (
     Verdict,
     VerifyBatch,
 )
+from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.strict import StrictSampler
 from specdec.sampling_params import SamplingParams
-from specdec_samplers.probabilistic import ProbabilisticSampler
 
 MUTANTS: Mutants = {}
 breaks = register_in(MUTANTS)

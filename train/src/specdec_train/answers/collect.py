@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from specdec import RequestOutput, SamplingParams
-from specdec_bench.prompt_file import ChatPrompt
+from specdec_cli.bench.prompt_file import ChatPrompt
 from specdec_train.answers.engine import AnswerEngine, Asked
 from specdec_train.answers.file import AnswersFile
 from specdec_train.answers.prompts import source_of

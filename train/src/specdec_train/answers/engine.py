@@ -13,7 +13,7 @@ import torch
 
 from specdec import RequestOutput, SamplingParams
 from specdec.frontend import build
-from specdec_bench.prompt_file import ChatPrompt
+from specdec_cli.bench.prompt_file import ChatPrompt
 from specdec_runtime.loading import LoadedTarget
 from specdec_train.answers.state_recorder import CLASS_PATH, StateRecorder
 

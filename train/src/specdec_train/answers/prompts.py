@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specdec import ConfigError
-from specdec_bench.prompt_file import ChatPrompt, read_prompts
+from specdec_cli.bench.prompt_file import ChatPrompt, read_prompts
 from specdec_train.answers.record import digest_of
 
 
 def read_chat_prompts(files: Sequence[Path]) -> list[ChatPrompt]:
-    """Return the prompts of files without duplicates, in file order; see `specdec_bench.prompt_file.read_prompts`.
+    """Return the prompts of files without duplicates, in file order; see `specdec_cli.bench.prompt_file.read_prompts`.
 
     Raises:
         ConfigError: naming the file or line that is wrong, or that has token ids instead of text.

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec_bench.prompt_file import ChatPrompt, Message
+from specdec_cli.bench.prompt_file import ChatPrompt, Message
 
 _PLACEHOLDER = "PLACEHOLDER-OF-A-USER"
 

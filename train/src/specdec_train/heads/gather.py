@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from specdec_bench.prompt_file import ChatPrompt
+from specdec_cli.bench.prompt_file import ChatPrompt
 from specdec_runtime.loading import LoadedTarget
 from specdec_train.answers.collect import Collected, Collector, CollectSettings
 from specdec_train.answers.engine import AnswerEngine

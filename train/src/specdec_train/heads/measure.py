@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.config import target_facts
-from specdec_bench import Comparison, Workload, contenders_of
+from specdec_cli.bench import Comparison, Workload, contenders_of
 from specdec_runtime.loading import LoadedTarget
 from specdec_train.interruption import IsInterrupted
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence as Several
 
 import torch
 
+from specdec.adaptive import AdaptiveDepth, MeasuredStep
 from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
@@ -15,7 +16,6 @@ from specdec.engine.speculation.top_k import top_k_of
 from specdec.engine.step import Row, Step
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.draft import CheckedDraft
-from specdec.interfaces.draft_depth import DraftDepth, MeasuredStep
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.sampler import Verdict
@@ -51,7 +51,7 @@ class Speculation:
         delivery: Delivery,
         num_speculative_tokens: int,
         by_batch_size: Callable[[int], int] | None = None,
-        draft_depth: DraftDepth | None = None,
+        draft_depth: AdaptiveDepth | None = None,
         metrics: EngineMetrics | None = None,
     ) -> None:
         self.num_speculative_tokens = num_speculative_tokens

@@ -6,10 +6,16 @@ import numpy as np
 import torch
 
 from specdec.interfaces import Scores, Verdict, VerifyBatch
-from specdec.samplers import raise_not_numbers
+from specdec.samplers import (
+    accept_uniforms,
+    draw_tokens,
+    make_trial,
+    raise_not_numbers,
+    verdict_of,
+    with_greedy_rows,
+)
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
 from specdec_kernels.cpu.verification.stops import compiled_stops
-from specdec_samplers import accept_uniforms, draw_tokens, make_trial, verdict_of, with_greedy_rows
 
 
 def verify(scores: Scores, batch: VerifyBatch, *, is_block: bool) -> Verdict | None:

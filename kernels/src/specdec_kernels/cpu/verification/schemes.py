@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.samplers import ProbArrays, Rule, Scheme, Trial
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.verification.siblings import try_children
-from specdec_samplers import ProbArrays, Rule, Scheme, Trial
 
 Floats = npt.NDArray[np.floating]
 Doubles = npt.NDArray[np.float64]

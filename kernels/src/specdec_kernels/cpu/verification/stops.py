@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec.samplers import Rule
 from specdec_kernels.cpu.compiled.jit import njit
-from specdec_samplers import Rule
 
 Int64s = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from specdec_adaptive import RequestAcceptance, Spread
+from specdec.adaptive import RequestAcceptance, Spread
 from specdec_plugin_composite.offer import Offer
 
 _DECAY = 0.99

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec_adaptive import StepCosts
+from specdec.adaptive import StepCosts
 from specdec_plugin_composite.choose.options import Option, Pick, Plan
 
 _ROUNDS = 4

@@ -8,7 +8,7 @@ from functools import partial
 from time import perf_counter
 from typing import ClassVar
 
-from specdec_adaptive import ByCount, StepCosts
+from specdec.adaptive import ByCount, StepCosts
 from specdec_plugin_composite.choose.acceptance import Acceptance
 from specdec_plugin_composite.choose.best_plan import best_plan
 from specdec_plugin_composite.choose.options import Option, Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec_adaptive import Backoff
+from specdec.adaptive import Backoff
 
 _DECAY = 0.97
 _FEW = 16.0

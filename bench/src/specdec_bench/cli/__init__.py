@@ -1,1 +1,0 @@
-"""`specdec bench`: configurations against plain decoding."""

@@ -1,0 +1,7 @@
+"""`python -m specdec_cli`: the command `specdec`."""
+
+from __future__ import annotations
+
+from specdec_cli.main import main
+
+main()
