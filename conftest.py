@@ -68,6 +68,12 @@ LONGEST = (
 functions compiled where nothing has been compiled before."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Seed what models and tests draw from without a generator, also in fixtures that several tests share."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def same_threads() -> Iterator[None]:
     """Take back what a test did to torch's number of threads."""

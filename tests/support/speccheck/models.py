@@ -222,7 +222,11 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 
 def make(config: PretrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """Return a model whose scores are far apart: weights of unit gain, sharp attention, spread logits."""
-    model: PreTrainedModel = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(
+            seed
+        )  # `sharpen` keeps some of what is drawn here, such as the decays of recurrent layers
+        model: PreTrainedModel = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     sharpen(model, seed)
     if model.generation_config is not None:
         model.generation_config.eos_token_id = None
