@@ -12,7 +12,7 @@ import numpy as np
 
 from specdec.interfaces import BegunDraft, ChainWork, Judged, NewRows, PassMemory, Places
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
-from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
+from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
 from specdec_kernels.cuda.paged_pass import Int64s
 
@@ -53,10 +53,11 @@ class FollowingGraphs(Graphs[L]):
 
     Args:
         what: see `Recordings`.
+        recorder: the device's recorder.
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, what: str, recorder: Recorder) -> None:
+        super().__init__(what, recorder)
         self._most_new = 0
         """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
         self._verdicts: PassMemory | None = None
