@@ -204,6 +204,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         num_rows = len(work.first_slots)
         last = self._numbers_of(_last_pass(work, self._device)) if block is None else block
         self._most_steps = max(self._most_steps, work.num_steps)
+        # The smallest recorded shape that fits.
         shapes = self._shapes(work, last, first)
         shape = next(shapes)
         # More padding costs less than a loop that is not recorded, when requests end one after another.
@@ -225,6 +226,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         static.start.fill(given)
         outputs = self._run(static)
         self.num_plain += 1
+        # Where loops over new rows are recorded at load they are recorded then or never: made here, one knows no verdicts.
         is_due = not (self._most_new and rows is not None) and self._recordings.is_due(shape)
         if is_due and bool(outputs[3].isfinite().all()):
             self._record_loop(static, outputs, num_rows)

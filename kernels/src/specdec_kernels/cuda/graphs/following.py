@@ -111,6 +111,7 @@ class FollowingGraphs(Graphs[L]):
         if judged is not None:
             self._places[len(judged.num_accepted)] = judged.places
         places = self._places.get(len(work.num_cached), NOWHERE)
+        # A draft that follows finds its numbers on the device, where its own first operation advances them.
         follows = rows is not None and judged is not None and self._follows(static, judged, rows, work)
         is_begun, is_taken = self._num_begun > 0 and follows, self._is_taken
         self._num_begun, self._is_taken = (self._num_begun - 1 if is_begun else 0), False
@@ -123,8 +124,10 @@ class FollowingGraphs(Graphs[L]):
             fill(judged if follows else None)
             recording.replay()
             self.num_replays += 1
+        # A taken draft is the one that is being verified; the one that has begun behind it stays.
         if memory is not None and not (is_taken and is_begun):
             memory.begun_draft = None
+        # Verification of this draft may begin the next one.
         if memory is not None and not is_taken:
             memory.next_loop = _weakly(self)
         return recording.outputs
