@@ -135,6 +135,7 @@ class PagedAttention:
         **options: Any,
     ) -> torch.Tensor:
         options |= {"window": window, "batch_invariant": self.is_invariant, "is_causal": rows.is_causal}
+        # Kept until `compile` has launched every kernel that a later pass may need.
         if self._calls is not None:
             self._calls.add(query, pages, 0 if rows.tree_mask is None else rows.tree_mask.shape[1], options)
         return paged_attention(

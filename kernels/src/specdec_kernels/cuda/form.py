@@ -102,6 +102,7 @@ class GraphForm(Form):
         if isinstance(runner.attention, PagedAttention):
             most = max(num_requests, FEW_REQUESTS)
             runner.attention.compile(most, bounds_for(runner.max_context))
+        # Moves of accepted paths are compiled too.
         if runner.num_tree_nodes:
             for length in path_lengths(runner.num_tree_nodes):
                 no_paths = torch.full((1, length), -1, device=runner.device)

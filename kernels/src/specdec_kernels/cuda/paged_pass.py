@@ -123,6 +123,7 @@ def pass_numbers(segments: list[Segment], num_slots: int, shared: Shared, *, is_
         np.int64,
     )
     ends, lengths, *places = np.ascontiguousarray(table.T)
+    # A page must not have rows of two requests, so that its size divides wherever one begins or shares.
     page_size = gcd(page_size_of(num_slots), *(int(np.gcd.reduce(each)) for each in places))
     firsts, shared_pages, num_shared = (each // page_size for each in places)
     starts = np.concatenate((_ZERO, ends))
@@ -188,6 +189,7 @@ def _by_paths(segments: list[Segment], shared: Shared) -> PassNumbers:
             lengths.append(segment.kv_len)
             branches.append(_no_branches(1, width, bound))
             continue
+        # The context of a row of a tree: the common rows, then in place of the next columns the slots of its path.
         seen, num_common = segment.tree_mask.numpy(), segment.num_cached - segment.num_branched
         starts += range(segment.row + 1, segment.row + segment.num_rows + 1)
         pages += [place] * segment.num_rows

@@ -61,6 +61,7 @@ class Results:
         self._places = _places(sizes)
         num_numbers = self._places[-1].stop
         passes = self._passes = batch.pass_memory or PassMemory(device, 0)
+        # Behind drafted nodes, where the next pass and draft loop look for the verdict; else where the last pass left room.
         memory = _free_room(batch, passes, device) if self._nodes is None else self._nodes.memory
         self._memory: PassMemory | None = None
         """The memory of passes, if it has the drafted nodes."""

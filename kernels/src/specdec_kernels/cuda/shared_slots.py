@@ -88,6 +88,7 @@ class SharedSlots(SlotPool):
             return super().rewrite_from(request_id, num_ids - len(shared) * self._block_size)
         needed, most = run.num_needed + len(shared), run.most_blocks + len(shared)
         kept = _Shared(shared[:num_kept], self._shared[request_id].keys[:num_kept])
+        # Held meanwhile, so that the request's own release does not give them to others.
         self._blocks.hold(shared)
         self.release(request_id)
         is_placed = self._place_behind(request_id, kept, needed, most, []) is not None
@@ -110,6 +111,7 @@ class SharedSlots(SlotPool):
 
     def _place(self, request_id: Hashable, needed: int, most: int, blocks: list[int]) -> int | None:
         shared = _first_run(blocks)
+        # Less than half is copied instead, and later requests share the copy. One without others gets a run, which always fits.
         if self._runs and shared and 2 * len(shared) >= len(blocks):
             known = _Shared(shared, [self._prefixes.key_of(block) for block in shared])
             num_rows = self._place_behind(request_id, known, needed, most, blocks[len(shared) :])

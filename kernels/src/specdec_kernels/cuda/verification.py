@@ -138,9 +138,11 @@ class JudgeOnDevice(_OnDevice):
             torch.add(stop, 1, out=num_accepted)
             words = node_words(Stream.RESIDUAL, num_accepted)
             last = race(scheme.emission(stop), given.temperatures, given.keys, words)
+        # Accepted ids, then the emission at the first rejected place, then padding.
         tokens[:, :width] = trial.token_ids
         tokens.masked_fill_(trial.places > num_accepted[:, None], PADDING_ID)
         tokens.scatter_(1, num_accepted[:, None], last[:, None])
+        # A row that is no numbers matters only up to the place where the verdict stopped.
         unsound = trial.places.expand(trial.size, -1).masked_fill(is_sound[trial.rows], width + 1)
         torch.amin(unsound, 1, out=first_unsound)
         first_unsound.masked_fill_(first_unsound > num_accepted, -1)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from specdec.interfaces import PassMemory, Places, done_once
+from specdec.interfaces import PassMemory, Places
 from specdec_kernels.cuda.graphs.following import FollowingGraphs
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec_kernels.cuda.graphs.pass_shape import (
@@ -20,7 +20,7 @@ from specdec_kernels.cuda.graphs.pass_shape import (
     padded,
     shape_of,
 )
-from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
+from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_block import StaticBlock, masks_of
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
@@ -68,9 +68,9 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         reads: Reads | None = None,
         table: PassMemory | None = None,
     ) -> None:
-        super().__init__("draft loops")
+        super().__init__("draft loops", recorder)
         self._table = table
-        self._run_pass, self._recorder, self._backend = run, recorder, backend
+        self._run_pass, self._backend = run, backend
         self._max_context, self._max_positions = max_context, max_positions
         self._device, self._features, self._reads = device, features, reads or Reads()
         self._most_steps = 0
@@ -121,7 +121,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
                     block = replace(padded(num_rows, size, page_size, bound), is_causal=self._is_causal)
                     shape = replace(shape, first=None if context is None else first, block=block)
                 static = self._place(shape, self._features, rows.states, verdicts)
-                self._record(shape, static, self._run(static), last.num_rows)
+                self._record_loop(static, self._run(static), last.num_rows)
                 if self.failure is not None:
                     return
                 if self._verdicts is not None and isinstance(static.start, StatesStart):
@@ -196,6 +196,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         num_rows = len(work.first_slots)
         last = self._numbers_of(_last_pass(work, self._device)) if block is None else block
         self._most_steps = max(self._most_steps, work.num_steps)
+        # The smallest recorded shape that fits.
         shapes = self._shapes(work, last, first)
         shape = next(shapes)
         # More padding costs less than a loop that is not recorded, when requests end one after another.
@@ -217,9 +218,10 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         static.start.fill(given)
         outputs = self._run(static)
         self.num_plain += 1
+        # Where loops over new rows are recorded at load they are recorded then or never: made here, one knows no verdicts.
         is_due = not (self._most_new and rows is not None) and self._recordings.is_due(shape)
         if is_due and bool(outputs[3].isfinite().all()):
-            self._record(shape, static, outputs, num_rows)
+            self._record_loop(static, outputs, num_rows)
         return drafted(outputs, num_rows, work)
 
     def _has_room_behind(self, static: RecordedLoop, work: ChainWork, depths: Int64s) -> bool:
@@ -261,19 +263,13 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
 
         return static.run(run)
 
-    def _record(self, shape: ChainShape, static: RecordedLoop, expected: Tensors, num_rows: int) -> None:
-        """Record a loop that has run, and compare the results; every run writes the same values to the cache."""
-        with done_once():
-            try:
-                recording: Recording = self._recorder.record(lambda: self._run(static))
-                recording.replay()
-                wrong = _wrong(recording.outputs, expected, num_rows)
-            except RuntimeError as error:  # not recordable, or out of device memory
-                wrong = f"{type(error).__name__}: {error}"
-        if wrong is None:
-            self._recordings.keep(shape, static, recording)
-        else:
-            self._recordings.fail(wrong)
+    def _record_loop(self, static: RecordedLoop, outputs: Tensors, num_rows: int) -> None:
+        """Record a loop that has run with these outputs."""
+
+        def differ(got: Tensors, expected: Tensors) -> str | None:
+            return _wrong(got, expected, num_rows)
+
+        self._record(static.shape, static, lambda: self._run(static), lambda: outputs, differ)
 
 
 def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from specdec.interfaces import BegunDraft, Judged, PassMemory, Places
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
-from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
+from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_runtime.interfaces import ChainWork, NewRows
@@ -54,10 +54,11 @@ class FollowingGraphs(Graphs[L]):
 
     Args:
         what: see `Recordings`.
+        recorder: the device's recorder.
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, what: str, recorder: Recorder) -> None:
+        super().__init__(what, recorder)
         self._most_new = 0
         """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
         self._verdicts: PassMemory | None = None
@@ -111,6 +112,7 @@ class FollowingGraphs(Graphs[L]):
         if judged is not None:
             self._places[len(judged.num_accepted)] = judged.places
         places = self._places.get(len(work.num_cached), NOWHERE)
+        # A draft that follows finds its numbers on the device, where its own first operation advances them.
         follows = rows is not None and judged is not None and self._follows(static, judged, rows, work)
         is_begun, is_taken = self._num_begun > 0 and follows, self._is_taken
         self._num_begun, self._is_taken = (self._num_begun - 1 if is_begun else 0), False
@@ -123,8 +125,10 @@ class FollowingGraphs(Graphs[L]):
             fill(judged if follows else None)
             recording.replay()
             self.num_replays += 1
+        # A taken draft is the one that is being verified; the one that has begun behind it stays.
         if memory is not None and not (is_taken and is_begun):
             memory.begun_draft = None
+        # Verification of this draft may begin the next one.
         if memory is not None and not is_taken:
             memory.next_loop = _weakly(self)
         return recording.outputs

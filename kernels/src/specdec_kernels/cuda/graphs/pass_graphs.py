@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from specdec.interfaces import NeedsTokens, PassMemory, done_once
+from specdec.interfaces import NeedsTokens, PassMemory
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
     MAX_WHOLE_ROWS,
@@ -20,7 +20,7 @@ from specdec_kernels.cuda.graphs.pass_shape import (
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
-from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, bound_of
+from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, bound_of
 from specdec_kernels.triton.paged_attention.tree import WORD
 from specdec_runtime.backends import FACTOR, distance
 from specdec_runtime.interfaces import PackedBatch
@@ -82,10 +82,10 @@ class PassGraphs(Graphs[StaticPass]):
         mask_words: int = 0,
         table: PassMemory | None = None,
     ) -> None:
-        super().__init__("passes")
+        super().__init__("passes", recorder)
         self._mask_words = mask_words
         self._rounding, self._keeps_outputs = rounding, keeps_outputs
-        self._run, self._recorder, self._backend = run, recorder, backend
+        self._run, self._backend = run, backend
         self._max_context = max_context
         self._table = table
         self._memory: PassMemory | None = None
@@ -119,7 +119,7 @@ class PassGraphs(Graphs[StaticPass]):
             if half or self.failure is not None:
                 return
             static = self._place(shape, device, features)
-            self._record(shape, static, partial(self._run_once, static), shape.num_rows)
+            self._record_pass(static, shape, partial(self._run_once, static), shape.num_rows)
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns the outputs of `run`, logits of the wanted rows only, or None if it has to run eagerly."""
@@ -134,50 +134,46 @@ class PassGraphs(Graphs[StaticPass]):
         num_rows, host = batch.num_rows, batch.host
         if host is None:
             return None  # a probe
-        wanted = host.logits_rows
-        if num_rows > (self._most_rows if wanted is None else MAX_WHOLE_ROWS):
+        if num_rows > (self._most_rows if host.logits_rows is None else MAX_WHOLE_ROWS):
             return None
+        follows_drafts = batch.behind is not None and batch.behind.most > 0
         if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
-            if batch.behind is not None and batch.behind.most:
+            if follows_drafts:
                 return None
             batch.read_trees()
         numbers = self._backend.numbers(batch)
         num_kept = 0
-        if batch.behind is not None and batch.behind.most:  # contexts may be longer
-            longest = int(numbers.context_lens.max()) + batch.behind.most
-            numbers = replace(numbers, bound=bound_of(longest))
+        if batch.behind is not None and follows_drafts:  # contexts may be longer
+            numbers = replace(numbers, bound=bound_of(int(numbers.context_lens.max()) + batch.behind.most))
             # The pass behind drafts keeps the states of the last one, row by row.
             num_kept = self._last_rows if len(self._states) else 0
         shape = shape_of(max(num_rows, num_kept), numbers, self._mask_words)
+
+        # What is recorded first runs eagerly, which needs ids that the host knows, or that nothing was drafted behind.
+        is_alone = batch.behind is None or not (follows_drafts or batch.drafted)
         found = self._recordings.find(shape)
-        is_alone = batch.behind is None or not (batch.behind.most or batch.drafted)
         if found is None and is_alone and self._recordings.is_due(shape):
-            batch.read_trees()
-            numbers = self._backend.numbers(batch)
-            batch.send()
-            if batch.behind is not None:  # a new place is filled with padding, perhaps where the verdict is
-                batch.behind = batch.behind.kept()
-            static = self._place(shape, batch.device, features)
-            if not static.has_room(batch):
-                return None
-            static.send(batch, numbers, features)
-            whole = partial(self._run, replace(batch, logits_rows=None), features)
-            found = self._record(shape, static, whole, num_rows)
+            found, numbers = self._record_batch(batch, shape, features)
         if found is None or not found[0].has_room(batch):
             return None
         static, recording = found
+
+        # What goes with the pass is sent in its transfer, unless there is too much of it.
         more = None if batch.transfer is None else batch.transfer.packed.view(np.int64)
         more = more if more is not None and len(more) <= len(static.more) else None
         if batch.behind is not None:
             if self._table is None or not self._table.holds(static.room):
                 batch.behind = batch.behind._replace(places=None)
-            if not is_alone:
-                if more is None or batch.transfer is None or not batch.transfer.growing_at:
-                    return None
-                if not static.can_follow(batch.behind, batch.drafted, len(more)):
-                    return None
+            # The pass advances what verification reads of each request, such as its number of tokens, which goes with it.
+            growing = [] if batch.transfer is None else batch.transfer.growing_at
+            has_all = (
+                more is not None and growing and static.can_follow(batch.behind, batch.drafted, len(more))
+            )
+            if not is_alone and not has_all:
+                return None
+
         if self._memory is not None:
-            self._memory.judged = None
+            self._memory.judged = None  # the numbers of this pass take its place
         static.send(batch, numbers, features, more)
         if self._memory is not None:
             self._memory.room = static.room
@@ -187,6 +183,28 @@ class PassGraphs(Graphs[StaticPass]):
         self.num_replays, self._last_rows = self.num_replays + 1, num_rows
         if self._table is not None:
             self._table.num_passes += 1
+        return self._results(recording, static, num_rows, host.logits_rows)
+
+    def _record_batch(
+        self, batch: PackedBatch, shape: PassShape, features: torch.Tensor | None
+    ) -> tuple[tuple[StaticPass, Recording] | None, PassNumbers]:
+        """Record a shape with a batch of it; returns None on failure, and the batch's numbers, now that its trees are read."""
+        batch.read_trees()
+        numbers = self._backend.numbers(batch)
+        batch.send()
+        if batch.behind is not None:  # a new place is filled with padding, perhaps where the verdict is
+            batch.behind = batch.behind.kept()
+        static = self._place(shape, batch.device, features)
+        if not static.has_room(batch):
+            return None, numbers
+        static.send(batch, numbers, features)
+        whole = partial(self._run, replace(batch, logits_rows=None), features)
+        return self._record_pass(static, shape, whole, batch.num_rows), numbers
+
+    def _results(
+        self, recording: Recording, static: StaticPass, num_rows: int, wanted: Int64s | None
+    ) -> Tensors:
+        """Return what a replay left of `num_rows` rows: the logits that are wanted, None for all, and states."""
         logits, *states = recording.outputs
         logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
         if wanted is None and self._keeps_outputs:
@@ -233,38 +251,21 @@ class PassGraphs(Graphs[StaticPass]):
                 if not self._keeps_outputs:
                     self._memory.states_before = torch.empty_like(self._states)
 
-    def _record(
-        self,
-        shape: PassShape,
-        static: StaticPass,
-        run: Callable[[], Tensors],
-        num_rows: int,
+    def _record_pass(
+        self, static: StaticPass, shape: PassShape, run: Callable[[], Tensors], num_rows: int
     ) -> tuple[StaticPass, Recording] | None:
-        """Record a shape with a pass of it; returns None on failure. All runs write the same values to the cache.
+        """Record a shape with a pass of `num_rows` rows, which `run` runs eagerly; returns None on failure."""
 
-        Args:
-            shape: the shape.
-            static: the pass in its place.
-            run: runs the same pass eagerly.
-            num_rows: its rows.
-        """
-        with done_once():
-            try:
-                expected = run()
-                if not self._shared:
-                    self._share(expected)
-                recording = self._recorder.record(partial(self._run_static, static))
-                recording.replay()
-                wrong = difference(
-                    own_rows(recording.outputs, num_rows), own_rows(expected, num_rows), self._rounding
-                )
-            except RuntimeError as error:  # not recordable, or out of device memory
-                wrong = f"{type(error).__name__}: {error}"
-        if wrong is not None:
-            self._recordings.fail(wrong)
-            return None
-        self._recordings.keep(shape, static, recording)
-        return static, recording
+        def first() -> Tensors:
+            made = run()
+            if not self._shared:
+                self._share(made)
+            return made
+
+        def differ(got: Tensors, expected: Tensors) -> str | None:
+            return difference(own_rows(got, num_rows), own_rows(expected, num_rows), self._rounding)
+
+        return self._record(shape, static, partial(self._run_static, static), first, differ)
 
 
 def _num_along(shape: PassShape) -> int:

@@ -7,8 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-import torch
-
 from specdec.interfaces import done_once
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 
@@ -92,36 +90,50 @@ class Graphs(Generic[P]):
 
     Args:
         what: see `Recordings`.
+        recorder: the device's recorder.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._recordings: Recordings[P] = Recordings(what)
         self.num_replays = 0
         self.num_plain = 0
         """Number of eager runs."""
 
-    def _keep(
+    def _record(
         self,
-        recorder: Recorder,
         shape: Hashable,
         place: P,
         run: Callable[[], Tensors],
         first: Callable[[], Tensors],
-    ) -> None:
-        """Record `run` and keep it, if a replay gives the first output of `first`, which is the same run before."""
+        differ: Callable[[Tensors, Tensors], str | None],
+    ) -> tuple[P, Recording] | None:
+        """Record a run and compare one replay of it; None if that fails, after which nothing is recorded any more.
+
+        All runs write the same values to the cache.
+
+        Args:
+            shape: what it is found by.
+            place: the tensors that it reads.
+            run: what is recorded.
+            first: runs the same eagerly, before.
+            differ: returns how a replay's outputs differ from those of `first`; None if they agree.
+        """
         with done_once():
             try:
                 expected = first()
-                recording = recorder.record(run)
+                recording = self._recorder.record(run)
                 recording.replay()
-                is_same = torch.equal(recording.outputs[0], expected[0])
-                wrong = None if is_same else "a replay gave other tokens"
-            except Exception as error:  # also of a kernel that does not compile
+                wrong = differ(recording.outputs, expected)
+            except (
+                Exception
+            ) as error:  # not recordable, out of device memory, or a kernel that does not compile
                 wrong = f"{type(error).__name__}: {error}"
-        if wrong is None:
-            self._recordings.keep(shape, place, recording)
-        else:
+        if wrong is not None:
             self._recordings.fail(wrong)
+            return None
+        self._recordings.keep(shape, place, recording)
+        return place, recording
 
     @property
     def failure(self) -> str | None:

@@ -96,6 +96,7 @@ class StaticBlock(RecordedLoop):
         masks = masks_of(rules, size)
         if self._new is not None:
             new, table = self._new
+            # The text's new rows are written by a pass of their own; the block has one last token of each request.
             table.advance(new, memory, most_new)
             most_new = 1
         self.table.advance(self.step, memory, most_new, masks)

@@ -48,6 +48,7 @@ class StaticChain(StaticLoop):
         """
         batch, rows = self.step.batch, self.step.rows
         is_real = self.table.depths > 0
+        # A chain that is complete stays at its last place, and its rows are written nowhere.
         ahead = (self.table.depths - 2).clamp(min=0, max=step)
         place = torch.where(is_real, self.table.cached + ahead, 0)
         count = len(batch.token_ids)

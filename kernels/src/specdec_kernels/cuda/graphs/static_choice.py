@@ -74,6 +74,7 @@ class StaticChoice:
         seeds, positions, samples = (key[: len(scores)] for key in self._keys)
         keys = NoiseKeys(seeds, positions + (0 if is_drawn else step), samples)
         word = node_word(Stream.DRAFT, step) if is_drawn else node_word(Stream.TARGET)
+        # The least of exponentials divided by probabilities is a draw from these (a race); `strict` draws the same way.
         noise = self.exponentials(keys, word)
         drawn = _highest(-(noise / law.double()), self.rules.siblings)
         return torch.where(self.heat[0, :, None] > 0, drawn, best), law

@@ -105,6 +105,7 @@ class StaticPass:
         tables_of(*pages, shape.table_width, self.rows.block_tables)
         if shape.num_branches:
             add_branches(self.rows.block_tables, self._branches)
+        # Of trees on the device the host knows neither who sees whom nor the depths; both follow from the parents.
         if self.rows.tree_mask is not None and self.rows.positions is not None:
             parents = torch.index_select(self._numbers, 0, part["parent_sources"])
             nodes = part["tree_nodes"].view(shape.num_rows, -1)
@@ -154,6 +155,7 @@ class StaticPass:
         num_more = 0 if more is None else more.size
         assert batch.host is not None
         places, verdict_rows = (None, ()) if behind is None else (behind.places, behind.rows)
+        # What is sent would overwrite the verdict: its tokens are copied to where no node of this pass goes.
         if behind is not None and not self.can_follow(behind, drafted, num_more):
             places, verdict_rows = self._copied(behind.last_ids), range(len(behind.rows))
         if drafted is not None:
@@ -231,6 +233,7 @@ class StaticPass:
             shape = self._shape
             masks = together[at["tree_mask"]].reshape(shape.num_rows, shape.mask_words)
             masks[:size, :width] = numbers.tree_mask
+        # Rows and columns behind those of the pass keep what padding has.
         if numbers.branches is not None:
             _, size, width = numbers.branches.shape
             self._host_branches(together)[:, :size, :width] = numbers.branches

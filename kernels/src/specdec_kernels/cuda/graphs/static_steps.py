@@ -107,6 +107,7 @@ class StaticSteps:
         size = self.shape.num_rows
         if self._verdicts is not None:
             (positions, slots), (starts, lengths) = self._places
+            # Without a cache only the ids of new tokens and their rows are read; places and lengths go to spare tensors.
             rows = self._token_ids, positions, slots, starts[: size + 1], lengths[:size], self._last_rows
             self._table.advance_rows(rows, *self._verdicts)
         last = self._last_rows[:size]

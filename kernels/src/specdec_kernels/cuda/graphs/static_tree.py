@@ -63,6 +63,7 @@ class StaticTree(StaticLoop):
             joints.append(above.masked_fill((self.table.depths[:size] <= step)[:, None], -torch.inf))
             if step + 1 == self.shape.num_steps:
                 break
+            # The best W of this depth are continued: their rows take the states of the nodes that they are children of.
             joint, best = _best_first(joints[-1], width)
             frontier = num_nodes + best
             num_nodes += ids[-1].shape[1]
@@ -74,6 +75,7 @@ class StaticTree(StaticLoop):
             self.step.features.copy_(carry.view(size, -1, carry.shape[-1]).gather(1, rows).flatten(0, 1))
             logits, carry, *_ = run_pass(self.step, self.step.features)
             first = logits.view(size, -1) if step == 0 else first
+        # All nodes are known: the best of them, best first, are the draft, and parents are renamed to their places in it.
         _, order = _best_first(torch.cat(joints, 1))
         best = order[:, : self.shape.rules.num_nodes]
         above = torch.cat(parents, 1).gather(1, best)
