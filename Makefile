@@ -9,8 +9,8 @@ INSTALLED := .venv/.installed
 # Tests have one thread each, so one process for each core; classes and modules stay together for what their tests share, and
 # begin in the order of conftest.py.
 WORKERS ?= --numprocesses logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
-PROJECTS := $(wildcard cli/pyproject.toml core/pyproject.toml kernels/pyproject.toml runtime/pyproject.toml server/pyproject.toml structured_outputs/pyproject.toml testing/pyproject.toml train/pyproject.toml zoo/pyproject.toml plugins/*/pyproject.toml adapters/*/pyproject.toml)
-SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src structured_outputs/src testing/src train/src zoo/src plugins/*/src adapters/*/src)
+PROJECTS := $(wildcard cli/pyproject.toml core/pyproject.toml kernels/pyproject.toml runtime/pyproject.toml server/pyproject.toml testing/pyproject.toml train/pyproject.toml zoo/pyproject.toml plugins/*/pyproject.toml adapters/*/pyproject.toml)
+SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src testing/src train/src zoo/src plugins/*/src adapters/*/src)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

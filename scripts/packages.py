@@ -71,14 +71,9 @@ def packages() -> list[Package]:
         "kernels",
         "runtime",
         "server",
-        "structured_outputs",
         "testing",
         "train",
         "zoo",
-        *sorted(
-            f"{group}/{p.name}"
-            for group in ("adapters", "parts", "plugins")
-            for p in (ROOT / group).iterdir()
-        ),
+        *sorted(f"{group}/{p.name}" for group in ("adapters", "plugins") for p in (ROOT / group).iterdir()),
     ]
     return [Package(ROOT / folder) for folder in folders if (ROOT / folder / "pyproject.toml").exists()]

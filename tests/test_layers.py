@@ -27,7 +27,7 @@ LAYERS = {
     ),
     RUNTIME: (
         {"interfaces"},
-        {"backends", "chat", "gguf", "models"},
+        {"backends", "chat", "gguf", "models", "structured_outputs"},
         {"loading", "states"},
         {"runner"},
         {"scorers"},

@@ -114,13 +114,14 @@ def test_a_package_of_ours_that_is_missing_is_named(
 ) -> None:
     def broken(name: str) -> None:
         raise ModuleNotFoundError(
-            "No module named 'specdec_structured_outputs.x'", name="specdec_structured_outputs.x"
+            "No module named 'specdec_runtime.structured_outputs.x'",
+            name="specdec_runtime.structured_outputs.x",
         )
 
     monkeypatch.setattr("specdec_cli.lazy.load_command", broken)
     assert run(["hello"]) == 2
     assert capsys.readouterr().err.endswith(
-        "No module named 'specdec_structured_outputs.x': pip install specdec-structured-outputs\n"
+        "No module named 'specdec_runtime.structured_outputs.x': pip install specdec-runtime\n"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from servercheck.served import Served
 
-from specdec_structured_outputs import compiler
+from specdec_runtime.structured_outputs import compiler
 
 REPORTED = {"regex": "(a?){200}a{200}"}
 COSTLY: dict[str, dict[str, Any]] = {  # no text of 60 tokens ends any of them

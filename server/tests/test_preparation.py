@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 
 from specdec import EngineError
+from specdec_runtime.structured_outputs.trial import deadline
 from specdec_server.preparation import Preparation
 from specdec_server.threads import DaemonThreads, in_thread
-from specdec_structured_outputs.trial import deadline
 
 
 def test_grammars_are_ended_when_the_client_is_told() -> None:

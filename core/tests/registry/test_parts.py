@@ -43,9 +43,7 @@ def test_a_missing_part_is_answered_with_the_pip_line(site: Any, name: str) -> N
 
 def test_another_package_can_provide_a_part(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     install(site, "other-grammars", "structured_outputs")
-    with pytest.raises(
-        PluginError, match=r"is claimed by other-grammars 1\.0 and specdec-structured-outputs"
-    ):
+    with pytest.raises(PluginError, match=r"is claimed by other-grammars 1\.0 and specdec-runtime"):
         registry.part("structured_outputs", Grammars)
     monkeypatch.setenv("SPECDEC_PLUGINS", "other-grammars")
     assert registry.part("structured_outputs", Grammars).__module__ == "other_grammars_part"
@@ -54,11 +52,14 @@ def test_another_package_can_provide_a_part(site: Any, monkeypatch: pytest.Monke
 def test_official_parts_may_always_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECDEC_PLUGINS", "")
     registry.reset()
-    assert registry.part("structured_outputs", Grammars).__module__ == "specdec_structured_outputs.compiler"
+    assert (
+        registry.part("structured_outputs", Grammars).__module__
+        == "specdec_runtime.structured_outputs.compiler"
+    )
 
 
 def test_a_part_must_derive_from_what_core_calls(site: Any) -> None:
-    site.install("specdec-structured-outputs", {"parts": {}}, {}, version="0")
+    site.install("specdec-runtime", {"parts": {}}, {}, version="0")
     install(site, "plain", "structured_outputs", base="Part")
     with pytest.raises(PluginError, match=r"must be a subclass of specdec\.interfaces\.grammar\.Grammars"):
         registry.part("structured_outputs", Grammars)

@@ -16,9 +16,10 @@ def specdec_register_scorers() -> type[Scorer]:
 
 @hookimpl
 def specdec_register_parts() -> list[type[Part]]:
-    """Return the parts `chat_templates`, `gguf` and `tensor_parallel`."""
+    """Return the parts `chat_templates`, `gguf`, `structured_outputs` and `tensor_parallel`."""
     from specdec_runtime.chat.conversation import TokenizerTemplates
     from specdec_runtime.gguf.files import GgufFiles
     from specdec_runtime.parallel.ranks import Ranks
+    from specdec_runtime.structured_outputs.compiler import LlguidanceGrammars
 
-    return [TokenizerTemplates, GgufFiles, Ranks]
+    return [TokenizerTemplates, GgufFiles, LlguidanceGrammars, Ranks]

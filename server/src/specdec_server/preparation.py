@@ -11,9 +11,9 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
+from specdec_runtime.structured_outputs import deadline
 from specdec_server.errors import ApiError
 from specdec_server.threads import DaemonThreads
-from specdec_structured_outputs import deadline
 
 Result = TypeVar("Result")
 _MAX_OVERDUE = 8

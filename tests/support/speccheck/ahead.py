@@ -14,8 +14,8 @@ from specdec.adaptive.prediction import PredictionCursor
 from specdec.interfaces import RowBlock
 from specdec.logits.rules.bans import BadWordsRule
 from specdec.logits.rules.penalties import PenaltyRule
-from specdec_structured_outputs import compiler
-from specdec_structured_outputs.state import MatcherState
+from specdec_runtime.structured_outputs import compiler
+from specdec_runtime.structured_outputs.state import MatcherState
 
 ANYTHING = {"regex": r"(.|\n)*"}
 """A grammar that allows every text, so that no draft is cut by what it forbids."""

@@ -11,10 +11,10 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
 from specdec import StructuredOutputsParams
-from specdec_structured_outputs.compiler import compiled as compile_grammar
-from specdec_structured_outputs.source import grammar_of
-from specdec_structured_outputs.state import MatcherState
-from specdec_structured_outputs.vocabulary import Vocabulary
+from specdec_runtime.structured_outputs.compiler import compiled as compile_grammar
+from specdec_runtime.structured_outputs.source import grammar_of
+from specdec_runtime.structured_outputs.state import MatcherState
+from specdec_runtime.structured_outputs.vocabulary import Vocabulary
 
 CHARACTERS = [*map(chr, range(128)), *"é٣²日😀\u2028\uff5c\u2581", "<end>"]
 END = len(CHARACTERS) - 1

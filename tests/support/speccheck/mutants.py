@@ -17,7 +17,7 @@ from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces import FinishReason, RowBlock, VerifyBatch
 from specdec.logits import p_logits
 from specdec.logits.logprobs import listings
-from specdec_structured_outputs.state import MatcherState
+from specdec_runtime.structured_outputs.state import MatcherState
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 SCORER = "specdec_runtime.scorers.transformers.p_logits_of"

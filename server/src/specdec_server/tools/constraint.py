@@ -9,10 +9,10 @@ from typing import Any
 
 from specdec import ConfigError, StructuredOutputsParams
 from specdec.config import notice
+from specdec_runtime.structured_outputs import check_schema, supported_part
 from specdec_server.tools.choice import ToolChoice
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool
-from specdec_structured_outputs import check_schema, supported_part
 
 _OBJECT = {"type": "object"}
 

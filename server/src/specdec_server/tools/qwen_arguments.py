@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdec import ConfigError
+from specdec_runtime.structured_outputs import check_schema
 from specdec_server.tools.schema_types import resolved, types_of
 from specdec_server.tools.tool import Tool
-from specdec_structured_outputs import check_schema
 
 PARAMETER = "<parameter="
 END_PARAMETER = "</parameter>"

@@ -10,10 +10,10 @@ from transformers import AutoTokenizer
 import specdec_zoo
 from specdec import LLM, SamplingParams
 from specdec.structured_outputs import StructuredOutputsParams
-from specdec_structured_outputs import spellings as module
-from specdec_structured_outputs.compiler import LlguidanceGrammars
-from specdec_structured_outputs.spellings import Spellings
-from specdec_structured_outputs.state import MatcherState
+from specdec_runtime.structured_outputs import spellings as module
+from specdec_runtime.structured_outputs.compiler import LlguidanceGrammars
+from specdec_runtime.structured_outputs.spellings import Spellings
+from specdec_runtime.structured_outputs.state import MatcherState
 
 pytestmark = pytest.mark.usefixtures("rows_that_cost_nothing")
 SCHEMA: dict[str, Any] = {

@@ -22,8 +22,8 @@ from specdec.engine.sequence import Sequence
 from specdec.interfaces import DrawnNodes
 from specdec.logits.rules import RequestRules
 from specdec.structured_outputs import StructuredOutputsParams
-from specdec_structured_outputs import compiler
-from specdec_structured_outputs.state import MatcherState, unpacked
+from specdec_runtime.structured_outputs import compiler
+from specdec_runtime.structured_outputs.state import MatcherState, unpacked
 
 WORDS = ["a", "b", "ab", "ba", "c", "abc", "<end>"]
 END = WORDS.index("<end>")
@@ -310,9 +310,9 @@ def test_a_target_without_an_end_is_refused(subject) -> None:
 
 def test_a_missing_package_is_named(subject, site) -> None:
     model, many = subject
-    site.install("specdec-structured-outputs", {"parts": {}}, {}, version="0")  # found before the real one
     llm = make_llm(model, tokenizer=letter_tokenizer())
-    with pytest.raises(ConfigError, match="not installed: pip install specdec-structured-outputs"):
+    site.install("specdec-runtime", {"parts": {}}, {}, version="0")  # found before the real one
+    with pytest.raises(ConfigError, match="not installed: pip install specdec-runtime"):
         llm.generate(many[:1], SamplingParams(structured_outputs={"json_object": True}))
 
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import specdec_zoo
 from specdec import ConfigError
-from specdec_structured_outputs.vocabulary import vocabulary_of
+from specdec_runtime.structured_outputs.vocabulary import vocabulary_of
 
 OBJECT: dict[str, Any] = {
     "type": "object",

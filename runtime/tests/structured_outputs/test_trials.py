@@ -12,7 +12,7 @@ import pytest
 from speccheck.grammars import accepts, compiled
 
 from specdec import ConfigError
-from specdec_structured_outputs import trial
+from specdec_runtime.structured_outputs import trial
 
 INTEGER: dict[str, Any] = {"type": "integer"}
 SLOW = {"json": {"type": "string", "allOf": [{"pattern": f"[ab]*a[ab]{{{k}}}$"} for k in range(5, 30)]}}

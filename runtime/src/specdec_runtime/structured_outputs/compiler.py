@@ -11,11 +11,11 @@ from transformers import PreTrainedTokenizerBase
 from specdec import ConfigError, StructuredOutputsParams
 from specdec.config import notice
 from specdec.interfaces import Grammars, TargetInfo
-from specdec_structured_outputs.source import grammar_of
-from specdec_structured_outputs.spellings import Spellings
-from specdec_structured_outputs.state import MatcherState
-from specdec_structured_outputs.trial import warnings_of
-from specdec_structured_outputs.vocabulary import Vocabulary, vocabulary_of
+from specdec_runtime.structured_outputs.source import grammar_of
+from specdec_runtime.structured_outputs.spellings import Spellings
+from specdec_runtime.structured_outputs.state import MatcherState
+from specdec_runtime.structured_outputs.trial import warnings_of
+from specdec_runtime.structured_outputs.vocabulary import Vocabulary, vocabulary_of
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

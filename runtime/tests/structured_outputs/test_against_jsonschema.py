@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from speccheck.grammars import accepts, accepts_value, compiled, sampled
 
 from specdec import ConfigError
-from specdec_structured_outputs import check_schema, supported_part
+from specdec_runtime.structured_outputs import check_schema, supported_part
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 5, 9, 10, 11, 12, 99, -5, 0.5, 1.5, -0.5, 2.9, 13, "", "a", "b", "ab", "abc", "abcd",
@@ -272,7 +272,7 @@ def test_values_of_any_type(keyword: str, turn: int, monkeypatch: pytest.MonkeyP
     Every value comes with every second type, the other ones are slow.
     """
     monkeypatch.setattr(
-        "specdec_structured_outputs.compiler.warnings_of", lambda grammar: ()
+        "specdec_runtime.structured_outputs.compiler.warnings_of", lambda grammar: ()
     )  # without a process for each
     for place, value in enumerate(
         (

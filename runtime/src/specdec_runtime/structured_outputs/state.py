@@ -12,14 +12,14 @@ import torch
 from specdec import ConfigError
 from specdec.config import notice
 from specdec.interfaces import GrammarState
-from specdec_structured_outputs.spellings import Spellings
+from specdec_runtime.structured_outputs.spellings import Spellings
 
 logger = logging.getLogger("specdec")
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-    from specdec_structured_outputs.vocabulary import Vocabulary
+    from specdec_runtime.structured_outputs.vocabulary import Vocabulary
 
 _BITS = 32
 _FEW = 32

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from specdec import ConfigError
-from specdec_structured_outputs.schema import guided, lark_grammar, portable
+from specdec_runtime.structured_outputs.schema import guided, lark_grammar, portable
 
 _KEYS = {
     "const_string": ("value",), "regex": ("pattern", "excludes"), "any_text": ("excludes",), "grammar": ("grammar",),

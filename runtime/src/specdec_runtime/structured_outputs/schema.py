@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specdec import ConfigError
-from specdec_structured_outputs.trial import warnings_of
+from specdec_runtime.structured_outputs.trial import warnings_of
 
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _VALUES = ("enum", "const", "default", "examples", "required", "x-guidance")

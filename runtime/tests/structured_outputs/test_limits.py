@@ -10,10 +10,10 @@ from llguidance import LLMatcher
 from speccheck.grammars import CHARACTERS, compiled, state_of, tokens_of_words
 
 from specdec import ConfigError
-from specdec_structured_outputs import compiler
-from specdec_structured_outputs.spellings import Spellings
-from specdec_structured_outputs.state import MatcherState
-from specdec_structured_outputs.vocabulary import Vocabulary
+from specdec_runtime.structured_outputs import compiler
+from specdec_runtime.structured_outputs.spellings import Spellings
+from specdec_runtime.structured_outputs.state import MatcherState
+from specdec_runtime.structured_outputs.vocabulary import Vocabulary
 
 
 def test_work_that_is_too_much_is_an_error_of_that_text_alone(monkeypatch) -> None:

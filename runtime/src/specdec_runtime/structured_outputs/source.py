@@ -6,8 +6,8 @@ import json
 import re
 
 from specdec import ConfigError, StructuredOutputsParams
-from specdec_structured_outputs.schema import json_grammar, lark_grammar, portable
-from specdec_structured_outputs.tag import tag_grammar
+from specdec_runtime.structured_outputs.schema import json_grammar, lark_grammar, portable
+from specdec_runtime.structured_outputs.tag import tag_grammar
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")

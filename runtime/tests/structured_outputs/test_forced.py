@@ -11,7 +11,7 @@ from speccheck.grammars import state_of
 from speccheck.models import prompts, tiny
 
 from specdec import LLM, SamplingParams
-from specdec_structured_outputs.vocabulary import Vocabulary
+from specdec_runtime.structured_outputs.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("rows_that_cost_nothing")
 SCHEMA: dict[str, Any] = {
