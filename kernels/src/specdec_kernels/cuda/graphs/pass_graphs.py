@@ -183,7 +183,7 @@ class PassGraphs(Graphs[StaticPass]):
         self.num_replays, self._last_rows = self.num_replays + 1, num_rows
         if self._table is not None:
             self._table.num_passes += 1
-        return self._results(recording, static, num_rows, host.logits_rows)
+        return self._results(recording.outputs, static, num_rows, host.logits_rows)
 
     def _record_batch(
         self, batch: PackedBatch, shape: PassShape, features: torch.Tensor | None
@@ -201,11 +201,9 @@ class PassGraphs(Graphs[StaticPass]):
         whole = partial(self._run, replace(batch, logits_rows=None), features)
         return self._record_pass(static, shape, whole, batch.num_rows), numbers
 
-    def _results(
-        self, recording: Recording, static: StaticPass, num_rows: int, wanted: Int64s | None
-    ) -> Tensors:
+    def _results(self, outputs: Tensors, static: StaticPass, num_rows: int, wanted: Int64s | None) -> Tensors:
         """Return what a replay left of `num_rows` rows: the logits that are wanted, None for all, and states."""
-        logits, *states = recording.outputs
+        logits, *states = outputs
         logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
         if wanted is None and self._keeps_outputs:
             logits = logits.clone()
