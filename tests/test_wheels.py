@@ -80,9 +80,10 @@ for module in pkgutil.walk_packages(package.__path__, {name!r} + ".", onerror=la
 print(*sorted(missing))
 """
 OPTIONAL = {
-    "specdec-cli": "matplotlib scipy",
+    "specdec-cli": "matplotlib scipy specdec_runtime",
     "specdec-hosting": "specdec_runtime",
     "specdec-kernels": "triton",
+    "specdec-plugin-ngram": "specdec_kernels",
     "specdec-vllm": "vllm",
 }
 """What modules of a package import that is an extra, or the engine in whose process they run."""
@@ -196,6 +197,28 @@ def test_the_runtime_alone_generates_what_it_generates_with_backends(
     together, loaded = environment.run(code).splitlines()
     assert "'numba'" in loaded
     assert together == alone
+
+
+HOSTED = """
+import importlib.util
+from specdec_hosting import HostTarget, open_proposer
+config = {"method": "ngram", "num_speculative_tokens": 3}
+hosted = open_proposer(config, HostTarget(vocab_size=50, max_model_len=64), host="this engine")
+hosted.start("r", [1, 2, 3, 4, 5, 1, 2])
+print(hosted.propose(["r"]).rows)
+print([name for name in ("specdec_kernels", "specdec_runtime") if importlib.util.find_spec(name)])
+"""
+
+
+def test_ngram_in_another_engine_needs_neither_runtime_nor_kernels(
+    built: dict[str, Path], tmp_path: Path
+) -> None:
+    wanted = [
+        package for package in packages() if package.name in ("specdec-hosting", "specdec-plugin-ngram")
+    ]
+    environment = bare(tmp_path, built, *wanted)
+    drafts, found = environment.run(HOSTED).splitlines()
+    assert (drafts, found) == ("((3, 4, 5),)", "[]")
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=named)

@@ -10,7 +10,8 @@ import torch
 
 from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, RequestTable, TargetInfo
 from specdec.sampling_params import SamplingParams
-from specdec_plugin_ngram import NgramConfig, NgramGpuProposer, NgramProposer
+from specdec_plugin_ngram import NgramConfig, NgramProposer
+from specdec_plugin_ngram.gpu import NgramGpuProposer
 
 NO_DRAWS = cast(Draws, None)
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec.interfaces import Capability, FinishReason
-from specdec_plugin_ngram import NgramGpuProposer, NgramProposer, hooks, kernels
+from specdec_plugin_ngram import NgramProposer, gpu_hooks, hooks, kernels
+from specdec_plugin_ngram.gpu import NgramGpuProposer
 from specdec_plugin_ngram.index import NgramIndex
 from specdec_plugin_ngram.reference import draft
 
@@ -131,6 +132,8 @@ def test_load_compiles_everything_that_steps_need(make_feed):
 
 
 def test_hook_capabilities_and_names():
-    assert {proposer.name for proposer in hooks.specdec_register_proposers()} == {"ngram", "ngram_gpu"}
+    assert hooks.specdec_register_proposers() is NgramProposer
+    assert gpu_hooks.specdec_register_proposers() is NgramGpuProposer
+    assert (NgramProposer.name, NgramGpuProposer.name) == ("ngram", "ngram_gpu")
     assert NgramProposer.capabilities == {Capability.LATE_DRAFTS}
     assert NgramGpuProposer.capabilities == {Capability.REQUEST_TABLE, Capability.BEFORE_VERDICT}

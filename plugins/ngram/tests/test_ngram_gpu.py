@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec.interfaces import FinishReason
-from specdec_plugin_ngram import NgramConfig, NgramGpuProposer
+from specdec_plugin_ngram import NgramConfig
+from specdec_plugin_ngram.gpu import NgramGpuProposer
 from specdec_plugin_ngram.reference import draft
 
 SYNCHRONISING = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2"}

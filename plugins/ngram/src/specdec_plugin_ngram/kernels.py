@@ -7,10 +7,20 @@ and a part of its hash (7 bits); 0 is empty. Matches are verified by comparing t
 
 from __future__ import annotations
 
+from typing import Any
+
+import numba
 import numpy as np
 import numpy.typing as npt
 
-from specdec_kernels.cpu.compiled.jit import njit
+try:
+    from specdec_kernels.cpu.compiled.jit import njit  # keeps the code on disk
+except ModuleNotFoundError:  # as in another engine's environment: numba's own, without a cache that may fail
+
+    def njit(*, cache: bool) -> Any:  # type: ignore[misc]  # both decorate
+        """Return numba's decorator."""
+        return numba.njit
+
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
