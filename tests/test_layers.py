@@ -152,6 +152,29 @@ def test_other_packages_import_public_names_only() -> None:
     assert wrong == []
 
 
+def lazy_names() -> Iterator[tuple[Path, str]]:
+    """Yield the names of packages that are imported on first use."""
+    for package in packages():
+        for file in package.source.rglob("__init__.py"):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            if any(
+                isinstance(node, ast.Call) and ast.unparse(node.func) == "lazily" for node in ast.walk(tree)
+            ):
+                (names,) = (
+                    ast.literal_eval(n.value) for n in tree.body if ast.unparse(n).startswith("__all__")
+                )  # type: ignore[attr-defined]
+                yield from ((file.parent, name) for name in names)
+
+
+def test_lazy_names_are_not_those_of_modules() -> None:
+    """Else a name would be the module, once anything has imported that."""
+    names = list(lazy_names())
+    assert len(names) > 100
+    assert not [
+        name for folder, name in names if (folder / f"{name}.py").exists() or (folder / name).is_dir()
+    ]
+
+
 def test_the_rules_can_fail(tmp_path: Path) -> None:
     both = frozenset({("interfaces", "engine"), ("engine", "interfaces")})
     assert upward(CORE, both) == {"interfaces -> engine"}

@@ -26,7 +26,7 @@ from specdec.interfaces import (
 )
 from specdec.noise import Stream, exponentials, node_word
 from specdec.samplers.block import BlockSampler, block_scheme
-from specdec.samplers.decide import decide
+from specdec.samplers.decision import decide
 from specdec.samplers.emission import draw_tokens
 from specdec.samplers.paths import follow
 from specdec.samplers.probabilistic import ProbabilisticSampler

@@ -12,7 +12,7 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.samplers.block import BlockSampler, block_scheme
-    from specdec.samplers.decide import decide
+    from specdec.samplers.decision import decide
     from specdec.samplers.draft_probs import DraftProbs, DraftVocabulary, ProbArrays
     from specdec.samplers.emission import accept_uniforms, draw_tokens, node_words
     from specdec.samplers.paths import greedy_verdict, node_depths, path_to, raise_not_numbers
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specdec.samplers.scheme import Rule, Scheme
     from specdec.samplers.strict import StrictSampler
     from specdec.samplers.synthetic import SyntheticSampler
-    from specdec.samplers.target_probs import target_probs
+    from specdec.samplers.target_distribution import target_probs
     from specdec.samplers.torch_sampler import TorchSampler
     from specdec.samplers.trial import Trial, make_trial, node_rows
     from specdec.samplers.typical import TypicalSampler

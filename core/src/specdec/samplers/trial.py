@@ -14,7 +14,7 @@ from specdec.interfaces.scorer import Scores
 from specdec.samplers.draft_probs import DraftProbs, DraftVocabulary
 from specdec.samplers.links import NO_NODE, Links
 from specdec.samplers.paths import raise_not_numbers
-from specdec.samplers.target_probs import target_probs
+from specdec.samplers.target_distribution import target_probs
 
 
 @dataclass(frozen=True)

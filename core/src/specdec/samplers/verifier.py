@@ -7,7 +7,7 @@ from abc import abstractmethod
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
-from specdec.samplers.decide import decide
+from specdec.samplers.decision import decide
 from specdec.samplers.emission import accept_uniforms, draw_tokens
 from specdec.samplers.paths import greedy_verdict, raise_not_numbers
 from specdec.samplers.scheme import Scheme

@@ -8,8 +8,8 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec.text.detokenizer import IncrementalDetokenizer
-    from specdec.text.fingerprint import fingerprint
     from specdec.text.unicode import check_unicode
+    from specdec.text.vocabulary_print import fingerprint
 
 __all__ = ["IncrementalDetokenizer", "check_unicode", "fingerprint"]
 

@@ -11,7 +11,7 @@ from lawcheck.exact import post_order
 from lawcheck.world import CHAINS, TREES, Drafts, World, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
-from specdec.samplers.decide import decide
+from specdec.samplers.decision import decide
 from specdec.samplers.links import NO_NODE, Links
 from specdec.samplers.paths import node_depths
 from specdec.samplers.scheme import Rule, Scheme
