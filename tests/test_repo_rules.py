@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from bump import bumped
+from mutants import read_faults
 from packages import ROOT, Package, packages
 
 MAX_LINES = 400
@@ -267,6 +268,16 @@ def wrong_versions(versions: dict[str, str], requirements: dict[str, list[str]])
             if sibling in versions and pin != f"{sibling}=={versions[sibling]}":
                 wrong.append(f"{name} requires {line!r}")
     return wrong
+
+
+def test_every_listed_fault_can_be_planted() -> None:
+    """`scripts/mutants.py` says it too, but takes half an hour."""
+    faults = read_faults()
+    assert len(faults) > 100
+    for fault in faults:
+        fault.planted((ROOT / fault.file).read_text(encoding="utf-8"))
+        assert fault.tests
+        assert all((ROOT / test.partition("::")[0]).exists() for test in fault.tests), fault.name
 
 
 def test_versions_are_equal_and_siblings_pinned() -> None:
