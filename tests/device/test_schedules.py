@@ -23,15 +23,20 @@ CACHES = {
     "large": {"num_gpu_blocks_override": 200, "enable_prefix_caching": False},
 }
 NUM_SEEDS = 12
-"""Schedules of each method and cache: the first at the default level, the second slow, the others at the full level."""
-LEVELS = [(), (pytest.mark.slow,), *[(pytest.mark.full,)] * (NUM_SEEDS - 2)]
+"""Schedules of each method and cache: the first at the default level for one cache of each method, slow for the other one; the
+others at the full level."""
+
+
+def level_of(row: int, seed: int) -> tuple[pytest.MarkDecorator, ...]:
+    """Return the marks of a schedule of a row: of a method, and of a cache in turn."""
+    if seed % NUM_SEEDS:
+        return (pytest.mark.full,)
+    method, cache = divmod(row, len(CACHES))
+    return () if method % len(CACHES) == cache else (pytest.mark.slow,)
+
+
 SCHEDULES = [
-    pytest.param(
-        served,
-        seed,
-        marks=LEVELS[seed % NUM_SEEDS],
-        id=f"{' '.join(served)} {seed}",
-    )
+    pytest.param(served, seed, marks=level_of(row, seed), id=f"{' '.join(served)} {seed}")
     for row, served in enumerate(product(METHODS_HERE, CACHES))
     for seed in range(row * NUM_SEEDS, (row + 1) * NUM_SEEDS)
 ]
