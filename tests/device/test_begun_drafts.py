@@ -144,14 +144,17 @@ def served(
     ("method", "abort_at"),
     [
         ("draft_model", None),
-        ("eagle3", 5),
         ("eagle3-tree", 5),
-        pytest.param("eagle3", None, marks=pytest.mark.slow),
-        pytest.param("eagle3-tree", None, marks=pytest.mark.slow),
-        *(pytest.param(method, 5, marks=pytest.mark.slow) for method in SIBLINGS),
+        *(pytest.param(method, 5, marks=pytest.mark.slow) for method in ("eagle3", *SIBLINGS)),
         *(
             pytest.param(*each, marks=pytest.mark.full)
-            for each in [("draft_model", 5), ("mtp", None), ("mtp", 5)]
+            for each in [
+                ("draft_model", 5),
+                ("eagle3", None),
+                ("eagle3-tree", None),
+                ("mtp", None),
+                ("mtp", 5),
+            ]
         ),
     ],
 )
