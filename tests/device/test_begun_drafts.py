@@ -175,7 +175,8 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
     ("sampler", "method"),
     [
         ("probabilistic", "draft_model"),
-        *(pytest.param(sampler, "eagle3", marks=pytest.mark.slow) for sampler in ("strict", "block")),
+        pytest.param("block", "eagle3", marks=pytest.mark.slow),
+        pytest.param("strict", "eagle3", marks=pytest.mark.full),
         *(pytest.param("strict", method, marks=pytest.mark.slow) for method in ("eagle3-tree", *SIBLINGS)),
         *(pytest.param(sampler, "draft_model", marks=pytest.mark.full) for sampler in ("strict", "block")),
         pytest.param("probabilistic", "eagle3", marks=pytest.mark.full),

@@ -78,10 +78,16 @@ def check_same(ours: list[RequestOutput], theirs: list[RequestOutput]) -> None:
         assert own.metrics.num_accepted_tokens == other.metrics.num_accepted_tokens
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("heat", HEATS)
+def level_of(method: str, heat: float, size: int) -> list[pytest.MarkDecorator]:
+    """Return marks by which temperatures and sizes are tested pairwise, and both of each other at the full level."""
+    if (heat > 0) == (size > 1):
+        return [pytest.mark.full]
+    return [] if method in ("eagle3", "eagle3-tree") and size > 1 else [pytest.mark.slow]
+
+
 @pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=[pytest.mark.slow] * (m not in ("eagle3", "eagle3-tree"))) for m in LIKE]
+    ("method", "heat", "size"),
+    [pytest.param(*each, marks=level_of(*each)) for each in product(LIKE, HEATS, (1, 3))],
 )
 def test_texts_and_drafts_are_those_of_the_cpu(
     method: str, heat: float, size: int, device: PretendDevice, prompts, expected
