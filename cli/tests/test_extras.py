@@ -64,9 +64,13 @@ def test_commands_ask_before_they_begin(
     )
 
 
-def test_a_demo_and_a_conversation_need_what_runs_models(
-    without: set[str], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "command", [["demo"], ["bench", "prompts.txt"], ["tune", "--output", "found.json"]], ids=str
+)
+def test_what_runs_models_is_asked_for_first(
+    command: list[str], without: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    without.add("specdec-kernels")
-    assert run(["demo"]) == 2
-    assert 'specdec demo needs specdec-kernels: pip install "specdec-cli[models]"' in capsys.readouterr().err
+    without |= {"specdec-kernels", "specdec-runtime"}
+    assert run(command) == 2
+    wanted = f'specdec {command[0]} needs specdec-kernels, specdec-runtime: pip install "specdec-cli[models]"'
+    assert wanted in capsys.readouterr().err

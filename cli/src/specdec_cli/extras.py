@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from specdec import ConfigError
@@ -25,6 +26,7 @@ def check_extra(extra: str, what: str) -> None:
         raise ConfigError(f'{what} needs {", ".join(missing)}: pip install "{DISTRIBUTION}[{extra}]"')
 
 
+@cache
 def _packages(extra: str) -> list[str]:
     lines = [line.partition(";") for line in requires(DISTRIBUTION) or ()]
     wanted = re.compile(rf"""extra\s*==\s*['"]{re.escape(extra)}['"]""")

@@ -99,6 +99,7 @@ def bench(
 
     Ctrl-C ends the run early; the report then has what everybody had finished.
     """
+    check_extra("models", "specdec bench")
     if html is not None:
         check_extra("bench", "--html")
     check_folders({"--json": json, "--html": html})

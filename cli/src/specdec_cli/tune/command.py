@@ -76,6 +76,7 @@ def tune(
     Installed methods, their k, forms and combinations run beside plain decoding on the same prompts; in each stage the
     faster ones go on to more prompts. Ctrl-C ends the search with the best so far.
     """
+    check_extra("models", "specdec tune")
     check_extra("bench", "specdec tune")
     html = html or output.with_suffix(".html")
     check_folders({"--output": output, "--html": html, "--json": json})

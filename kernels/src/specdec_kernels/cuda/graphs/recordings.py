@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from specdec.interfaces import done_once
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
@@ -93,6 +93,9 @@ class Graphs(Generic[P]):
         recorder: the device's recorder.
     """
 
+    contained: ClassVar[type[Exception]] = RuntimeError
+    """What ends recording, and no more: what cannot be recorded, or has no room. A kernel that does not compile raises."""
+
     def __init__(self, what: str, recorder: Recorder) -> None:
         self._recorder = recorder
         self._recordings: Recordings[P] = Recordings(what)
@@ -125,9 +128,7 @@ class Graphs(Generic[P]):
                 recording = self._recorder.record(run)
                 recording.replay()
                 wrong = differ(recording.outputs, expected)
-            except (
-                Exception
-            ) as error:  # not recordable, out of device memory, or a kernel that does not compile
+            except self.contained as error:
                 wrong = f"{type(error).__name__}: {error}"
         if wrong is not None:
             self._recordings.fail(wrong)

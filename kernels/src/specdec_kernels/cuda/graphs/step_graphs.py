@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +33,9 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         given: `[...]` what a request begins with, for sizes, dtype and device.
         table: where the target's verification leaves its verdicts.
     """
+
+    contained: ClassVar[type[Exception]] = Exception
+    """Also a kernel that does not compile: the first draft raises then, under guard."""
 
     def __init__(self, steps: Steps, recorder: Recorder, given: torch.Tensor, table: PassMemory) -> None:
         super().__init__("drafts", recorder)
