@@ -16,6 +16,7 @@ os.environ.setdefault("SPECDEC_CACHE", str(Path(__file__).parent / ".pytest_cach
 
 import pytest
 import torch
+from speccheck.levels import mark_levels
 
 from specdec.assembly import build
 
@@ -103,8 +104,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(pytest.mark.skip(reason=reason))
     for item in items:
         is_like_another = item.get_closest_marker("few_promises") is not None
-        if item.name in SLOW or (is_like_another and item.name not in FEW_PROMISES):
+        if item.name in SLOW:
+            item.add_marker(pytest.mark.full if is_like_another else pytest.mark.slow)
+        elif is_like_another and item.name not in FEW_PROMISES:
             item.add_marker(pytest.mark.slow)
+    mark_levels(items)
     items.sort(key=_place)
 
 

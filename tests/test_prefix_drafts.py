@@ -119,6 +119,7 @@ def untrained_heads(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*lowers acceptance")
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.sampled(0, slow=4)
 def test_text_and_drafts_are_those_of_an_engine_that_caches_nothing(method: str) -> None:
     plain = make(method, enable_prefix_caching=False)
     sampled = {"temperature": 0.8, "seed": 3, "n": 3}

@@ -158,6 +158,7 @@ def served(
         ),
     ],
 )
+@pytest.mark.sampled(2, slow=3)
 def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, expected, monkeypatch) -> None:
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, abort_at=abort_at)
     wanted, alone = served(method, prompts, monkeypatch, may_begin=False, abort_at=abort_at)
@@ -182,6 +183,7 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
         pytest.param("probabilistic", "eagle3", marks=pytest.mark.full),
     ],
 )
+@pytest.mark.sampled(1, slow=2)
 def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, prompts, monkeypatch) -> None:
     given = {"sampler": sampler, "heat": 0.8}
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, **given)

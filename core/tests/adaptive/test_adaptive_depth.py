@@ -101,6 +101,7 @@ def run(
 @pytest.mark.parametrize("rate", [0.3, 0.5, 0.7, 0.9])
 @pytest.mark.parametrize("node", [0.01e-3, 0.1e-3, 0.4e-3])
 @pytest.mark.parametrize("depth", [0.0, 0.1e-3, 0.4e-3])
+@pytest.mark.sampled(10, slow=14)
 def test_one_request_is_nearly_as_fast_as_its_best_depth_allows(rate, node, depth):
     k = 12
     world = World(node=node, depth=depth, rates=(rate,))

@@ -128,6 +128,7 @@ def check_nothing_is_left(llm: LLM) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(plan=st.lists(visits(), min_size=1, max_size=7))
+@pytest.mark.sampled(3, slow=2)
 def test_texts_are_those_of_steps_in_order(plan: list[Visit], plain: LLM, ahead: LLM) -> None:
     wanted = plain.generate([PROMPTS[visit.prompt] for visit in plan], [visit.params for visit in plan])
     got = outputs_of(ahead, plan)
@@ -155,6 +156,7 @@ def test_texts_are_those_of_steps_in_order(plan: list[Visit], plain: LLM, ahead:
 
 @pytest.mark.parametrize("victim", range(3))
 @pytest.mark.parametrize("tick", range(2, 9))
+@pytest.mark.sampled(30, slow=50)
 def test_an_aborted_request_moves_and_tells_nothing(tick: int, victim: int, plain: LLM, ahead: LLM) -> None:
     """Whatever the step that is launched has of it: nodes of a tree, states, a draft."""
     params = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)

@@ -130,6 +130,7 @@ def is_empty(engine: Any) -> bool:
         if not after or place not in ("prompt", "output")
     ],
 )
+@pytest.mark.sampled(16, slow=24)
 def test_a_batch_goes_on_without_the_request_that_fails(subject, place, after, error) -> None:
     llm = make_llm(
         subject.model, scripted("Recorder", K, texts=subject.texts, wrong=0.2), tokenizer=letter_tokenizer(),

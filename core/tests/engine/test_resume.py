@@ -39,6 +39,7 @@ def twice(llm: LLM, subject) -> list[Any]:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("most", [0, 1, 6, 16, 10**6])
+@pytest.mark.sampled(6, slow=8)
 def test_every_token_is_held_or_comes_with_its_states(subject, run, most) -> None:
     llm = make_llm(subject.model, resuming(subject, most=most), block_size=4, **RUNS[run])
     proposer = proposer_of(llm)

@@ -58,6 +58,7 @@ def case(request, subject):
 
 
 @pytest.mark.parametrize("proposer", PROPOSERS, ids=["1", "8", "tree-8", "wrong"])
+@pytest.mark.sampled(16, slow=16)
 def test_speculation_changes_no_token(subject, case, proposer) -> None:
     params, expected = case
     texts = [[*p, *e] for p, e in zip(subject.prompts, expected, strict=True)]

@@ -235,6 +235,7 @@ def test_the_automaton_finds_what_a_search_finds(stops, pieces) -> None:
 
 
 @pytest.mark.parametrize("num_stops", [1, 20_000])
+@pytest.mark.slow
 def test_a_token_takes_the_same_time_with_many_stop_strings(num_stops) -> None:
     stops = [f"stop {place:09d} " + "x" * 80 for place in range(num_stops)]
     params = greedy(400, stop=stops)

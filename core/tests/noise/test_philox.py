@@ -183,6 +183,7 @@ def naive_walk(weights, row_start, drafted, parents, seed, sample, position, nod
 
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(0, 7))
 @settings(max_examples=150, deadline=None)
+@pytest.mark.slow
 def test_walk_equals_a_naive_tree_walk(seed, batch, width) -> None:
     rng = np.random.default_rng(seed)
     vocab = 3

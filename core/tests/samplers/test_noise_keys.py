@@ -34,6 +34,7 @@ def measured(sampler: str, parents: list[int], draw: Draw = drafting, count: int
 
 @pytest.mark.parametrize("parents", [PAIR, CHAIN, TREE], ids=str)
 @pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.sampled(2, slow=2)
 def test_texts_of_several_steps_follow_the_law(sampler, parents) -> None:
     assert measured(sampler, parents) < 1
 
@@ -127,6 +128,7 @@ P, Q = np.array([0.1, 0.35, 0.25, 0.3]), np.array([0.4, 0.3, 0.2, 0.1])
 
 @pytest.mark.usefixtures("torch_alone")
 @pytest.mark.parametrize(("sampler", "q"), [("probabilistic", None), ("probabilistic", Q), ("block", Q)])
+@pytest.mark.sampled(1, slow=1)
 def test_siblings_that_share_a_uniform_are_found(monkeypatch, sampler, q) -> None:
     def run() -> float:
         seen = first_tokens(

@@ -62,6 +62,7 @@ def run(runner, forward, ids, first_slot, num_cached, tree_mask=None, depths=Non
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 5, 8, 13])
+@pytest.mark.sampled(10, slow=10)
 def test_compiled_layers_equal_the_models_own_forward(name, num_rows):
     fast, own = make_runner(name), make_runner(name)
     assert fast.max_chain_rows > 0

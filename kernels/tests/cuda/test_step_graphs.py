@@ -83,6 +83,7 @@ def made(rules: ChainRules, recorder: Rerun | None = None) -> StepGraphs:
 @pytest.mark.parametrize("num_steps", [1, MOST_STEPS, MOST_STEPS + 2])
 @pytest.mark.parametrize("temperatures", [TEMPERATURES, [0.0, 0.0], [0.9]])
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.sampled(8, slow=10)
 def test_what_is_chosen(rules: ChainRules, temperatures: list[float], num_steps: int) -> None:
     graphs, count = made(rules), len(temperatures)
     for seed in range(3):

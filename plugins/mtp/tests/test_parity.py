@@ -55,6 +55,7 @@ def follow(plain: PlainMtp, feed: Feed, k: int, standing: list[int]) -> float:
 
 
 @pytest.mark.parametrize("kind", RUNNING)
+@pytest.mark.sampled(3, slow=3)
 def test_one_layer(made, kind):
     target = made(kind)
     proposer, feed = load(target, 3)

@@ -91,6 +91,7 @@ def accepted(outputs: list[RequestOutput]) -> int:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("method", ["recycling", EXAMPLE], ids=["plugin", "example"])
+@pytest.mark.sampled(1, slow=1)
 def test_the_zoo_says_the_same_in_fewer_steps(method: str, temperature: float) -> None:
     prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(4)]
     params = SamplingParams(temperature=temperature, max_tokens=48, seed=3)
@@ -126,6 +127,7 @@ def test_more_successors_than_ids_are_refused() -> None:
         )
 
 
+@pytest.mark.slow
 def test_in_a_composite() -> None:
     members = [
         {"method": "suffix"},

@@ -108,6 +108,7 @@ def test_a_second_text_is_drafted_from_value_to_value(target: LLM) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.sampled(1, slow=1)
 def test_texts_stay_those_of_plain_decoding(target: LLM, temperature: float) -> None:
     params = [
         SamplingParams(

@@ -190,6 +190,7 @@ GRAMMARS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("name", GRAMMARS)
+@pytest.mark.sampled(2, slow=3)
 def test_texts_follow_with_any_draft(subject, name, temperature) -> None:
     model, many = subject
     wanted, pattern = GRAMMARS[name]
