@@ -96,7 +96,7 @@ def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
     out = torch.empty(2, VOCAB_SIZE)
     for each in (cuts, cuts._replace(top_k=None, top_p=None)):
         kernel.process_logits_triton(logits, each, out, heuristic(VOCAB_SIZE))
-    assert set(compiled) == {"widen_kernel", "heat_kernel", "cut_kernel"}
+    assert set(compiled) == {"widen_kernel", "temperature_kernel", "cut_kernel"}
 
 
 @pytest.mark.parametrize(("dtype", "is_tree"), [(torch.bfloat16, False), (torch.float32, True)], ids=str)

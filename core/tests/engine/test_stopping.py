@@ -145,7 +145,7 @@ def test_end_of_text_and_ignore_eos(subject) -> None:
         end = subject.expected[0][7]
         for watch_ids in (engine_of(llm),):
             assert watch_ids is not None
-        object.__setattr__(llm._intake._info, "eos_token_ids", (end, 5))
+        object.__setattr__(llm._input_processor._info, "eos_token_ids", (end, 5))
         outputs = llm.generate(
             [{"prompt_token_ids": p} for p in subject.prompts],
             greedy(32, ignore_eos=False, stop_token_ids=[9]),

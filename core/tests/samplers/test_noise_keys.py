@@ -19,7 +19,7 @@ from specdec.samplers import verifier
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.paths import node_depths
 from specdec.samplers.probabilistic import ProbabilisticSampler
-from specdec_kernels.cpu.rows.noise import first_uniforms, race_rows
+from specdec_kernels.cpu.rows.noise import first_uniforms, multinomial_rows
 from specdec_testing.support.chi_square import excess
 
 COUNT, LENGTH = 20000, 3
@@ -54,13 +54,15 @@ def test_many_texts_of_several_steps_follow_the_law(sampler, parents) -> None:
 def drafting_by_position(
     weights: np.ndarray, seeds: np.ndarray, num_tokens: np.ndarray, node: int, depth: int
 ) -> np.ndarray:
-    return race_rows(weights, seeds, num_tokens + depth - 1, 0 * seeds, 0 * seeds + node_word(Stream.DRAFT))
+    return multinomial_rows(
+        weights, seeds, num_tokens + depth - 1, 0 * seeds, 0 * seeds + node_word(Stream.DRAFT)
+    )
 
 
 def drafting_with_draws_of_acceptance(
     weights: np.ndarray, seeds: np.ndarray, num_tokens: np.ndarray, node: int, depth: int
 ) -> np.ndarray:
-    return race_rows(weights, seeds, num_tokens, 0 * seeds, 0 * seeds + node_word(Stream.ACCEPT, node))
+    return multinomial_rows(weights, seeds, num_tokens, 0 * seeds, 0 * seeds + node_word(Stream.ACCEPT, node))
 
 
 def keys(batch: VerifyBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,7 +90,7 @@ def drawing_by_position(
     """Draw the last token with a key of its position in a chain."""
     seeds, positions, samples = keys(batch)
     words = 0 * seeds + node_word(Stream.RESIDUAL)
-    tokens = race_rows(weights.numpy(), seeds, positions + stop.numpy() + 1, samples, words)
+    tokens = multinomial_rows(weights.numpy(), seeds, positions + stop.numpy() + 1, samples, words)
     return stop.tolist(), tokens.tolist()
 
 

@@ -15,7 +15,7 @@ from specdec_kernels.cpu.compiled.math import exp
 from specdec_kernels.cpu.compiled.team import make_team, run_with_team
 from specdec_kernels.cpu.rows.draw import EVERY_ID, can_draw, draw
 from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team, sure_of_highest
-from specdec_kernels.cpu.rows.noise import philox_block, race
+from specdec_kernels.cpu.rows.noise import multinomial, philox_block
 
 INF, ONE = math.inf, np.float32(1)
 THREADS = pytest.mark.parametrize("num_threads", [1, 2, 3, 8])
@@ -60,7 +60,7 @@ def raced(logits, ids, scale, seed, position) -> int:
     wide = weights if not len(ids) else np.zeros(ids.max() + 1, logits.dtype)
     if len(ids):
         wide[ids] = weights
-    return race(wide, seed, position, 3, 0)
+    return multinomial(wide, seed, position, 3, 0)
 
 
 @THREADS

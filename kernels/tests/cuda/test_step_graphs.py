@@ -11,8 +11,8 @@ from kernelchains import chosen_by_hand
 from speccheck.recorder import Rerun
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.shown import EngineDraws
-from specdec.interfaces import Judged, PassMemory, Places
+from specdec.engine.speculation.plugin_view import EngineDraws
+from specdec.interfaces import LastVerdict, PassMemory, VerdictOffsets
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
@@ -24,7 +24,7 @@ NUM_IDS, WIDTH, MOST_STEPS = 24, 6, 4
 NAMES = np.arange(NUM_IDS) * 3 + 1
 TEMPERATURES = [0.7, 0.0, 1.3]
 LAST = np.array([5, 0, 9])
-PLACES = Places(40, 46, MOST_STEPS + 1, 90)
+PLACES = VerdictOffsets(40, 46, MOST_STEPS + 1, 90)
 RULES = {
     "greedy or coupled": ChainRules(NUM_IDS),
     "reduced": ChainRules(NUM_IDS, NAMES),
@@ -156,7 +156,7 @@ def test_what_follows_a_verdict_is_not_sent(is_changed: bool, monkeypatch: pytes
         send(static, *args)
 
     monkeypatch.setattr(StaticSteps, "send", sending)
-    num_tokens, last, num_begun = np.array([7, 8, 9]), LAST, 0
+    num_tokens, last, num_prelaunched = np.array([7, 8, 9]), LAST, 0
     states = [*torch.randn(3, WIDTH)]
     for turn, counts in enumerate([[1, 0, 4], [0, 2, 1], [3, 3, 3], [0, 0, 0]]):
         draw = torch.Generator().manual_seed(turn)
@@ -177,15 +177,15 @@ def test_what_follows_a_verdict_is_not_sent(is_changed: bool, monkeypatch: pytes
         memory.numbers[PLACES.row_starts :][:3] = starts = torch.tensor([0, 10, 20])
         memory.states[0] = rows
         if turn != 1:  # when the host is first
-            graphs.begin_next(PLACES, [MOST_STEPS] * 3)
-            num_begun += graphs._num_begun
-        memory.judged = Judged(counts, emitted.tolist(), PLACES)
+            graphs.launch_next(PLACES, [MOST_STEPS] * 3)
+            num_prelaunched += graphs._num_prelaunched
+        memory.last_verdict = LastVerdict(counts, emitted.tolist(), PLACES)
         states = [rows[start + count] for start, count in zip(starts.tolist(), counts, strict=True)]
         last = emitted[range(3), counts].numpy()
         num_tokens = num_tokens + counts + 1
     own = [static for static in sends if static._verdicts is not None and static.start.states is not None]
     assert len([static for static in own if static is graphs._last[0]]) == 2 + is_changed
-    assert num_begun == 2
+    assert num_prelaunched == 2
     assert graphs.num_replays == 4 + 1 + is_changed
 
 

@@ -12,7 +12,7 @@ import specdec_zoo
 from specdec import LLM, ConfigError, SamplingParams
 from specdec_plugin_draft_model import DraftModelConfig
 from specdec_plugin_draft_model.mask_token import mask_token
-from specdec_runtime.drafting.passes import MAX_PASS_ROWS, Piece, _portions
+from specdec_runtime.drafting.passes import MAX_PASS_ROWS, RowChunk, _portions
 
 PROMPTS = [prompt["prompt"] for prompt in specdec_zoo.prompts(6)]
 
@@ -69,7 +69,7 @@ def test_a_model_is_needed():
     "sizes", [[(10, 1)], [(5000, 1)], [(2047, 1), (3, 3)], [(1, 1), (2048, 2), (2049, 5)]]
 )
 def test_portions_cover_every_row_once_and_keep_logits_together(sizes):
-    pieces = [Piece(np.arange(n), 10_000 * i, 7, logits) for i, (n, logits) in enumerate(sizes)]
+    pieces = [RowChunk(np.arange(n), 10_000 * i, 7, logits) for i, (n, logits) in enumerate(sizes)]
     portions = list(_portions(pieces))
     assert all(sum(len(p.ids) for p in portion) <= MAX_PASS_ROWS for portion in portions)
     parts = [p for portion in portions for p in portion]

@@ -141,9 +141,9 @@ def test_a_draft_that_attends_to_the_newest_rows_errs_only_where_others_count() 
     assert accepted[1] == 1.0
 
 
-@pytest.mark.parametrize("heat", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.sampled(1, slow=1)
-def test_a_draft_ends_at_a_near_tie(heat: float) -> None:
+def test_a_draft_ends_at_a_near_tie(temperature: float) -> None:
     """Of two texts alike, the draft that may end at one is the beginning of the other."""
     first, texts = {}, []
     for margin in (0.0, 1.0, 16.0):
@@ -151,7 +151,7 @@ def test_a_draft_ends_at_a_near_tie(heat: float) -> None:
         proposer, rows = llm._built.engine.proposer, []
         propose = proposer.propose
         proposer.propose = lambda batch, p=propose, r=rows: r.append(p(batch)) or r[-1]
-        texts.append(tokens(llm, PROMPTS, params(heat)))
+        texts.append(tokens(llm, PROMPTS, params(temperature)))
         first[margin] = next(draft.rows for draft in rows if draft.token_ids.numel())
     assert texts[0] == texts[1] == texts[2]
     assert any(len(row) == 4 for row in first[0.0])

@@ -15,7 +15,7 @@ from specdec.errors import ConfigError
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import CheckedDraft, DrawnNodes
 from specdec.interfaces.observer import StepStats
-from specdec.interfaces.once import step_time
+from specdec.interfaces.one_time_work import step_time
 from specdec.interfaces.sampler import VerifyBatch
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Step:
     scores: Scores | None = None
     owns_states: bool = False
     """Whether its hidden states are copies, which the next pass does not write to."""
-    begun: Callable[[], Verdict] | None = None
+    pending: Callable[[], Verdict] | None = None
     """Waits for the verdict, if verification has begun on a device."""
     has_appended: bool = False
     """Whether that appends the tokens to the lines of the samples."""

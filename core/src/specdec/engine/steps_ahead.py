@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specdec.engine.following import keep_states, states_behind, step_behind
-from specdec.interfaces.begun import Begun
+from specdec.engine.step_behind import keep_states, states_behind, step_behind
+from specdec.interfaces.async_verdict import AsyncVerdict
 
 if TYPE_CHECKING:
     from specdec.engine.late_drafts import LateDrafts
@@ -108,9 +108,9 @@ class StepsAhead:
         """Return the step after one whose drafts are not read, with the draft that the device makes behind these."""
         memory, depths = self._scorer.pass_memory, None
         if not speculation.drafts_before_verdict:
-            if memory is None or memory.begun_draft is None:
+            if memory is None or memory.prelaunched_draft is None:
                 return None
-            depths = memory.begun_draft.depths
+            depths = memory.prelaunched_draft.depths
         elif not step.has_appended:
             return None
         after = step_behind(step, self._scheduler.running, depths) if self._scheduler.runs_on() else None
@@ -130,8 +130,12 @@ class StepsAhead:
         if not self._scheduler.reserve_next(after):
             return False
         cache = self._scorer.cache
-        if isinstance(step.begun, Begun) and step.begun.paths is not None and step.transfer is not None:
+        if (
+            isinstance(step.pending, AsyncVerdict)
+            and step.pending.paths is not None
+            and step.transfer is not None
+        ):
             (slots,) = step.transfer.on(cache.device, "paths")
-            cache.gather(slots, step.begun.paths)
+            cache.gather(slots, step.pending.paths)
             step.is_compacted = True
         return True

@@ -11,7 +11,7 @@ NUM_NUMBERS = 2**18
 """Numbers of a pass, with what is sent along, such as the texts of penalties, and of the verdict on it."""
 
 
-class Places(NamedTuple):
+class VerdictOffsets(NamedTuple):
     """Where a verdict is in `PassMemory.numbers`, as offsets."""
 
     num_accepted: int
@@ -24,18 +24,18 @@ class Places(NamedTuple):
     """Accepted nodes of trees, of which there is one column less; -1 for chains."""
 
 
-class Judged(NamedTuple):
+class LastVerdict(NamedTuple):
     """The last verdict that the host has read; the device has it still, unless the next step was launched before."""
 
     num_accepted: Sequence[int]
     """`[B]` accepted nodes."""
     token_ids: Sequence[Sequence[int]]
     """`[B, columns]` emitted tokens, and anything behind them."""
-    places: Places
+    offsets: VerdictOffsets
     """Where it is."""
 
 
-class BegunDraft(NamedTuple):
+class PrelaunchedDraft(NamedTuple):
     """A draft behind the last verdict, which the device makes before the host has read that."""
 
     token_ids: torch.Tensor
@@ -60,7 +60,7 @@ class PassMemory:
 
     def __init__(self, device: torch.device, num_numbers: int = NUM_NUMBERS) -> None:
         self.numbers = torch.empty(num_numbers, dtype=torch.int64, device=device)
-        self.judged: Judged | None = None
+        self.last_verdict: LastVerdict | None = None
         """None while there is no verdict, or one that the host does not know."""
         self.room: torch.Tensor | None = None
         """`[M]` the part that the last pass leaves free, unless it has drafted nodes: the next one seldom writes there."""
@@ -68,11 +68,11 @@ class PassMemory:
         """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
         self.states_before: torch.Tensor | None = None
         """The same of the pass before, as many rows as the last one has with its padding."""
-        self.next_loop: Callable[[Places, Sequence[int]], None] | None = None
+        self.next_loop: Callable[[VerdictOffsets, Sequence[int]], None] | None = None
         """Called once a verdict is on its way, with where it is and the nodes of each request: begins the next draft."""
         self.num_passes = 0
         """Recorded passes of the target that have run."""
-        self.begun_draft: BegunDraft | None = None
+        self.prelaunched_draft: PrelaunchedDraft | None = None
         """The draft behind the last verdict, if it has begun."""
 
     @classmethod

@@ -18,7 +18,7 @@ from specdec_runtime.interfaces.chain import ChainRules, Chains, ChainWork
 ChainCall = Callable[[ChainWork], Chains]
 """Drafts the requested chains from logits or rows that are already bound to the call."""
 _NO_LIMIT = 2**31
-Places = tuple[Sequence[int], Sequence[int]]
+CachedRows = tuple[Sequence[int], Sequence[int]]
 """For each draft, the cache slot of position 0 and the number of rows in the cache."""
 
 
@@ -89,7 +89,7 @@ class ChainLoop:
         return not any(_has_cuts(batch.sampling_params[draft.row]) for draft in drafts)
 
     def draft(
-        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places,
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: CachedRows,
         more_ids: Sequence[Int64s] = (), *, has_room: bool = False,
     ) -> tuple[list[list[int | None]], Chains]:  # fmt: skip
         """Fill empty drafts; rows with a lower limit end earlier than others. `more_ids` and `has_room` are those of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specdec.interfaces import ProposeBatch
-from specdec_runtime.drafting.chains import ChainCall, Places, cuts_of, ends_of
+from specdec_runtime.drafting.chains import CachedRows, ChainCall, cuts_of, ends_of
 from specdec_runtime.drafting.head_config import HeadConfig
 from specdec_runtime.drafting.partial_draft import PartialDraft, UnreadNodes
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
@@ -44,7 +44,7 @@ class TreeLoop:
         return self.is_possible and batch.allowed_after is None and 0 < num_nodes <= most_nodes
 
     def draft(
-        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places,
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: CachedRows,
         *, has_room: bool = False,
     ) -> None:  # fmt: skip
         """Give empty drafts the best nodes of their trees, best first, which the host has not read; `has_room` is that of

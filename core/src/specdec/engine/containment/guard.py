@@ -19,7 +19,7 @@ from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft, Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.once import step_time
+from specdec.interfaces.one_time_work import step_time
 from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.proposer import Proposer
 from specdec.registry.plugin_call import call_plugin
@@ -53,7 +53,7 @@ class ProposerGuard:
         vocab_size: number of ids that a draft may use.
         is_fallback: False re-raises the proposer's exceptions (`on_proposer_error="raise"`).
         is_strict: True raises on malformed drafts (`strict_drafts=True`), which `is_fallback=False` does as well.
-        takes_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
+        supports_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
         metrics: failures are counted there.
         pass_memory: where drafts that begin on a device are; None without.
     """
@@ -65,7 +65,7 @@ class ProposerGuard:
         *,
         is_fallback: bool,
         is_strict: bool,
-        takes_trees: bool = True,
+        supports_trees: bool = True,
         metrics: EngineMetrics | None = None,
         pass_memory: PassMemory | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class ProposerGuard:
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
         self._is_strict = is_strict
-        self._takes_trees = takes_trees
+        self._supports_trees = supports_trees
         self.reads_drafts = False
         """Whether drafts are read at once, also with `Draft.num_nodes`."""
         self._failures = 0
@@ -110,7 +110,7 @@ class ProposerGuard:
     ) -> CheckedDraft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped.
 
-        If it is taken already, see `begun`, an empty one is returned.
+        If it is taken already, see `pending`, an empty one is returned.
         """
         counts = list(batch.counts)
         started = step_time()
@@ -123,7 +123,7 @@ class ProposerGuard:
                 draft, num_cut, flaw = CheckedDraft.empty(len(max_nodes)), 0, None
             else:
                 draft, num_cut, flaw = check_draft(
-                    offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees, reads=self.reads_drafts,
+                    offered, max_nodes, self._vocab_size, supports_trees=self._supports_trees, reads=self.reads_drafts,
                     name=self.name,
                 )  # fmt: skip
             drawn = draft.drawn
@@ -149,20 +149,22 @@ class ProposerGuard:
         self._watch_time(step_time() - started, counts, max(max_nodes, default=0) if is_target else 0)
         return draft
 
-    def begun(self, request_ids: Ids[str], max_nodes: list[int]) -> CheckedDraft | None:
-        """Return the draft that the device makes where the last one was, or None if it makes none; see `BegunDraft`."""
+    def pending(self, request_ids: Ids[str], max_nodes: list[int]) -> CheckedDraft | None:
+        """Return the draft that the device makes where the last one was, or None if it makes none; see `PrelaunchedDraft`."""
         told, most, offered = self._last
-        begun = None if self._pass_memory is None or self.pause_left else self._pass_memory.begun_draft
-        if begun is None or offered is None or told != tuple(request_ids):
+        prelaunched = (
+            None if self._pass_memory is None or self.pause_left else self._pass_memory.prelaunched_draft
+        )
+        if prelaunched is None or offered is None or told != tuple(request_ids):
             return None
         if any(now > then for now, then in zip(max_nodes, most, strict=True)):
             return None  # it is to draft more than the device was told
         try:
             given = offered.token_ids.untyped_storage().data_ptr()
-            if offered.proposers is not None or given != begun.token_ids.untyped_storage().data_ptr():
+            if offered.proposers is not None or given != prelaunched.token_ids.untyped_storage().data_ptr():
                 return None  # one that names others chooses between them
             draft, _, _ = check_draft(
-                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees, name=self.name
+                offered, max_nodes, self._vocab_size, supports_trees=self._supports_trees, name=self.name
             )
         except BaseException as error:
             self._contain(error, "returned a draft that cannot be scored")
@@ -171,10 +173,10 @@ class ProposerGuard:
             return None
         if draft.drawn is not None and draft.drawn.vocab_map is not None:
             draft = replace(draft, drawn=replace(draft.drawn, vocab_map=self._vocab_map))
-        begun.take()
+        prelaunched.take()
         return draft
 
-    def judge(self, num_outside: int) -> None:
+    def count_invalid_nodes(self, num_outside: int) -> None:
         """Count impossible nodes that were first read with the verdict on them."""
         self._note_flaw(
             num_outside, "an id or a parent that is impossible, or a row of q that is no distribution"

@@ -143,7 +143,7 @@ class Speculation:
             return None  # how long its draft may be depends on what is accepted of the last one
         caps = [row.cap for row in step.rows]
         names = [row.sequence.row_id for row in step.rows]
-        return self.draft_late(step, caps) if self.drafts_before_verdict else self._guard.begun(names, caps)
+        return self.draft_late(step, caps) if self.drafts_before_verdict else self._guard.pending(names, caps)
 
     def draft_late(self, step: Step, most: list[int]) -> CheckedDraft | None:
         """Return the draft of at most so many nodes for a planned step behind one whose tokens are not known."""
@@ -214,9 +214,9 @@ class Speculation:
         """Note where the most probable ids of a step's nodes are, for the next delivery."""
         self._delivery.top_k = top_k_of(step, self.num_top_k, verdict)
 
-    def judge(self, num_outside: int) -> None:
+    def count_invalid_nodes(self, num_outside: int) -> None:
         """Count impossible nodes of the proposer that were first read with the verdict on them."""
-        self._guard.judge(num_outside)
+        self._guard.count_invalid_nodes(num_outside)
 
     def observe_target(self, seconds: float) -> None:
         """Record what a pass of the target and its verification took, of which a proposer may take a multiple."""

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from specdec.interfaces import PassMemory, Places
-from specdec_kernels.cuda.graphs.following import FollowingGraphs
+from specdec.interfaces import PassMemory, VerdictOffsets
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
@@ -20,6 +19,7 @@ from specdec_kernels.cuda.graphs.pass_shape import (
     padded,
     shape_of,
 )
+from specdec_kernels.cuda.graphs.prelaunch import PrelaunchGraphs
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_block import StaticBlock, masks_of
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
@@ -38,7 +38,7 @@ _TABLE_SIZE = 2**23
 logger = logging.getLogger("specdec")
 
 
-class ChainGraphs(FollowingGraphs[RecordedLoop]):
+class ChainGraphs(PrelaunchGraphs[RecordedLoop]):
     """Drafts chains and trees with one recording per shape: numbers of requests, new tokens and steps, and way to choose.
 
     The host waits for nothing but confidences. The first time a shape is used, and whenever recording failed, the loop runs
@@ -126,8 +126,8 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
                     return
                 if self._verdicts is not None and isinstance(static.start, StatesStart):
                     is_tree = max(work.rules.width, work.rules.siblings) > 1
-                    nowhere = Places(0, 0, 2, 0, 0) if is_tree else Places(0, 0, 0, 0)
-                    static.start.follow(self._verdicts, nowhere, size)  # which compiles it
+                    nowhere = VerdictOffsets(0, 0, 2, 0, 0) if is_tree else VerdictOffsets(0, 0, 0, 0)
+                    static.start.fill_from_verdict(self._verdicts, nowhere, size)  # which compiles it
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
         """Return the tokens of each row; see `Runner.draft_chain`."""
@@ -203,15 +203,15 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         found = self._recordings.find(shape) or next(filter(None, map(self._recordings.find, shapes)), None)
         if found is not None:
             static = found[0]
-            outputs = self._follow(
+            outputs = self._replay_or_reuse(
                 found,
-                lambda places: static.send(*last, work, first, places),
+                lambda offsets: static.send(*last, work, first, offsets),
                 lambda _: static.start.fill(given),
                 rows,
                 work,
             )
             return drafted(outputs, num_rows, work)
-        self._last, self._num_begun, self._is_taken = None, 0, False
+        self._last, self._num_prelaunched, self._is_taken = None, 0, False
         features = self._features if rows is not None else given[1] if len(given) > 1 else None
         static = self._place(shape, features, given)
         static.send(*last, work, first)
@@ -225,7 +225,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         return drafted(outputs, num_rows, work)
 
     def _has_room_behind(self, static: RecordedLoop, work: ChainWork, depths: Int64s) -> bool:
-        """See `FollowingGraphs._has_room_behind`: the host may need a wider table."""
+        """See `PrelaunchGraphs._has_room_behind`: the host may need a wider table."""
         bounds = static.shape.last.max_context_len, self._max_context, self._max_positions
         num_more = 1 + (static.shape.block is not None) + work.num_steps
         return bool((np.array(work.num_cached) + depths + num_more).max() <= min(bounds))

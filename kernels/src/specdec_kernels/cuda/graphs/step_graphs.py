@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from specdec.interfaces import Judged, PassMemory, Places
-from specdec_kernels.cuda.graphs.following import FollowingGraphs
+from specdec.interfaces import LastVerdict, PassMemory, VerdictOffsets
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
+from specdec_kernels.cuda.graphs.prelaunch import PrelaunchGraphs
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
 from specdec_kernels.cuda.graphs.static_steps import StaticSteps, StepsShape
@@ -24,7 +24,7 @@ _MOST_BYTES = 2**27
 """Most memory of what a loop begins with and of the q that it returns, which limits its requests."""
 
 
-class StepGraphs(FollowingGraphs[StaticSteps]):
+class StepGraphs(PrelaunchGraphs[StaticSteps]):
     """Drafts chains with one recording per number of requests and way to choose, all made at load.
 
     Args:
@@ -89,7 +89,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         found = next(filter(None, map(self._recordings.find, self._shapes(num_rows, work))), None)
         if found is None:
             self.num_plain += 1
-            self._last, self._num_begun, self._is_taken = None, 0, False
+            self._last, self._num_prelaunched, self._is_taken = None, 0, False
             shape = StepsShape(num_rows, work.num_steps, *StaticChoice.way_of(work), work.rules)
             static = StaticSteps(shape, self._steps, self._like.new_zeros(num_rows, *self._like.shape), None)
             static.send(token_ids, work)
@@ -98,25 +98,27 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         else:
             static = found[0]
 
-            def fill(judged: Judged | None) -> None:
+            def fill(last_verdict: LastVerdict | None) -> None:
                 rows = np.arange(num_rows)
-                if judged is not None and self._most_new > 1:
-                    rows = np.cumsum(np.array(judged.num_accepted) + 1) - 1
+                if last_verdict is not None and self._most_new > 1:
+                    rows = np.cumsum(np.array(last_verdict.num_accepted) + 1) - 1
                 static.start.put(given, rows.tolist())
 
-            def send(places: Places) -> None:
-                static.send(token_ids, work, places)
+            def send(offsets: VerdictOffsets) -> None:
+                static.send(token_ids, work, offsets)
 
-            outputs = self._follow(found, send, fill, NewRows(token_ids, [1] * num_rows), work)
+            outputs = self._replay_or_reuse(found, send, fill, NewRows(token_ids, [1] * num_rows), work)
         return drafted(outputs, num_rows, work)
 
-    def _is_emitted(self, judged: Judged, rows: NewRows, depths: Int64s) -> bool:
-        """See `FollowingGraphs._is_emitted`, of last tokens alone."""
-        last = [row[count] for row, count in zip(judged.token_ids, judged.num_accepted, strict=True)]
+    def _is_emitted(self, last_verdict: LastVerdict, rows: NewRows, depths: Int64s) -> bool:
+        """See `PrelaunchGraphs._is_emitted`, of last tokens alone."""
+        last = [
+            row[count] for row, count in zip(last_verdict.token_ids, last_verdict.num_accepted, strict=True)
+        ]
         return bool(last == rows.token_ids.tolist())
 
     def _has_room_behind(self, static: StaticSteps, work: ChainWork, depths: Int64s) -> bool:
-        """See `FollowingGraphs._has_room_behind`: there is no cache."""
+        """See `PrelaunchGraphs._has_room_behind`: there is no cache."""
         return True
 
     def _shapes(self, num_rows: int, work: ChainWork) -> Iterator[StepsShape]:

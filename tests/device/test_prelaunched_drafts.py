@@ -44,9 +44,10 @@ def expected(prompts) -> list[RequestOutput]:
     return outputs
 
 
-def params(heat: float = 0.0) -> list[SamplingParams]:
+def params(temperature: float = 0.0) -> list[SamplingParams]:
     return [
-        SamplingParams(temperature=heat, seed=count, max_tokens=count, ignore_eos=True) for count in LENGTHS
+        SamplingParams(temperature=temperature, seed=count, max_tokens=count, ignore_eos=True)
+        for count in LENGTHS
     ]
 
 
@@ -92,19 +93,19 @@ class Watched:
     """What the draft loops of an engine do, and the drafts that are verified."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool) -> None:
-        self.drafts, self.num_begun, self.num_used = list[list[list[int]]](), 0, 0
-        begin_next, draft, commit = ChainGraphs.begin_next, ChainGraphs._draft, Committer.commit
+        self.drafts, self.num_prelaunched, self.num_used = list[list[list[int]]](), 0, 0
+        launch_next, draft, commit = ChainGraphs.launch_next, ChainGraphs._draft, Committer.commit
 
         def beginning(graphs: ChainGraphs, *given: Any) -> None:
             if may_begin:
-                before = graphs._num_begun
-                begin_next(graphs, *given)
-                self.num_begun += graphs._num_begun - before
+                before = graphs._num_prelaunched
+                launch_next(graphs, *given)
+                self.num_prelaunched += graphs._num_prelaunched - before
 
         def drafting(graphs: ChainGraphs, work: Any, *given: Any) -> Any:
-            was_begun, num_replays = graphs._num_begun > 0, graphs.num_replays
+            was_prelaunched, num_replays = graphs._num_prelaunched > 0, graphs.num_replays
             chains = draft(graphs, work, *given)
-            self.num_used += was_begun and graphs.num_replays == num_replays
+            self.num_used += was_prelaunched and graphs.num_replays == num_replays
             return chains
 
         def committing(committer: Committer, step: Step, verdict: Verdict) -> None:
@@ -113,14 +114,14 @@ class Watched:
                 self.drafts.append(rows)
             commit(committer, step, verdict)
 
-        monkeypatch.setattr(ChainGraphs, "begin_next", beginning)
+        monkeypatch.setattr(ChainGraphs, "launch_next", beginning)
         monkeypatch.setattr(ChainGraphs, "_draft", drafting)
         monkeypatch.setattr(Committer, "commit", committing)
 
 
 def served(
     method: str, prompts, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool, abort_at: int | None = None,
-    sampler: str = "strict", heat: float = 0.0,
+    sampler: str = "strict", temperature: float = 0.0,
 ):  # fmt: skip
     """Return what all requests, of which one may be aborted in some step, were answered, and what was drafted."""
     with monkeypatch.context() as patch:
@@ -129,8 +130,10 @@ def served(
         config |= {"rejection_sample_method": sampler}
         llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
         engine, outputs, tick = llm._built.engine, dict[str, RequestOutput](), 0
-        for row, (prompt, own) in enumerate(zip(prompts, params(heat), strict=True)):
-            engine.add(llm._intake.prepare(str(row), {"prompt_token_ids": prompt}, own, is_streaming=False))
+        for row, (prompt, own) in enumerate(zip(prompts, params(temperature), strict=True)):
+            engine.add(
+                llm._input_processor.prepare(str(row), {"prompt_token_ids": prompt}, own, is_streaming=False)
+            )
         while engine.has_work:
             if tick == abort_at:
                 outputs |= {o.request_id: o for o in engine.abort(["1"])}
@@ -168,7 +171,7 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
         assert ours.metrics.num_accepted_tokens == theirs.metrics.num_accepted_tokens
     assert watched.drafts == alone.drafts
     assert watched.num_used >= 4
-    assert watched.num_begun - watched.num_used <= (1 if abort_at is None else 2), "begun for nothing"
+    assert watched.num_prelaunched - watched.num_used <= (1 if abort_at is None else 2), "begun for nothing"
     assert alone.num_used == 0
 
 
@@ -185,7 +188,7 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
 )
 @pytest.mark.sampled(1, slow=2)
 def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, prompts, monkeypatch) -> None:
-    given = {"sampler": sampler, "heat": 0.8}
+    given = {"sampler": sampler, "temperature": 0.8}
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, **given)
     wanted, alone = served(method, prompts, monkeypatch, may_begin=False, **given)
     for ours, theirs in zip(outputs, wanted, strict=True):
@@ -193,4 +196,4 @@ def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, p
         assert ours.metrics.num_accepted_tokens == theirs.metrics.num_accepted_tokens
     assert watched.drafts == alone.drafts
     assert watched.num_used >= 4
-    assert watched.num_begun - watched.num_used <= 1, "begun for nothing"
+    assert watched.num_prelaunched - watched.num_used <= 1, "begun for nothing"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from speccheck.recorder import Rerun, StandInAttention
 
-from specdec.interfaces import Judged, NoiseKeys, PassMemory
+from specdec.interfaces import LastVerdict, NoiseKeys, PassMemory
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import Reads
@@ -103,7 +103,7 @@ class Loop:
         if self.memory is not None:
             self.memory.numbers[PLACES[0] : PLACES[0] + 3] = torch.tensor(counts)
             self.memory.numbers[PLACES[1] : PLACES[1] + 3 * PLACES[2]] = torch.tensor(emitted).flatten()
-            self.memory.judged = Judged(counts, emitted, PLACES)
+            self.memory.last_verdict = LastVerdict(counts, emitted, PLACES)
         left = [min(n, max(0, depth + 1 - self.most_new)) for n, depth in zip(counts, depths, strict=True)]
         self.tokens = [row[: n + 1] for row, n in zip(emitted, counts, strict=True)]
         self.num_tokens = self.num_tokens + counts + 1
@@ -219,12 +219,12 @@ def test_other_numbers_are_sent(name: str | None, sends) -> None:
         made.judge(counts, turn)
     assert len(sends) == 2
     rows, work = made.asked()
-    judged = made.memory.judged
-    assert judged is not None
+    last_verdict = made.memory.last_verdict
+    assert last_verdict is not None
     if name == "no verdict":
-        made.memory.judged = None
+        made.memory.last_verdict = None
     elif name == "another place":
-        made.memory.judged = judged._replace(places=(41, 46, 4))
+        made.memory.last_verdict = last_verdict._replace(offsets=(41, 46, 4))
     elif name is not None:
         rows, work = CHANGES[name](rows, work)
     made.graphs.draft_after(rows, work)
