@@ -16,7 +16,6 @@ os.environ.setdefault("SPECDEC_CACHE", str(Path(__file__).parent / ".pytest_cach
 
 import pytest
 import torch
-from speccheck.levels import mark_levels
 
 from specdec.assembly import build
 
@@ -27,7 +26,7 @@ adapts_by_default = build.adapts_by_default
 # Tests count drafts, so k stays k unless a test sets `adaptive`, or asks for the fixture `defaults_of_users`.
 build.adapts_by_default = lambda sampler: False
 
-pytest_plugins = ["speccheck.model_files", "speccheck.site"]
+pytest_plugins = ["speccheck.levels", "speccheck.model_files", "speccheck.site"]
 
 SKIPPED = {
     "gpu": (not torch.cuda.is_available(), "there is no GPU"),
@@ -108,7 +107,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.full if is_like_another else pytest.mark.slow)
         elif is_like_another and item.name not in FEW_PROMISES:
             item.add_marker(pytest.mark.slow)
-    mark_levels(items)
     items.sort(key=_place)
 
 

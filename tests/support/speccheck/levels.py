@@ -13,7 +13,8 @@ Values = frozenset[tuple[str, object]]
 """Values of the parameters of one test, by name."""
 
 
-def mark_levels(items: Sequence[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before tests are left out by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests `slow` or `full` whose function is marked `sampled(N, slow=M)`.
 
     N of its sets of parameters stay at the default level and M are slow; the others are full, and so are those that are marked
