@@ -27,6 +27,7 @@ def check(num_places: int, width: int, device: torch.device, dtype: torch.dtype,
 
 @pytest.mark.parametrize("width", [1, 64, 200, 1100])
 @pytest.mark.parametrize("num_places", [5, 8, 16])
+@pytest.mark.sampled(5, slow=0)
 def test_rows_follow_each_other(num_places: int, width: int, device: torch.device) -> None:
     check(num_places, width, device, torch.float32)
 

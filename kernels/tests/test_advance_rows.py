@@ -111,6 +111,7 @@ COUNTS = [[0, 0, 0], [4, 1, 3], [2, 0, 3], [0, 1, 1]]
 
 @pytest.mark.parametrize("counts", COUNTS, ids=str)
 @pytest.mark.parametrize("most_new", [1, 2, 5])
+@pytest.mark.sampled(5, slow=0)
 def test_it_writes_what_the_host_would_send(most_new: int, counts: list[int], device: torch.device) -> None:
     check(most_new, counts, device)
 
@@ -121,6 +122,7 @@ MASKS = [Masks(77, -1, 3), Masks(78, 0, 4)]
 @pytest.mark.parametrize("counts", COUNTS, ids=str)
 @pytest.mark.parametrize("masks", MASKS, ids=str)
 @pytest.mark.parametrize("most_new", [1, 5])
+@pytest.mark.sampled(6, slow=0)
 def test_masks_follow_new_tokens(
     most_new: int, masks: Masks, counts: list[int], device: torch.device
 ) -> None:

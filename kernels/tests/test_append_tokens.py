@@ -22,6 +22,7 @@ def made(device: torch.device) -> tuple[RequestTable, list[list[int]]]:
 
 @pytest.mark.parametrize("num_columns", [1, 2, 5, 17])
 @pytest.mark.parametrize("lines", [[0, 2, 6], [4, 3, 2, 1, 0], [5]], ids=str)
+@pytest.mark.sampled(5, slow=0)
 def test_it_appends_what_was_emitted(lines: list[int], num_columns: int, device: torch.device) -> None:
     table, texts = made(device)
     emitted = [[1000 * row + column for column in range(num_columns)] for row in range(len(lines))]

@@ -56,6 +56,7 @@ def test_sources_and_destinations_overlap(name: str, device: torch.device) -> No
     [(1, 1, 1, 1, 1), (3, 16, 3, 80, 80), (2, 7, 1, 192, 128), (5, 32, 5, 24, 40)],
 )
 @pytest.mark.parametrize(("num_requests", "path_len"), [(1, 1), (3, 5), (2, 9)])
+@pytest.mark.sampled(5, slow=0)
 def test_odd_sizes(
     layers, size, heads, key_dim, value_dim, num_requests, path_len, device: torch.device
 ) -> None:

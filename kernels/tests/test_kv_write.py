@@ -37,6 +37,7 @@ def pages_of(num_blocks, block_size, num_heads, dim, dtype=torch.float32) -> tor
     [(1, 1, 1, 1), (2, 64, 64, 16), (3, 80, 80, 7), (1, 192, 128, 32), (5, 7, 130, 3)],
 )
 @pytest.mark.parametrize("num_rows", [1, 17])
+@pytest.mark.sampled(5, slow=0)
 def test_odd_sizes(num_rows, num_heads, key_dim, value_dim, block_size, device: torch.device) -> None:
     torch.manual_seed(num_rows)
     num_blocks = 40 // block_size + 1

@@ -27,6 +27,7 @@ def check(x, weight, bias, device, **options: Any) -> None:
 @pytest.mark.parametrize(("out_features", "in_features"), [(1, 1), (33, 80), (130, 257), (64, 64)])
 @pytest.mark.parametrize("num_rows", [1, 5, 70])
 @pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.sampled(8, slow=0)
 def test_odd_sizes(out_features, in_features, num_rows, has_bias: bool, device: torch.device) -> None:
     torch.manual_seed(num_rows + in_features)
     bias = torch.randn(out_features) if has_bias else None

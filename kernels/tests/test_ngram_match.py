@@ -60,6 +60,7 @@ def random_texts(num_ids: int, lengths: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("num_ids", [1, 2, 4, 50])
 @pytest.mark.parametrize(("shortest", "longest"), [(1, 1), (2, 4), (3, 9)])
+@pytest.mark.sampled(5, slow=0)
 def test_random_texts(num_ids: int, shortest: int, longest: int, device: torch.device) -> None:
     torch.manual_seed(num_ids + longest)
     texts = random_texts(num_ids, [40, 0, 1, 2, 3, 9, 33])

@@ -36,6 +36,7 @@ def check(x, weight, residual, device, offset=0.0, epsilon=1e-6, **options: Any)
 @pytest.mark.parametrize("size", [1, 64, 80, 1000, 4097])
 @pytest.mark.parametrize("num_rows", [1, 5])
 @pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.sampled(7, slow=0)
 def test_odd_sizes(size: int, num_rows: int, has_residual: bool, device: torch.device) -> None:
     torch.manual_seed(size)
     x = torch.randn(num_rows, size) * 3

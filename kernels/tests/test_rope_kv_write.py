@@ -101,6 +101,7 @@ def check(
     [((4, 2), (16, 16), 8), ((3, 1), (80, 80), 40), ((2, 2), (96, 64), 12), ((7, 1), (192, 128), 32), ((20, 4), (2, 1), 1)],
     ids=str,
 )  # fmt: skip
+@pytest.mark.sampled(5, slow=0)
 def test_odd_sizes_and_partial_rotation(heads, dims, half, interleaved: bool, device: torch.device) -> None:
     check(make(6, heads, dims, half), device, interleaved)
     check(make(1, heads, dims, half), device, interleaved)

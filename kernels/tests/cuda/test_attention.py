@@ -107,6 +107,7 @@ BATCHES = {
     [{}, {"window": 4}, {"window": 16, "softcap": 1.5}, {"sinks": torch.linspace(-2, 2, HEADS)}],
     ids=["plain", "window", "window and soft cap", "sinks"],
 )
+@pytest.mark.sampled(8, slow=0)
 def test_outputs_are_those_of_torchs_attention(shapes, options) -> None:
     agree(shapes, **options)
 

@@ -73,6 +73,7 @@ def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, Verify
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float64, "transposed"])
 @pytest.mark.parametrize("is_drawn", [False, True])
 @pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.sampled(10, slow=0)
 def test_kernels_decide_what_torch_decides(name, is_drawn, kind) -> None:
     num_accepted = 0
     for seed in range(12):
