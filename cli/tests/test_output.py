@@ -9,6 +9,8 @@ import pytest
 
 from specdec_cli import output
 
+WORDS = {"error": "error", "warn": "warning", "hint": "hint"}
+
 
 def test_json_goes_to_a_file_or_to_standard_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -27,3 +29,9 @@ def test_columns_are_aligned_without_trailing_blanks(capsys: pytest.CaptureFixtu
     output.print_fields({"ab": 1, "c": "d"})
     output.print_fields({})
     assert capsys.readouterr().out == "A\nab  1\nc   d\n"
+
+
+@pytest.mark.parametrize("say", [output.error, output.warn, output.hint])
+def test_a_message_is_one_line(say, capsys: pytest.CaptureFixture[str]) -> None:
+    say("no model\nname one")
+    assert capsys.readouterr().err == f"specdec: {WORDS[say.__name__]}: no model; name one\n"

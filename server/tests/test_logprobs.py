@@ -104,6 +104,13 @@ def test_alternatives_with_equal_text_are_all_told() -> None:
     assert top == {"": -1.0, "token_id:8": -2.0, "A": -3.0, "token_id:10": -4.0, "token_id:11": -5.0}
 
 
+def test_forbidden_tokens_have_a_number_that_json_can_write() -> None:
+    entry = {7: Logprob(float("-inf"), 2, "A", b"A")}
+    assert CompletionLogprobs(1)([7], [entry])["token_logprobs"] == [-9999.0]
+    (token,) = chat_logprobs([7], [entry], 1)["content"]
+    assert token["logprob"] == -9999.0
+
+
 @pytest.mark.parametrize(
     ("text", "tokens", "offsets"),
     [

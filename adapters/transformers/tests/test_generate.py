@@ -60,6 +60,7 @@ GREEDY: dict[str, dict[str, Any]] = {
     "bans": {"bad_words_ids": [[7], [9, 11]], "suppress_tokens": [5, 6], "begin_suppress_tokens": [8]},
     "bias": {"sequence_bias": {(11,): 5.0}, "renormalize_logits": True, "remove_invalid_values": True},
     "by prompt": {"encoder_repetition_penalty": 1.4, "encoder_no_repeat_ngram_size": 2},
+    "padding of its own": {"eos_token_id": [7, 11, 30], "pad_token_id": 5},
     "long ends": {"exponential_decay_length_penalty": (4, 1.5), "forced_eos_token_id": 9, "eos_token_id": 9},
     "watermark": {"watermarking_config": {"bias": 2.5, "seeding_scheme": "selfhash"}},
     "own processor": {"logits_processor_": lambda: [Odd()]},

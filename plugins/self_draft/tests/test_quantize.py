@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from speccheck.models import CONFIGS, make
 from torch import nn
 
 from specdec import LLM, ConfigError
 from specdec_plugin_self_draft import SelfDraftConfig
-from specdec_plugin_self_draft.form import _settled
+from specdec_plugin_self_draft.form import _settled, quantize
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
 
 
@@ -69,6 +70,15 @@ def test_other_weights_have_eight_bits_by_default() -> None:
     assert _settled("auto", [some], 32) == _settled("auto", [other, some], 32) == "int8"
     assert _settled("auto", [nn.Linear(48, 64)], 32) == "int8"
     assert _settled("int4", [some], 32) == "int4"
+
+
+def test_the_output_head_has_bits_of_its_own() -> None:
+    config = SelfDraftConfig(num_speculative_tokens=2, weights="int8", head_weights="own")
+    model = quantize(make(CONFIGS["llama"]()), config)
+    assert type(model.get_output_embeddings()) is nn.Linear
+    assert not [
+        name for name, module in model.named_modules() if type(module) is nn.Linear and "head" not in name
+    ]
 
 
 def test_a_bias_is_added() -> None:
