@@ -58,7 +58,7 @@ class DFlashProposer(RowsProposer):
             )
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """See `RowsProposer.propose`; warns if drafts are worse than chance."""
+        """Draft a block for every row that wants a draft; warns if drafts are worse than chance."""
         self._watch.observe(batch)
         return super().propose(batch)
 

@@ -34,7 +34,7 @@ class PenaltyRule:
         self._num_counted = -1
 
     def add_to(self, edits: Edits, block: RowBlock) -> None:
-        """See `Rule.add_to`."""
+        """Add the rule to the penalties of the rows."""
         self._count_committed(block)
         edits.penalties.append((self, block))
 
