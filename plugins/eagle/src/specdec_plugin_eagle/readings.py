@@ -60,11 +60,11 @@ class EagleReadings(HeadReadings):
 
     def published(self) -> EagleReading:
         """Return the reading that the files give."""
-        place = str(self.checkpoint)
-        settings = EagleSettings.from_dict(self.checkpoint.config, place, is_eagle3=self._is_eagle3)
+        origin = str(self.checkpoint)
+        settings = EagleSettings.from_dict(self.checkpoint.config, origin, is_eagle3=self._is_eagle3)
         ids: tuple[int, ...] = ()
         if self._is_eagle3 and settings.uses_aux:
-            ids = layers_read(settings.aux_layers, self.target.info.num_layers, place)
+            ids = layers_read(settings.aux_layers, self.target.info.num_layers, origin)
         return EagleReading("", "", settings, ids)
 
     def others(self, reading: EagleReading, longest: int) -> Iterator[EagleReading]:

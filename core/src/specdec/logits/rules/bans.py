@@ -85,13 +85,13 @@ class BadWordsRule:
         """Ban the last tokens of words whose beginning ends a row's text."""
         output = block.output_token_ids
         tail = tuple(output[max(0, len(output) - self._lengths[-1]) :].tolist())
-        places = []
+        indices = []
         for row, path in enumerate(block.paths()):
             text = tail + path
             prefixes = [text[len(text) - length :] for length in self._lengths if length <= len(text)]
-            places += [(row, last) for start in prefixes for last in self._last_ids.get(start, ())]
-        if places:
-            edits.bans.append(Points(*np.array(places).T))
+            indices += [(row, last) for start in prefixes for last in self._last_ids.get(start, ())]
+        if indices:
+            edits.bans.append(Points(*np.array(indices).T))
 
 
 @lru_cache(16)
