@@ -27,7 +27,7 @@ LAYERS = {
     ),
     RUNTIME: (
         {"interfaces"},
-        {"backends", "chat", "gguf", "models", "structured_outputs"},
+        {"backends", "chat", "gguf", "models", "samplers", "structured_outputs"},
         {"loading", "states"},
         {"runner"},
         {"scorers"},

@@ -1,14 +1,14 @@
-"""User-facing error messages about keys, values and tensors."""
+"""User-facing error messages about keys and values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-__all__ = ["did_you_mean", "explain", "lacking", "unfilled", "unknown_key"]
+__all__ = ["did_you_mean", "explain", "unknown_key"]
 
 
 def explain(error: ValidationError, what: str, model: type[BaseModel]) -> str:
@@ -43,35 +43,6 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return `: did you mean '...'?` for the nearest name, or a full stop if none is near."""
     nearest = get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f": did you mean {nearest[0]!r}?" if nearest else "."
-
-
-def unfilled(report: Mapping[str, Any], model: object) -> str | None:
-    """Return which tensors of a model a checkpoint did not fill, which transformers leaves random; None if it filled all.
-
-    Args:
-        report: what `from_pretrained` returns for `output_loading_info`; tied tensors are not missing there.
-        model: the model.
-    """
-    missing, shapes = report["missing_keys"], report["mismatched_keys"]
-    if not missing and not shapes:
-        return None
-    if missing:
-        summary = f"{len(missing)} missing, {lacking(missing, report['unexpected_keys'])}"
-    else:
-        name, had, wanted = min(shapes)
-        summary = f"{len(shapes)} of another shape, {name} {list(had)} instead of {list(wanted)} first"
-    return (
-        f"of the tensors of {type(model).__name__} {summary}: config.json does not describe these weights, or they are "
-        "incomplete; fetch the files again, or convert them for this class"
-    )
-
-
-def lacking(missing: Iterable[str], found: Iterable[str]) -> str:
-    """Return the first of the tensors that a checkpoint lacks, and the name that it has instead of the first one."""
-    names = sorted(missing)
-    shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    nearest = get_close_matches(names[0], list(found), n=1, cutoff=0.6)
-    return shown + (f" (nearest to the first is {nearest[0]!r})" if nearest else "")
 
 
 def _value(location: tuple[int | str, ...], found: object) -> object:

@@ -19,8 +19,8 @@ from specdec.interfaces import (
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.strict import StrictSampler
-from specdec.samplers.typical import TypicalConfig, TypicalSampler
 from specdec.sampling_params import SamplingParams
+from specdec_runtime.samplers.typical import TypicalConfig, TypicalSampler
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "strict": lambda: StrictSampler(SamplerConfig()),

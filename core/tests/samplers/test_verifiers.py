@@ -33,9 +33,9 @@ from specdec.samplers.paths import accept_path
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.rejection import rejection_scheme
 from specdec.samplers.strict import StrictSampler
-from specdec.samplers.synthetic import SyntheticConfig, SyntheticSampler
-from specdec.samplers.typical import TypicalConfig, TypicalSampler
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
+from specdec_runtime.samplers.synthetic import SyntheticConfig, SyntheticSampler
+from specdec_runtime.samplers.typical import TypicalConfig, TypicalSampler
 from specdec_testing.support.checked_draft import with_draft
 
 LOSSLESS: list[Sampler] = [ProbabilisticSampler(SamplerConfig()), BlockSampler(SamplerConfig())]

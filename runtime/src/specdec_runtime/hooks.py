@@ -1,9 +1,9 @@
-"""Registers the scorer of `transformers` models, and what it does for core beside scoring."""
+"""Registers the scorer of `transformers` models, its parts, and the samplers that are not lossless."""
 
 from __future__ import annotations
 
 from specdec import hookimpl
-from specdec.interfaces import Part, Scorer
+from specdec.interfaces import Part, Sampler, Scorer
 
 
 @hookimpl
@@ -12,6 +12,15 @@ def specdec_register_scorers() -> type[Scorer]:
     from specdec_runtime.scorers.transformers import TransformersScorer
 
     return TransformersScorer
+
+
+@hookimpl
+def specdec_register_samplers() -> list[type[Sampler]]:
+    """Return the samplers that do not keep the target's distribution."""
+    from specdec_runtime.samplers.synthetic import SyntheticSampler
+    from specdec_runtime.samplers.typical import TypicalSampler
+
+    return [SyntheticSampler, TypicalSampler]
 
 
 @hookimpl

@@ -37,13 +37,13 @@ def test_the_likeliest_come_first_with_their_probability() -> None:
 
 def test_each_place_has_its_own_temperature_cuts_and_number() -> None:
     batch = batch_of(SamplingParams(temperature=0.5), SamplingParams(temperature=2.0, top_k=2), GREEDY)
-    places = [
+    positions = [
         DraftPosition(0, (4,), 3, 2),
         DraftPosition(1, (), 0, 4),
         DraftPosition(2, (1, 2), 7, 1),
         DraftPosition(0, (5,), 5, 1),
     ]
-    choice = chooser("greedy").rank(LOGITS.expand(4, -1), places, batch)
+    choice = chooser("greedy").rank(LOGITS.expand(4, -1), positions, batch)
     assert choice.target_ids == [[1, 3], [1, 3], [1], [1]]
     assert choice.confidences is not None
     assert choice.confidences[0] == pytest.approx((LOGITS[0] / 0.5).softmax(-1)[[1, 3]].tolist())
@@ -54,12 +54,12 @@ def test_each_place_has_its_own_temperature_cuts_and_number() -> None:
 def test_coupled_candidates_are_lifted_by_the_noise_to_come() -> None:
     # The noise lifts id (3 * row + depth) % 8 by 2.
     batch = batch_of(WARM, GREEDY)
-    places = [
+    positions = [
         DraftPosition(0, (9, 9, 9, 9), 0, 2),
         DraftPosition(1, (9, 9, 9, 9), 0, 2),
         DraftPosition(0, (9, 9), 0, 2),
     ]
-    choice = chooser("coupled").rank(LOGITS.expand(3, -1), places, batch)
+    choice = chooser("coupled").rank(LOGITS.expand(3, -1), positions, batch)
     assert choice.target_ids == [[1, 5], [1, 3], [3, 1]]
     assert choice.confidences is not None
     lifted = LOGITS[0] + torch.tensor([0, 0, 0, 0, 0, 2.0, 0, 0])
@@ -78,8 +78,8 @@ def test_noise_belongs_to_the_targets_ids() -> None:
 
 def test_grammars_leave_few_or_no_candidates() -> None:
     batch = batch_of(WARM, WARM, GREEDY, rule=lambda row, path: [[3, 6], [], None][row])
-    places = [DraftPosition(row, (), 0, 3) for row in range(3)]
-    choice = chooser("greedy").rank(LOGITS.expand(3, -1), places, batch)
+    positions = [DraftPosition(row, (), 0, 3) for row in range(3)]
+    choice = chooser("greedy").rank(LOGITS.expand(3, -1), positions, batch)
     assert choice.target_ids == [[3, 6], [], [1, 3, 7]]
     assert choice.confidences is not None
     assert choice.confidences[0] == pytest.approx(LOGITS[0, [3, 6]].softmax(-1).tolist())

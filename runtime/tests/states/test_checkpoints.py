@@ -124,21 +124,19 @@ class World:
             kept.inputs[0] = rows[where]  # type: ignore[assignment]  # not tensors here
         seen = []
         for group in (group for stage in plan.stages for group in stage):
-            given = [
-                [] if piece.source is None else list(self.states[piece.source]) for piece in group.pieces
-            ]
-            for piece, state in zip(group.pieces, given, strict=True):
-                assert piece.rows.stop > piece.rows.start, "layers are given no rows"
-                source = rows if piece.inputs is None else piece.inputs[0]
-                for request, position, token in source[piece.rows]:  # type: ignore[misc]
+            given = [[] if span.source is None else list(self.states[span.source]) for span in group.spans]
+            for span, state in zip(group.spans, given, strict=True):
+                assert span.rows.stop > span.rows.start, "layers are given no rows"
+                source = rows if span.inputs is None else span.inputs[0]
+                for request, position, token in source[span.rows]:  # type: ignore[misc]
                     assert len(state) == position
                     assert state[: len(request.tokens)] == request.tokens[:position]
                     state.append(token)
-                    if piece.inputs is None:
+                    if span.inputs is None:
                         seen.append((request, position))
                     else:
                         self.num_rerun += 1
-                for target in piece.targets:
+                for target in span.targets:
                     self.states[target] = list(state)
         assert sorted(map(str, seen)) == sorted(str((request, position)) for request, position, _ in rows)
 
@@ -179,11 +177,11 @@ def test_a_draft_that_is_made_row_by_row() -> None:
         segment = Segment(0, count, 0, start, owner=owner, num_drafted=count if is_draft else 0)
         plan = checkpoints.plan(PackedBatch(nothing, nothing, [segment], None, None))
         again = []
-        for piece in [piece for stage in plan.stages for group in stage for piece in group.pieces]:
-            rows = (tokens if piece.inputs is None else piece.inputs[0])[piece.rows]
-            again += [] if piece.inputs is None else rows
-            state = [*(states[piece.source] if piece.source is not None else []), *rows]
-            states.update(dict.fromkeys(piece.targets, state))
+        for span in [span for stage in plan.stages for group in stage for span in group.spans]:
+            rows = (tokens if span.inputs is None else span.inputs[0])[span.rows]
+            again += [] if span.inputs is None else rows
+            state = [*(states[span.source] if span.source is not None else []), *rows]
+            states.update(dict.fromkeys(span.targets, state))
         for rows, kept in plan.keeps:
             kept.inputs[0] = [*kept.inputs.get(0, []), *tokens[rows]]  # type: ignore[list-item]  # no tensors
         assert text[:start] + tokens in states.values()

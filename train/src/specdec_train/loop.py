@@ -60,31 +60,31 @@ class Plan(Protocol):
 
     @property
     def max_steps(self) -> int:
-        """See `LoopConfig`."""
+        """Planned optimizer steps."""
 
     @property
     def batch_size(self) -> int:
-        """See `LoopConfig`."""
+        """Sequences per optimizer step."""
 
     @property
     def micro_batch(self) -> int:
-        """See `LoopConfig`."""
+        """Sequences per forward pass; divides `batch_size`."""
 
     @property
     def max_grad_norm(self) -> float:
-        """See `LoopConfig`."""
+        """Gradients are scaled down to this norm."""
 
     @property
     def schedule(self) -> Schedule:
-        """See `LoopConfig`."""
+        """Shape of the learning rate."""
 
     @property
     def eval_every(self) -> int:
-        """See `LoopConfig`."""
+        """Steps between calls of `evaluate`."""
 
     @property
     def checkpoint_every(self) -> int:
-        """See `LoopConfig`."""
+        """Steps between checkpoints."""
 
 
 def loop_config(title: str, recipe: Plan, max_minutes: float | None) -> LoopConfig:

@@ -15,7 +15,7 @@ class _Proposed:
     limits: dict[Sequence, int]
     """Maximum number of nodes of each request."""
     may_draft: bool
-    """See `Step.may_draft`."""
+    """Whether the configuration allows a draft for any request."""
     num_running: int
     propose_s: float
     end: float

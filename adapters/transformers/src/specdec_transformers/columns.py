@@ -62,31 +62,31 @@ class Columns:
         """Whether every row has ended."""
         return not any(self._is_unfinished)
 
-    def needs(self, place: int) -> bool:
+    def needs(self, index: int) -> bool:
         """Return whether a row has not ended and all its committed tokens have been consumed."""
-        return self._is_unfinished[place] and not self._has_next(place)
+        return self._is_unfinished[index] and not self._has_next(index)
 
     def advance(self) -> list[int]:
         """Advance to the last column that every row has; return the rows that still run but need not continue."""
         while not self.is_complete and all(map(self._has_next, range(len(self._rows)))):
             self._next()
-        is_over = [self.is_complete or self._is_padded(place) for place in range(len(self._rows))]
-        return [place for place, row in enumerate(self._rows) if is_over[place] and not row.is_finished]
+        is_over = [self.is_complete or self._is_padded(index) for index in range(len(self._rows))]
+        return [index for index, row in enumerate(self._rows) if is_over[index] and not row.is_finished]
 
-    def _is_padded(self, place: int) -> bool:
-        return self._pad is not None and not self._is_unfinished[place]
+    def _is_padded(self, index: int) -> bool:
+        return self._pad is not None and not self._is_unfinished[index]
 
-    def _has_next(self, place: int) -> bool:
-        return self._is_padded(place) or self._rows[place].num_output_tokens > self._num_columns
+    def _has_next(self, index: int) -> bool:
+        return self._is_padded(index) or self._rows[index].num_output_tokens > self._num_columns
 
     def _next(self) -> None:
         if self.wants_logits:
             self._keep_logits()
         column = [
             self._pad
-            if self._is_padded(place)
+            if self._is_padded(index)
             else int(row.token_ids[row.num_prompt_tokens + self._num_columns])
-            for place, row in enumerate(self._rows)
+            for index, row in enumerate(self._rows)
         ]
         tokens = self.input_ids.new_tensor(column)
         self.input_ids = torch.cat([self.input_ids, tokens[:, None]], -1)
@@ -106,10 +106,10 @@ class Columns:
 
     def _keep_logits(self) -> None:
         found: list[torch.Tensor | None] = []
-        for place, row in enumerate(self._rows):
+        for index, row in enumerate(self._rows):
             record = row.logprobs
             assert isinstance(record, RawLogits)
-            found.append(None if self._is_padded(place) else record.rows[self._num_columns])
+            found.append(None if self._is_padded(index) else record.rows[self._num_columns])
         nothing = next(torch.zeros_like(logits) for logits in found if logits is not None)
         self.logits += (torch.stack([nothing if logits is None else logits for logits in found]),)
         if self._processors is not None:
@@ -122,7 +122,7 @@ def joined(input_ids: torch.Tensor, rows: Sequence[Row], pad_token_id: int | Non
     """Return `[B, L + the most new tokens]`: the final `Columns.input_ids` if nothing is needed between columns."""
     width = max(row.num_output_tokens for row in rows)
     new = input_ids.new_full((len(rows), width), 0 if pad_token_id is None else pad_token_id)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         ids = torch.from_numpy(row.token_ids[row.num_prompt_tokens :].astype("int64"))
-        new[place, : len(ids)] = ids
+        new[index, : len(ids)] = ids
     return torch.cat([input_ids, new], -1)

@@ -123,10 +123,10 @@ def _run(session: Session, requests: list[Request], columns: Columns | None) -> 
         while not (all(row.is_finished for row in rows) if columns is None else columns.is_complete):
             engine.step()
             if columns is not None:
-                engine.abort([ids[place] for place in columns.advance()])
-            for place, row in enumerate(rows):
-                if row.finish_reason is FinishReason.ERROR and (columns is None or columns.needs(place)):
-                    raise RuntimeError(f"generate: row {place} cannot go on: {row.stop_reason}")
+                engine.abort([ids[index] for index in columns.advance()])
+            for index, row in enumerate(rows):
+                if row.finish_reason is FinishReason.ERROR and (columns is None or columns.needs(index)):
+                    raise RuntimeError(f"generate: row {index} cannot go on: {row.stop_reason}")
     finally:
         engine.abort(ids)
         release_threads()

@@ -112,8 +112,8 @@ def for_row(processor: LogitsProcessor, row: int, num_rows: int) -> LogitsProces
         allowed = own._prefix_allowed_tokens_fn
         own._prefix_allowed_tokens_fn = lambda _, ids: allowed(row, ids)
     elif isinstance(own, EncoderRepetitionPenaltyLogitsProcessor):
-        place = row * len(own.encoder_input_ids) // num_rows
-        vars(own)["encoder_input_ids"] = own.encoder_input_ids[place : place + 1]
+        index = row * len(own.encoder_input_ids) // num_rows
+        vars(own)["encoder_input_ids"] = own.encoder_input_ids[index : index + 1]
     elif isinstance(own, EncoderNoRepeatNGramLogitsProcessor):
         own.generated_ngrams = [own.generated_ngrams[row * own.batch_size // num_rows]]
         own.batch_size = 1

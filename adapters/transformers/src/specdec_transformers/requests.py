@@ -51,7 +51,7 @@ def make_requests(
     ends = sorted({i for c in criteria if type(c) is EosTokenCriteria for i in c.eos_token_id.tolist()})
     room = num_new + session.num_speculative_tokens
     made = []
-    for place, prompt in enumerate(prompts):
+    for index, prompt in enumerate(prompts):
         params = SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -64,8 +64,8 @@ def make_requests(
         input_processor = session.input_processor
         request = input_processor.prepare(input_processor.next_id(), list(prompt), params, is_streaming=False)
         if sampling.processors:
-            own = [for_row(processor, place, len(prompts)) for processor in sampling.processors]
-            request.sequences[0].rules = RequestRules([], None, RowProcessors(own, input_ids[place], room))
+            own = [for_row(processor, index, len(prompts)) for processor in sampling.processors]
+            request.sequences[0].rules = RequestRules([], None, RowProcessors(own, input_ids[index], room))
         made.append(request)
     return made
 

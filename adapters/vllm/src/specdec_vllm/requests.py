@@ -42,14 +42,14 @@ class Request:
         theirs = self.theirs
         stops = set(theirs.stop_token_ids or ()) if theirs.ignore_eos else theirs.all_stop_token_ids
         limit = self.num_prompt_tokens + (theirs.max_tokens or max_model_len)
-        for place, token in enumerate(token_ids):
-            length = num_tokens + place + 1
+        for index, token in enumerate(token_ids):
+            length = num_tokens + index + 1
             if token in stops and length - self.num_prompt_tokens > theirs.min_tokens:
                 self.ended = FinishReason.STOP
             elif length >= min(limit, max_model_len):
                 self.ended = FinishReason.LENGTH
             if self.ended is not None:
-                return token_ids[: place + 1]
+                return token_ids[: index + 1]
         return token_ids
 
     @property

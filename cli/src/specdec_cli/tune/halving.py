@@ -51,7 +51,7 @@ class Limits:
     ends_at: float
     """On the clock."""
     is_exact: bool
-    """See `Stage`."""
+    """Whether a text that differs from plain decoding's is an error; in 16 bits rounding may make one."""
 
 
 class Halving:

@@ -23,10 +23,10 @@ class Prediction:
 
     def __init__(self, token_ids: Sequence[int]) -> None:
         self.token_ids = list(token_ids)
-        self._places: dict[int, list[int]] = {}
+        self._positions: dict[int, list[int]] = {}
         self._places_of_gram: dict[tuple[int, ...], list[int]] = {}
-        for place, token_id in enumerate(self.token_ids):
-            self._places.setdefault(token_id, []).append(place)
+        for position, token_id in enumerate(self.token_ids):
+            self._positions.setdefault(token_id, []).append(position)
         for first in range(len(self.token_ids) - _GRAM + 1):
             gram = tuple(self.token_ids[first : first + _GRAM])
             self._places_of_gram.setdefault(gram, []).append(first + _GRAM - 1)
@@ -41,23 +41,23 @@ class Prediction:
             expected: the place at which the output's newest token was expected.
             min_match: fewest tokens that must match; two more where the match is not near.
         """
-        candidates = _nearest(self._places.get(output[-1], []), expected)
+        candidates = _nearest(self._positions.get(output[-1], []), expected)
         if len(output) >= _GRAM:
             candidates += _nearest(self._places_of_gram.get(tuple(output[-_GRAM:]), []), expected)
         best, found = (0, 0), None
-        for place in candidates:
-            length = self._match_length(output, place)
-            distance = abs(place - expected)
+        for position in candidates:
+            length = self._match_length(output, position)
+            distance = abs(position - expected)
             needed = min_match if distance <= _NEARBY else min_match + 2
             if length >= needed and (length, -distance) > best:
-                best, found = (length, -distance), place + 1
+                best, found = (length, -distance), position + 1
         return found
 
-    def _match_length(self, output: Sequence[int], place: int) -> int:
+    def _match_length(self, output: Sequence[int], position: int) -> int:
         """Return how many of the output's last tokens are those before and at a place."""
-        most = min(_LONGEST_MATCH, len(output), place + 1)
+        most = min(_LONGEST_MATCH, len(output), position + 1)
         for length in range(most):
-            if output[-1 - length] != self.token_ids[place - length]:
+            if output[-1 - length] != self.token_ids[position - length]:
                 return length
         return most
 
@@ -71,7 +71,7 @@ class PredictionCursor:
 
     def __init__(self, prediction: Prediction) -> None:
         self._prediction = prediction
-        self._place: int | None = 0
+        self._position: int | None = 0
         """The place of the next token; None while the output differs."""
         self._expected = 0
         """The place that the next token would have without further differences."""
@@ -80,21 +80,21 @@ class PredictionCursor:
 
     def draft(self, most: int) -> list[int]:
         """Return at most `most` tokens that are expected next."""
-        if self._place is None:
+        if self._position is None:
             return []
-        return self._prediction.token_ids[self._place : self._place + min(most, self._most)]
+        return self._prediction.token_ids[self._position : self._position + min(most, self._most)]
 
     def advance(self, output: Sequence[int], num_new: int) -> None:
         """Follow the output `output`, whose last `num_new` tokens are new."""
         token_ids = self._prediction.token_ids
         for end in range(len(output) - num_new + 1, len(output) + 1):
-            place = self._place
-            if place is not None and place < len(token_ids) and token_ids[place] == output[end - 1]:
-                self._place = place + 1
+            position = self._position
+            if position is not None and position < len(token_ids) and token_ids[position] == output[end - 1]:
+                self._position = position + 1
             else:
                 recent = output[max(0, end - _LONGEST_MATCH) : end]
-                self._place = self._prediction.after(recent, self._expected, self._min_match)
-            self._expected = self._expected + 1 if self._place is None else self._place
+                self._position = self._prediction.after(recent, self._expected, self._min_match)
+            self._expected = self._expected + 1 if self._position is None else self._position
 
     def observe(self, num_drafted: int, num_accepted: int) -> None:
         """Record a verified draft."""
@@ -106,7 +106,7 @@ class PredictionCursor:
         self._most = min(MOST_DRAFTED, max(_FEWEST_DRAFTED, 2 * num_accepted))
 
 
-def _nearest(places: list[int], expected: int) -> list[int]:
+def _nearest(positions: list[int], expected: int) -> list[int]:
     """Return the ascending places that are nearest to the expected one on both sides."""
-    middle = bisect_left(places, expected)
-    return places[max(0, middle - _MOST_TRIED) : middle + _MOST_TRIED]
+    middle = bisect_left(positions, expected)
+    return positions[max(0, middle - _MOST_TRIED) : middle + _MOST_TRIED]

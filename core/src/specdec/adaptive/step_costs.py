@@ -50,16 +50,16 @@ class ByCount:
 
     def num_measured(self, count: int) -> int:
         """Return how often a count was measured."""
-        return self._num_measured[_place(count)]
+        return self._num_measured[_index(count)]
 
     def observe(self, count: int, seconds: float) -> None:
         """Add one duration."""
-        place = _place(count)
-        first = place * _WINDOW
-        self._recent[first + self._num_measured[place] % _WINDOW] = seconds
-        self._num_measured[place] += 1
-        recent = self._recent[first : first + min(self._num_measured[place], _WINDOW)]
-        self._medians[place] = sorted(recent)[(len(recent) - 1) // 2]
+        index = _index(count)
+        first = index * _WINDOW
+        self._recent[first + self._num_measured[index] % _WINDOW] = seconds
+        self._num_measured[index] += 1
+        recent = self._recent[first : first + min(self._num_measured[index], _WINDOW)]
+        self._medians[index] = sorted(recent)[(len(recent) - 1) // 2]
         self._num_all += 1
         self._num_new += 1
 
@@ -71,11 +71,11 @@ class ByCount:
     def at(self, count: int) -> float:
         """Return the seconds of a count; 0 before the first measurement."""
         self._refresh()
-        place = _place(count)
-        first, last = _least(place), _least(place + 1)
-        if count == first or place == _MOST_COUNTS - 1:
-            return self._table[place]
-        low, high = self._table[place], self._table[place + 1]
+        index = _index(count)
+        first, last = _least(index), _least(index + 1)
+        if count == first or index == _MOST_COUNTS - 1:
+            return self._table[index]
+        low, high = self._table[index], self._table[index + 1]
         return low + (high - low) * (count - first) / (last - first)
 
     def _refresh(self) -> None:
@@ -85,9 +85,9 @@ class ByCount:
 
     def _fill(self) -> None:
         """Write the seconds of every place: measured ones, and the lines through them."""
-        places = [place for place, count in enumerate(self._num_measured) if count]
-        values = _rising([(self._medians[n], min(self._num_measured[n], _WINDOW)) for n in places])
-        counts = list(map(_least, places))
+        indices = [index for index, count in enumerate(self._num_measured) if count]
+        values = _rising([(self._medians[n], min(self._num_measured[n], _WINDOW)) for n in indices])
+        counts = list(map(_least, indices))
         if self._from_zero and counts[0]:
             counts, values = [0, *counts], [0.0, *values]
         base = values[0]
@@ -95,8 +95,8 @@ class ByCount:
         if len(counts) > 1:
             slope = (values[-1] - base) / (counts[-1] - counts[0])
         after = 0
-        for place in range(_MOST_COUNTS):
-            count = _least(place)
+        for index in range(_MOST_COUNTS):
+            count = _least(index)
             while after < len(counts) and counts[after] < count:
                 after += 1
             if after == 0:
@@ -106,7 +106,7 @@ class ByCount:
             else:
                 share = (count - counts[after - 1]) / (counts[after] - counts[after - 1])
                 seconds = values[after - 1] + share * (values[after] - values[after - 1])
-            self._table[place] = seconds
+            self._table[index] = seconds
 
 
 class StepCosts:
@@ -155,16 +155,16 @@ def _rising(weighted: Sequence[tuple[float, float]]) -> list[float]:
     return [mean for mean, _, count in blocks for _ in range(count)]
 
 
-def _place(count: int) -> int:
+def _index(count: int) -> int:
     """Return the place of a count: 16 counts have their own, then 8 places share each doubling."""
     shift = max(0, count.bit_length() - 4)
     return min(8 * shift + (count >> shift), _MOST_COUNTS - 1)
 
 
-def _least(place: int) -> int:
+def _least(index: int) -> int:
     """Return the least count of a place."""
-    shift = max(0, place // 8 - 1)
-    return (place - 8 * shift) << shift
+    shift = max(0, index // 8 - 1)
+    return (index - 8 * shift) << shift
 
 
-_LEAST = np.array([_least(place) for place in range(_MOST_COUNTS)])
+_LEAST = np.array([_least(index) for index in range(_MOST_COUNTS)])

@@ -16,7 +16,7 @@ logger = logging.getLogger("specdec")
 
 Offer = TypeVar("Offer")
 _GROUPED: ContextVar[dict[str, list[str]] | None] = ContextVar("grouped", default=None)
-"""See `grouped_warnings`: by offer, why it was rejected, each time."""
+"""By offer, why it was rejected, each time; `grouped_warnings` logs it at its end."""
 
 
 class Rejected(Declined):

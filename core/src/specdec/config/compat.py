@@ -20,7 +20,7 @@ TARGET_KEY = "speculative_config"
 class Compatibility:
     """How names from one source (`speculative_config` or the arguments of `LLM`) are handled."""
 
-    place: str
+    origin: str
     """The name of the source in messages."""
     notices: Mapping[str, str]
     """Names that change how vLLM runs but not its output, with the reason why they have no effect here."""
@@ -48,14 +48,14 @@ class Compatibility:
         if key in self.notices:
             if value is not None:
                 notice(
-                    f"{self.place}:{key}", f"{self.place}: {key!r} has no effect here: {self.notices[key]}"
+                    f"{self.origin}:{key}", f"{self.origin}: {key!r} has no effect here: {self.notices[key]}"
                 )
             return True
         if key in self.refused:
             rule = self.refused[key]
             if value is None or value in rule["harmless"]:
                 return True
-            raise ConfigError(f"{self.place}: {key!r} = {value!r} is not supported: {rule['reason']}")
+            raise ConfigError(f"{self.origin}: {key!r} = {value!r} is not supported: {rule['reason']}")
         return False
 
     def with_new_names(self, mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,16 +68,16 @@ class Compatibility:
         for old, new in self.renamed.items():
             if old in result:
                 if new in result:
-                    raise ConfigError(f"{self.place}: {old!r} is the old name of {new!r}; give only {new!r}")
-                deprecated(f"{self.place}:{old}", f"{self.place}: {old!r} is now called {new!r}")
+                    raise ConfigError(f"{self.origin}: {old!r} is the old name of {new!r}; give only {new!r}")
+                deprecated(f"{self.origin}:{old}", f"{self.origin}: {old!r} is now called {new!r}")
                 result[new] = result.pop(old)
         for key, values in self.renamed_values.items():
             old_value = result.get(key)
             if isinstance(old_value, str) and old_value in values:
                 result[key] = values[old_value]
                 deprecated(
-                    f"{self.place}:{key}:{old_value}",
-                    f"{self.place}: {key!r}: {old_value!r} is now called {result[key]!r}",
+                    f"{self.origin}:{key}:{old_value}",
+                    f"{self.origin}: {key!r}: {old_value!r} is now called {result[key]!r}",
                 )
         return result
 
@@ -85,19 +85,19 @@ class Compatibility:
 @cache
 def speculative_keys() -> Compatibility:
     """Return how vLLM's keys of `speculative_config` are handled."""
-    return Compatibility(place="speculative_config", **_data()["speculative_config"])
+    return Compatibility(origin="speculative_config", **_data()["speculative_config"])
 
 
 @cache
 def llm_arguments() -> Compatibility:
     """Return how vLLM's arguments of `LLM` are handled."""
-    return Compatibility(place="LLM", **_data()["llm"])
+    return Compatibility(origin="LLM", **_data()["llm"])
 
 
 @cache
 def call_arguments(call: str) -> Compatibility:
     """Return how vLLM's arguments of a call, such as `LLM.generate`, are handled."""
-    return Compatibility(place=call, **_data()["call"])
+    return Compatibility(origin=call, **_data()["call"])
 
 
 def check_call(call: str, arguments: Mapping[str, Any], known: Iterable[str]) -> None:

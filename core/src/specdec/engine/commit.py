@@ -59,25 +59,25 @@ class Committer:
         if not step.is_compacted and any(n and n[-1] != len(n) - 1 for n in verdict.accepted_nodes):
             self._gather(step, verdict)
         # Verdicts are of the sampled rows, in their order; rows that left the step have one that nobody takes.
-        place = -1
+        index = -1
         for row in step.rows:
-            place += row.is_sampled
+            index += row.is_sampled
             if row.chunk:
-                self._commit_row(step, row, place, verdict, listed)
+                self._commit_row(step, row, index, verdict, listed)
 
     def _commit_row(
-        self, step: Step, row: Row, place: int, verdict: Verdict, listed: Mapping[int, Ids[Listing]] | None
+        self, step: Step, row: Row, index: int, verdict: Verdict, listed: Mapping[int, Ids[Listing]] | None
     ) -> None:
-        """Commit one row; `place` is that of its verdict, if it is sampled."""
+        """Commit one row; `index` is that of its verdict, if it is sampled."""
         sequence, scores = row.sequence, step.scores
         assert scores is not None
         if row.prompt_rows:
             _record_prompt(row, scores)
         if row.is_sampled:
-            if verdict.is_valid is not None and _spoils(row, verdict.accepted_nodes[place], verdict.is_valid):
+            if verdict.is_valid is not None and _spoils(row, verdict.accepted_nodes[index], verdict.is_valid):
                 self._repeat_without_draft(sequence)
                 return
-            nodes, emitted = _cut_at_end(row, place, verdict, scores, listed)
+            nodes, emitted = _cut_at_end(row, index, verdict, scores, listed)
             row.accepted, row.emitted = nodes, emitted
             if row.nodes:  # else the proposer may still have to learn of an earlier draft
                 sequence.drafts.count(len(row.nodes), len(nodes))
@@ -169,7 +169,7 @@ def _spoils(row: Row, accepted: Ids[int], valid: Ids[bool]) -> bool:
 
 
 def _cut_at_end(
-    row: Row, place: int, verdict: Verdict, scores: Scores, listed: Mapping[int, Ids[Listing]] | None
+    row: Row, index: int, verdict: Verdict, scores: Scores, listed: Mapping[int, Ids[Listing]] | None
 ) -> tuple[list[int], list[int]]:
     """Return the kept nodes and tokens of a verdict, cut at the end of the text and where no token could be chosen.
 
@@ -177,7 +177,7 @@ def _cut_at_end(
     Nothing is kept if work for this sample fails here or failed earlier in the step.
     """
     sequence, valid, dead = row.sequence, verdict.is_valid, None
-    nodes, token_ids = list(verdict.accepted_nodes[place]), list(verdict.token_ids[place])
+    nodes, token_ids = list(verdict.accepted_nodes[index]), list(verdict.token_ids[index])
     if valid is not None or sequence.rules is not None:
         first = row.first_logits
         dead = _dead_end(sequence, nodes, valid and valid[first : first + len(row.nodes) + 1])
@@ -195,8 +195,8 @@ def _cut_at_end(
                 causes = {} if sequence.rules is None else sequence.rules.causes
                 fail(sequence, reason, causes.get(dead_row))
         if sequence.logprobs is not None and emitted:
-            if listed is not None and place in listed:
-                sequence.logprobs.take(emitted, listed[place][: len(emitted)])
+            if listed is not None and index in listed:
+                sequence.logprobs.take(emitted, listed[index][: len(emitted)])
             else:
                 rows = [row.first_logits + 1 + node for node in (-1, *nodes)][: len(emitted)]
                 raw = scores.raw_logits
@@ -210,14 +210,14 @@ def _cut_at_end(
 def _listed(sampled: Ids[Row], scores: Scores, verdict: Verdict) -> dict[int, list[Listing]]:
     """Return, by place in a verdict, the log probabilities of its tokens, for requests that want few of each."""
     records = [row.sequence.logprobs for row in sampled]
-    wanted = {place: r.num_few for place, r in enumerate(records) if r is not None and r.num_few >= 0}
+    wanted = {index: r.num_few for index, r in enumerate(records) if r is not None and r.num_few >= 0}
     if not wanted:
         return {}
     paths = verdict.accepted_nodes
-    rows = [sampled[place].first_logits + 1 + node for place in wanted for node in (-1, *paths[place])]
-    tokens = [token_id for place in wanted for token_id in verdict.token_ids[place]]
+    rows = [sampled[index].first_logits + 1 + node for index in wanted for node in (-1, *paths[index])]
+    tokens = [token_id for index in wanted for token_id in verdict.token_ids[index]]
     found = iter(listings(scores.raw_logits, rows, tokens, max(wanted.values())))
-    return {place: [next(found) for _ in verdict.token_ids[place]] for place in wanted}
+    return {index: [next(found) for _ in verdict.token_ids[index]] for index in wanted}
 
 
 def _record_prompt(row: Row, scores: Scores) -> None:
@@ -237,9 +237,9 @@ def _dead_end(sequence: Sequence, nodes: list[int], valid: Ids[bool] | None) -> 
     by_rules = {} if sequence.rules is None else sequence.rules.dead_rows
     if not by_rules and (valid is None or all(valid)):
         return None
-    for place, node in enumerate((-1, *nodes)):
+    for index, node in enumerate((-1, *nodes)):
         row = node + 1
         reason = by_rules.get(row, NOT_NUMBERS if valid is not None and not valid[row] else None)
         if reason is not None:
-            return place, row, reason
+            return index, row, reason
     return None

@@ -183,7 +183,7 @@ class Engine:
         return outputs
 
     def _overlapped_step(self) -> list[RequestOutput]:
-        """See `step`."""
+        """Run a step, and launch the next one as soon as nothing that it needs is missing."""
         # What kept this step from being launched by the last call, whose outputs had to be returned first.
         problem, self._problem = self._problem, None
         if problem is not None and not set(problem[1]).isdisjoint(self._scheduler.running):

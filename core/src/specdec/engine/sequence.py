@@ -111,7 +111,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.is_refused = False
-        """See `CompletionOutput`."""
+        """With an error: whether the request's own parameters are the reason."""
         self.stop_checker: StopChecker
         """Where it ends, and its text; given by the intake, and not to samples that another engine runs."""
         self.last_num_drafted = self.last_num_accepted = 0

@@ -27,7 +27,7 @@ class AsyncVerdict:
     has_appended: bool = False
     """Whether the tokens are in `VerifyBatch.table`."""
     paths: torch.Tensor | None = None
-    """See `Verdict.paths`."""
+    """`[B, N]` int64 accepted nodes of trees on the device, padded with -1; None for chains."""
 
     def __call__(self) -> Verdict:
         """Return the verdict."""

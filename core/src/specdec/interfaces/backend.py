@@ -28,7 +28,7 @@ class ReadsTransfer(Protocol):
     """A `Verify` that finds in `VerifyBatch.transfer` what it reads on the device beside the logits."""
 
     finds_invalid_rows: bool
-    """See `Sampler.finds_invalid_rows`."""
+    """Whether it finds rows that are not numbers itself; otherwise they are made uniform first."""
     growing: int
     """Which of its arrays has `VerifyBatch.num_tokens`."""
 

@@ -136,7 +136,7 @@ class CheckedDraft:
     drawn: DrawnNodes | None = None
     """None if no row carries q; the nodes of rows without q are point masses."""
     proposers: tuple[str, ...] | None = None
-    """See `Draft.proposers`."""
+    """`[B]` name of the proposer that drafted each row, if one proposer calls others."""
     confidence: tuple[tuple[float, ...], ...] | None = None
     """`[B]` see `Draft.confidence`; for proposers that call others."""
     device_nodes: DeviceNodes | None = None

@@ -30,7 +30,7 @@ class SamplerConfig(ConfigModel):
 
 
 Listed = Mapping[int, Sequence[tuple[float, int, list[int], list[float]]]]
-"""See `Verdict.listed`."""
+"""By row, for each of its tokens: log probability, rank, and ids and log probabilities of the most probable tokens."""
 
 
 @dataclass(frozen=True)

@@ -117,11 +117,11 @@ class LogprobRecord:
         for token_id, (logprob, rank, top_ids, top_logprobs) in zip(token_ids, rows, strict=True):
             entry = {token_id: self._logprob(token_id, logprob, rank)}
             count = len(top_ids) if self.num_top < 0 else self.num_top
-            for place, (other, value) in enumerate(
+            for index, (other, value) in enumerate(
                 zip(top_ids[:count], top_logprobs[:count], strict=True), 1
             ):
                 if other != token_id:
-                    entry[other] = self._logprob(other, value, place)
+                    entry[other] = self._logprob(other, value, index)
             self.entries.append(entry)
             self.cumulative += logprob
             if self._text is not None:

@@ -42,8 +42,8 @@ def p_logits_of(
     change: Change | None = None
     settings: Floats | None = None
     if any(block.rules for block in blocks):
-        places = zip(blocks, accumulate(block.num_rows for block in blocks), strict=True)
-        ruled = [(slice(end - block.num_rows, end), block) for block, end in places if block.rules]
+        indices = zip(blocks, accumulate(block.num_rows for block in blocks), strict=True)
+        ruled = [(slice(end - block.num_rows, end), block) for block, end in indices if block.rules]
         change = RequestRules.changes(ruled, vocab_size, device, transfer)
     if not all(p.is_greedy for p in params):
         settings = _by_row(params, [block.num_rows for block in blocks], vocab_size)

@@ -34,26 +34,29 @@ class TorchRows(RowOperations):
         self._device = device
 
     def best_ids(self, logits: torch.Tensor) -> list[int]:
-        """See `RowOperations.best_ids`."""
+        """Return `[R]` the id of the highest logit of each row; ties go to the lowest id."""
         return logits.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argmax(-1).tolist()
 
     def valid_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
-        """See `RowOperations.valid_rows`; on a device the mask stays there to avoid a synchronisation, so it is never None."""
+        """Return `[R]` bool: rows without NaN and with a value above -inf.
+
+        On a device the mask stays there to avoid a synchronisation, so it is never None.
+        """
         is_valid = logits.amax(-1) > -torch.inf  # NaN is the maximum of a row that has one
         return None if logits.device.type == "cpu" and bool(is_valid.all()) else is_valid
 
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
-        """See `RowOperations.scaled`."""
+        """Return `(logits - max) / temperature` `[R, V]`."""
         return (logits - logits.amax(-1, keepdim=True)) / temperature
 
     def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-        """See `RowOperations.scaled_rows`."""
+        """Return `(logits - max) / temperature` `[R, V]`, with a temperature for each row."""
         return (logits - logits.amax(-1, keepdim=True)) / temperatures.to(logits.dtype)
 
     def multinomial(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:
-        """See `RowOperations.multinomial`."""
+        """Return `[B]` one id per row, drawn from the weights `[B, V]`."""
         keys = self._sent(seeds), self._sent(positions), self._sent(samples)
         noise = exponentials(*keys, words, weights.shape[-1])
         return (noise / weights.double()).argmin(-1)
@@ -61,12 +64,12 @@ class TorchRows(RowOperations):
     def gumbel(
         self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
     ) -> torch.Tensor:
-        """See `RowOperations.gumbel`."""
+        """Return `[B, num_ids]` Gumbel noise, float32."""
         keys = self._sent(seeds), self._sent(positions), self._sent(samples)
         return -exponentials(*keys, torch.full_like(keys[0], word), num_ids).log().float()
 
     def uniforms(self, seeds: Int64s, positions: Int64s, samples: Int64s, words: Int64s) -> torch.Tensor:
-        """See `RowOperations.uniforms`."""
+        """Return `[B, N]` one uniform per row and word, float64."""
         rows, columns = len(seeds), len(words)
         first, second, third = (
             self._sent(key).repeat_interleave(columns) for key in (seeds, positions, samples)

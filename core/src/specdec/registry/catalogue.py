@@ -94,7 +94,7 @@ def known_commands() -> Mapping[str, tuple[str, str]]:
 
 @cache
 def official_packages(group: str) -> Mapping[str, str]:
-    """Return the official package of each part, by name; of other groups nothing is known."""
+    """Return the official package of each part, sampler or scorer outside core, by name; of other groups nothing is known."""
     return MappingProxyType(_data()["packages"].get(group, {}))
 
 

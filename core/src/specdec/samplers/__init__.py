@@ -1,7 +1,7 @@
 """The samplers of specdec, and what other samplers that verify with torch, and the verifiers of backends, are made of.
 
-`strict` verifies by itself. `probabilistic`, `block`, `typical` and `synthetic` compute a scheme (`Scheme`: a threshold for
-every node, and the weights of the token after the accepted path) from p and q alone (`PaddedDrafts`), and then draw.
+`strict` verifies by itself. A `Verifier`, such as `probabilistic` and `block`, computes a scheme (`Scheme`: a threshold for
+every node, and the weights of the token after the accepted path) from p and q alone (`PaddedDrafts`), and then draws.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from specdec.samplers.rejection import rejection_scheme
     from specdec.samplers.scheme import Rule, Scheme
     from specdec.samplers.strict import StrictSampler
-    from specdec.samplers.synthetic import SyntheticSampler
     from specdec.samplers.target_distribution import target_probs
     from specdec.samplers.torch_sampler import TorchSampler
-    from specdec.samplers.typical import TypicalSampler
     from specdec.samplers.verdicts import verdict_of, with_greedy_rows
+    from specdec.samplers.verifier import Verifier
 
 __all__ = [
     "BlockSampler",
@@ -37,9 +36,8 @@ __all__ = [
     "Rule",
     "Scheme",
     "StrictSampler",
-    "SyntheticSampler",
     "TorchSampler",
-    "TypicalSampler",
+    "Verifier",
     "accept_uniforms",
     "block_scheme",
     "decide",

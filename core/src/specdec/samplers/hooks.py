@@ -12,7 +12,5 @@ def specdec_register_samplers() -> list[type[Sampler]]:
     from specdec.samplers.block import BlockSampler
     from specdec.samplers.probabilistic import ProbabilisticSampler
     from specdec.samplers.strict import StrictSampler
-    from specdec.samplers.synthetic import SyntheticSampler
-    from specdec.samplers.typical import TypicalSampler
 
-    return [BlockSampler, ProbabilisticSampler, StrictSampler, SyntheticSampler, TypicalSampler]
+    return [BlockSampler, ProbabilisticSampler, StrictSampler]

@@ -41,7 +41,7 @@ class TorchSampler(Sampler):
         """The backends' verification on a device, once that was asked for."""
 
     def transfer(self, batch: VerifyBatch, device: torch.device) -> Transfer | None:
-        """See `Sampler.transfer`."""
+        """Return the arrays that the backend's verification reads on the device; None if it reads none."""
         fast: object = self.fast_on(device)
         if not isinstance(fast, ReadsTransfer):
             return None

@@ -24,7 +24,7 @@ class Verifier(TorchSampler):
     """
 
     def verify_with_torch(self, scores: Scores, batch: VerifyBatch) -> Verdict:
-        """See `TorchSampler.verify_with_torch`."""
+        """Verify by the sampler's scheme, with torch alone."""
         if not batch.num_nodes or (batch.is_all_greedy and self.is_greedy_exact):
             return greedy_verdict(scores, batch)
         uses_q = Capability.DRAFT_PROBS in self.capabilities

@@ -25,7 +25,7 @@ class CpuBackend(ModelBackend):
     order: ClassVar[int] = 20
 
     def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
-        """See `ModelBackend.attention`."""
+        """Return a factory of its attention, or why it has none for these needs."""
         if (declined := _declined(needs.device)) is not None:
             return declined
         if needs.dtype != torch.float32:
@@ -35,7 +35,7 @@ class CpuBackend(ModelBackend):
         return CpuAttention
 
     def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
-        """See `ModelBackend.form`."""
+        """Return its form of a runner's model, or why it cannot run it."""
         if (declined := _declined(runner.device)) is not None:
             return declined
         from specdec_kernels.cpu.form import make_form
@@ -43,7 +43,7 @@ class CpuBackend(ModelBackend):
         return make_form(runner, stage, inner)
 
     def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
-        """See `ModelBackend.linear`."""
+        """Return its product for a linear module, or why it has none."""
         if (declined := _declined(module.weight.device)) is not None:
             return declined
         if module.weight.dtype not in (torch.float32, torch.bfloat16):
@@ -53,7 +53,7 @@ class CpuBackend(ModelBackend):
         return ModuleProduct(module)
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
-        """See `Backend.verifier`."""
+        """Return its verification for a sampler, or why it has none."""
         if (declined := _declined(device)) is not None:
             return declined
         from specdec_kernels.cpu.verification import rejection, strict
@@ -65,7 +65,7 @@ class CpuBackend(ModelBackend):
         return Declined(f"it does not verify by {sampler!r}")
 
     def row_operations(self, device: torch.device) -> RowOperations | Declined:
-        """See `Backend.row_operations`."""
+        """Return its operations on rows of logits, or why it has none for the device."""
         if (declined := _declined(device)) is not None:
             return declined
         from specdec_kernels.cpu.rows.operations import CpuRows

@@ -36,11 +36,11 @@ class CompiledForm(Form):
 
     @property
     def chain(self) -> CompiledChain:
-        """See `Form.chain`."""
+        """The compiled draft loop; None if there is none."""
         return self._chain
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
-        """See `Form.forward`."""
+        """Run a pass by compiled code, and what is faster with torch by the model's own forward."""
         chunks = (
             in_chunks(batch)
             if self.is_invariant
@@ -66,7 +66,7 @@ class CompiledForm(Form):
         return output
 
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
-        """See `Form.warm_up`."""
+        """Compile the loops by a short pass in each way that a pass may take."""
         self._rotary.forget()
         super().warm_up(batch, features)
 

@@ -30,7 +30,7 @@ class TritonBackend(ModelBackend):
     order: ClassVar[int] = 10
 
     def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
-        """See `ModelBackend.attention`."""
+        """Return a factory of its attention, or why it has none for these needs."""
         is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
         declined = _declined(needs.device, is_elsewhere=needs.is_requested and is_interpreted)
         if declined is not None:
@@ -40,7 +40,7 @@ class TritonBackend(ModelBackend):
         return partial(PagedAttention, is_invariant=needs.is_invariant)
 
     def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
-        """See `ModelBackend.form`."""
+        """Return its form of a runner's model, or why it cannot run it."""
         declined = _declined(runner.device)
         if declined is not None:
             return declined
@@ -57,7 +57,7 @@ class TritonBackend(ModelBackend):
         return GraphForm(runner, inner, recorder, has_chain=runner.is_draft and is_single)
 
     def steps(self, steps: Steps, given: torch.Tensor, memory: PassMemory) -> StepLoop | Declined:
-        """See `ModelBackend.steps`."""
+        """Return its recorded loop of steps without a cache, or why it has none."""
         declined = _declined(given.device)
         if declined is not None:
             return declined
@@ -66,7 +66,7 @@ class TritonBackend(ModelBackend):
         return StepGraphs(steps, CudaRecorder(given.device), given, memory)
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
-        """See `Backend.verifier`."""
+        """Return its verification for a sampler, or why it has none."""
         declined = _declined(device)
         if declined is not None:
             return declined
@@ -79,7 +79,7 @@ class TritonBackend(ModelBackend):
         return RejectionOnDevice(SCHEMES[sampler])
 
     def row_operations(self, device: torch.device) -> RowOperations | Declined:
-        """See `Backend.row_operations`."""
+        """Return its operations on rows of logits, or why it has none for the device."""
         declined = _declined(device)
         if declined is not None:
             return declined

@@ -38,11 +38,11 @@ class GraphForm(Form):
 
     @property
     def chain(self) -> Chain | None:
-        """See `Form.chain`."""
+        """The recorded draft loop; None if there is none."""
         return self._chain
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
-        """See `Form.forward`."""
+        """Replay the recording of a pass's shape; passes that have none run the form below."""
         given = None if features is None else features.to(self._runner.dtype)
         outputs = None if self._passes is None else self._passes.forward(batch, given)
         if outputs is None:
@@ -55,7 +55,7 @@ class GraphForm(Form):
         )
 
     def rebind(self) -> None:
-        """See `Form.rebind`: forget all recordings, which read the old cache."""
+        """Forget all recordings, which read the old cache."""
         attention, runner = self._runner.attention, self._runner
         self._passes = self._chain = None
         if not isinstance(attention, PagedAttention):
@@ -81,7 +81,7 @@ class GraphForm(Form):
             self._chain = ChainGraphs(*place, *of_head, runner.pass_memory)
 
     def prepare(self, num_requests: int) -> None:
-        """See `Form.prepare`: record passes of chains, and the draft loops that are expected."""
+        """Record passes of chains of up to so many requests, and the draft loops that are expected."""
         runner = self._runner
         if self._passes is None or runner.device.type != "cuda":
             return
@@ -109,7 +109,7 @@ class GraphForm(Form):
                 runner.cache.gather(no_paths[:, 0] + 1, no_paths)
 
     def counts(self) -> dict[str, int]:
-        """See `Form.counts`."""
+        """Return counters for the metrics, by name."""
         made = self._made()
         return {
             "graph_replays": sum(graphs.num_replays for graphs in made),
@@ -118,7 +118,7 @@ class GraphForm(Form):
         }
 
     def levels(self) -> dict[str, int]:
-        """See `Form.levels`."""
+        """Return gauges for the metrics, by name."""
         made = self._made()
         return {
             "graph_recordings": sum(graphs.num_recordings for graphs in made),

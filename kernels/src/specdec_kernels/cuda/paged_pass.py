@@ -18,7 +18,7 @@ from specdec_runtime.interfaces import PackedBatch, Segment
 
 Int64s = npt.NDArray[np.int64]
 Shared = Mapping[int, tuple[int, int]]
-"""See `KVCache.shared`."""
+"""By first slot of a request: slot of position 0 of its shared prefix, and number of shared rows."""
 _ZERO = np.zeros(1, np.int64)
 _OWN = (0, 0)
 """What a request shares whose rows are all its own."""
@@ -79,7 +79,7 @@ class PassNumbers:
     """`[2, B, W]` columns of a row's table, and the slots there instead; for rows of trees whose context is a path. Column
     `bound` is read by nobody."""
     is_causal: bool = True
-    """See `PagedPass`."""
+    """Whether a row sees no later one of its request."""
 
 
 def paged_pass(batch: PackedBatch, num_slots: int, shared: Shared, *, is_exact: bool) -> PagedPass:

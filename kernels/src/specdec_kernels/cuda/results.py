@@ -20,7 +20,7 @@ from specdec_kernels.triton.list_logprobs import list_logprobs
 Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
 TopK = tuple[torch.Tensor, torch.Tensor]
-"""See `Verdict.top_k`."""
+"""`[R, num_top_k]` the most probable ids, and their log probabilities."""
 
 
 class Results:

@@ -44,7 +44,7 @@ class DeviceRows(RowOperations):
         self._sent_text: tuple[Sequence[Text] | None, Counted | None] = None, None
 
     def prepare(self, vocab_size: int, num_nodes: int) -> None:
-        """See `RowOperations.prepare`."""
+        """Compile the kernels for logits of so many ids, before the first request."""
         logits = torch.zeros(1, vocab_size, device=self._device)
         self.truncated(logits, np.array([[1.0], [0.0], [vocab_size], [0.5]]))
         self.truncated(logits, np.array([[1.0], [0.5], [vocab_size], [1.0]]))  # without a cut
@@ -58,7 +58,7 @@ class DeviceRows(RowOperations):
     def send_with(
         self, transfer: Transfer, settings: Settings | None = None, text: Sequence[Text] | None = None
     ) -> None:
-        """See `RowOperations.send_with`."""
+        """Send the numbers that `truncated` and `penalise` read in the transfer of the pass."""
         if settings is not None:
             transfer.add("cuts", _arrays_of(settings))
             self._sent_cuts = settings, transfer
@@ -66,30 +66,30 @@ class DeviceRows(RowOperations):
             self._sent_text = text, Counted(text, transfer)
 
     def penalise(self, logits: torch.Tensor, text: Sequence[Text]) -> torch.Tensor:
-        """See `RowOperations.penalise`."""
+        """Return `logits [R, V]` with penalties, by one kernel."""
         known, counted = self._sent_text
         counted = counted if known is text and counted is not None else Counted(text, Transfer())
         with kernels_on(self._device):
             return penalise(logits, *counted.on(self._device))
 
     def best_ids(self, logits: torch.Tensor) -> list[int]:
-        """See `RowOperations.best_ids`."""
+        """Return `[R]` the id of the highest logit of each row; ties go to the lowest id."""
         return logits.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argmax(-1).tolist()
 
     def valid_rows(self, logits: torch.Tensor) -> torch.Tensor:
-        """See `RowOperations.valid_rows`; the mask stays on the device, so it is never None."""
+        """Return `[R]` bool: rows without NaN and with a value above -inf; the mask stays on the device, never None."""
         return logits.amax(-1) > -torch.inf
 
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
-        """See `RowOperations.scaled`."""
+        """Return `(logits - max) / temperature` `[R, V]`."""
         return (logits - logits.amax(-1, keepdim=True)) / temperature
 
     def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-        """See `RowOperations.scaled_rows`."""
+        """Return `(logits - max) / temperature` `[R, V]`, with a temperature for each row."""
         return (logits - logits.amax(-1, keepdim=True)) / temperatures.to(logits.dtype)
 
     def truncated(self, logits: torch.Tensor, settings: Settings) -> torch.Tensor:
-        """See `RowOperations.truncated`."""
+        """Apply temperature, min-p, top-k and top-p `[4, R]` in one pass over `logits [R, V]`."""
         known, transfer = self._sent_cuts
         if known is settings:
             cuts = _used(settings, transfer.on(self._device, "cuts"), logits.shape[1])
@@ -117,7 +117,7 @@ class DeviceRows(RowOperations):
     def multinomial(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:
-        """See `RowOperations.multinomial`."""
+        """Return `[B]` one id per row, drawn from the weights `[B, V]`."""
         with kernels_on(self._device):
             ones = torch.ones(len(weights), device=self._device)
             return multinomial(weights, ones, self._keys(seeds, positions, samples), words)
@@ -125,13 +125,13 @@ class DeviceRows(RowOperations):
     def gumbel(
         self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
     ) -> torch.Tensor:
-        """See `RowOperations.gumbel`."""
+        """Return `[B, num_ids]` Gumbel noise, float32."""
         keys = self._keys(seeds, positions, samples)
         with kernels_on(self._device):
             return gumbel_noise(keys, torch.full_like(keys.seeds, word), num_ids)
 
     def uniforms(self, seeds: Int64s, positions: Int64s, samples: Int64s, words: Int64s) -> torch.Tensor:
-        """See `RowOperations.uniforms`."""
+        """Return `[B, N]` one uniform per row and word, float64."""
         count = len(words)
         repeated = (key.repeat(count) for key in (seeds, positions, samples))
         *keys, each = sent_together([*repeated, np.tile(words, len(seeds))], self._device)

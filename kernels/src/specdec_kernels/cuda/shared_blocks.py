@@ -29,7 +29,7 @@ class SharedBlocks(BlockAllocator):
         self.num_holders[blocks.start : blocks.stop] += 1
 
     def allocate(self, num_blocks: int) -> int | None:
-        """See `BlockAllocator.allocate`."""
+        """Allocate a run of blocks; return its first block, or None if no free run is long enough."""
         wanted = bytes(num_blocks)
         for begin in (self._cursor, 0):
             start = self._used.find(wanted, begin)
@@ -42,7 +42,7 @@ class SharedBlocks(BlockAllocator):
         return None
 
     def extend(self, end: int, num_blocks: int) -> bool:
-        """See `BlockAllocator.extend`."""
+        """Allocate the blocks just behind a run, if all are free; return whether they were."""
         is_free = super().extend(end, num_blocks)
         self.num_holders[end : end + num_blocks] += is_free
         return is_free

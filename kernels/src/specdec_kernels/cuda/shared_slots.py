@@ -20,7 +20,7 @@ class _Shared(NamedTuple):
 
     blocks: range
     keys: list[int]
-    """See `PrefixCache.key_of`: they name what is in the blocks, though nobody else may find it there any more."""
+    """Keys of the prefixes that end with these blocks, though nobody else may find them there any more."""
     first_slot: int | None = None
     """Key of the request in `KVCache.shared`; None of one that is not there yet."""
 
@@ -52,7 +52,10 @@ class SharedSlots(SlotPool):
     def place(
         self, request_id: Hashable, ids: Ids, *, num_rows: int, num_new: int, most_slots: int
     ) -> int | None:
-        """See `SlotPool.place`; a request that was refused gets a run once more blocks are free than then."""
+        """Give a request a run behind the longest cached prefix, which stays where it is.
+
+        A request that was refused gets a run once more blocks are free than then.
+        """
         if self._refused is not None and self._refused[0] == request_id:
             if self._runs and self._blocks.num_free <= self._refused[1]:
                 return None
@@ -60,11 +63,11 @@ class SharedSlots(SlotPool):
         return super().place(request_id, ids, num_rows=num_rows, num_new=num_new, most_slots=most_slots)
 
     def first_slot(self, request_id: Hashable) -> int:
-        """See `SlotPool.first_slot`: where position 0 would be if the run began there; negative at the cache's beginning."""
+        """Return the slot that position 0 would have if the run began there; negative at the cache's beginning."""
         return super().first_slot(request_id) - self.num_shared_slots(request_id)
 
     def reserve(self, request_id: Hashable, num_slots: int, num_kept: int) -> bool:
-        """See `SlotPool.reserve`; shared rows stay where they are."""
+        """Make room for `num_slots` rows of a request, of which shared ones stay where they are; False without room."""
         num_shared, run = self.num_shared_slots(request_id), self._runs[request_id]
         if num_slots - num_shared <= run.num_blocks * self._block_size:
             return super().reserve(request_id, num_slots - num_shared, num_kept - num_shared)
@@ -74,11 +77,11 @@ class SharedSlots(SlotPool):
         return is_reserved
 
     def publish(self, request_id: Hashable, ids: Ids) -> None:
-        """See `SlotPool.publish`."""
+        """Publish the full blocks of a request for prefix reuse."""
         super().publish(request_id, ids[self.num_shared_slots(request_id) :])
 
     def rewrite_from(self, request_id: Hashable, num_ids: int) -> bool:
-        """See `SlotPool.rewrite_from`: a request that would write shared blocks gets a run that begins before them."""
+        """Give a request that would write shared blocks a run that begins before them; False without room."""
         shared, run = self._blocks_of(request_id), self._runs[request_id]
         num_kept = num_ids // self._block_size
         if num_kept >= len(shared):
@@ -102,7 +105,7 @@ class SharedSlots(SlotPool):
         return is_placed
 
     def release(self, request_id: Hashable) -> None:
-        """See `SlotPool.release`; blocks that others read stay."""
+        """Free a request's slots, but for blocks that others read."""
         super().release(request_id)
         blocks, _, first_slot = self._shared.pop(request_id, _NOTHING)
         if first_slot is not None:
@@ -166,7 +169,7 @@ class SharedSlots(SlotPool):
         return self._shared.get(request_id, _NOTHING).blocks
 
     def num_shared_slots(self, request_id: Hashable) -> int:
-        """See `SlotPool.num_shared_slots`."""
+        """Return how many slots of a request belong to shared blocks."""
         return len(self._blocks_of(request_id)) * self._block_size
 
 

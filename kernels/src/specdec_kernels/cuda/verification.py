@@ -77,7 +77,7 @@ class StrictOnDevice(_OnDevice):
     """Verifies chains or trees along the target's drawn tokens. None for a batch without requests."""
 
     def arrays(self, batch: VerifyBatch) -> list[Array]:
-        """See `ReadsTransfer.arrays`."""
+        """Return the arrays that verification reads on the device, in the order in which it takes them."""
         return _arrays(batch)
 
     @in_inference_mode
@@ -116,7 +116,7 @@ class RejectionOnDevice(_OnDevice):
         """The map of the last draft with a vocabulary of its own, and what it became."""
 
     def arrays(self, batch: VerifyBatch) -> list[Array]:
-        """See `ReadsTransfer.arrays`."""
+        """Return the arrays that verification reads on the device, in the order in which it takes them."""
         is_taken = batch.is_all_greedy or _compares_p_and_q(batch)
         return _arrays(batch) if is_taken else []
 

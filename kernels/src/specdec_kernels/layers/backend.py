@@ -21,7 +21,7 @@ class LayersBackend(ModelBackend):
     order: ClassVar[int] = 30
 
     def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
-        """See `ModelBackend.form`."""
+        """Return its form of a runner's model, or why it cannot run it."""
         if isinstance(runner.module, DraftHead):
             return Declined("heads run through their own forward")
         parts = model_parts(cast("PreTrainedModel", runner.module), runner.windows)

@@ -35,7 +35,7 @@ class DeviceForm(LayersForm):
         self._rotation = Halves(*self._rotary.only.halves())
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
-        """See `Form.forward`."""
+        """Run a pass layer by layer with fused kernels."""
         batch.send()
         wanted, attention = self._runner.wanted, self._runner.attention
         assert isinstance(attention, PagedAttention) and isinstance(self._norm, KernelNorm)

@@ -59,7 +59,7 @@ class DeviceLayer(FusedLayer[JoinedLinear]):
     """
 
     def make_norm(self, norm: Norm | None) -> FastNorm | None:
-        """See `FusedLayer.make_norm`."""
+        """Return a norm of the layer that runs as one kernel."""
         return None if norm is None else KernelNorm(norm)
 
     def added(

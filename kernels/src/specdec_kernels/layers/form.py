@@ -49,7 +49,7 @@ class LayersForm(Form):
             self._rotary.hold(runner.max_context)
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
-        """See `Form.forward`."""
+        """Run a pass layer by layer on joined projections."""
         batch.send()
         wanted = self._runner.wanted
         x = self._embedding[batch.token_ids]
@@ -79,6 +79,6 @@ class LayersForm(Form):
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
-        """See `Form.warm_up`."""
+        """Run a short pass, so that no request compiles anything."""
         self._rotary.forget()
         self.forward(batch, features)

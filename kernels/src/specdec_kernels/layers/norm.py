@@ -8,7 +8,7 @@ from specdec_kernels.layers.parts import Norm
 
 
 class FastNorm:
-    """See `Norm`; computed in float32, as in `transformers`."""
+    """A root-mean-square norm, or layer norm without a bias, computed in float32, as in `transformers`."""
 
     def __init__(self, norm: Norm) -> None:
         self.weight, self.epsilon, self.is_centred = norm

@@ -105,12 +105,12 @@ class RotaryTables:
         return table
 
     def hold(self, length: int) -> None:
-        """See `RotaryTable.hold`."""
+        """Keep factors of all positions below `length` from now on."""
         for table in self._tables.values():
             table.hold(length)
 
     def forget(self) -> None:
-        """See `RotaryTable.forget`."""
+        """Free the factors, unless they are held."""
         self.num_positions = 0
         for table in self._tables.values():
             table.forget()

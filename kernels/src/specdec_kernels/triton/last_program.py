@@ -12,7 +12,7 @@ _LEAST_COUNTS = 256
 
 
 class _Kept(threading.local):
-    """See `arrival_counts`."""
+    """A thread's counters of programs, by device."""
 
     def __init__(self) -> None:
         self.by_device: dict[torch.device, torch.Tensor] = {}

@@ -110,7 +110,7 @@ def completed(keys: Mapping[str, Any], members: list[MemberConfig], policy: type
     return {**defaults, **keys, "proposers": tuple(members)}
 
 
-def resolve_member(keys: dict[str, Any], place: str, resolve: Resolve, *, keeps_q: bool) -> MemberConfig:
+def resolve_member(keys: dict[str, Any], origin: str, resolve: Resolve, *, keeps_q: bool) -> MemberConfig:
     """Return a member's class and configuration; it drafts without q unless that is kept.
 
     Raises:
@@ -122,11 +122,11 @@ def resolve_member(keys: dict[str, Any], place: str, resolve: Resolve, *, keeps_
         if config.draft_sample_method == "probabilistic" and not keeps_q:
             proposer, config = resolve({**keys, "draft_sample_method": "greedy"})
     except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
+        raise ConfigError(f"{origin}: {error}") from None
     alien = sorted(set(keys) & set(SpeculativeConfig.model_fields) - _COMMON)
     if alien:
         raise ConfigError(
-            f"speculative_config: {place}: {alien[0]!r} belongs to the composite as a whole: put it beside 'proposers'"
+            f"speculative_config: {origin}: {alien[0]!r} belongs to the composite as a whole: put it beside 'proposers'"
         )
     return MemberConfig(proposer, config)
 

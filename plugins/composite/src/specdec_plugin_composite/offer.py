@@ -82,12 +82,12 @@ class UnreadOffer(Offer):
     """The number of accepted nodes, once it is known."""
 
     def read(self) -> Offer:
-        """See `Offer.read`."""
+        """Return the offer with its tokens on the host; waits for the device."""
         token_ids, _ = self.device_nodes.read()
         return Offer(token_ids[self.row], self.parents, self.proposer, None, self.member)
 
     def first(self, count: int) -> Offer:
-        """See `Offer.first`; a shorter one is read."""
+        """Return the offer of the first `count` nodes; a shorter one is read."""
         return self if count >= self.num_nodes else self.read().first(count)
 
     @property

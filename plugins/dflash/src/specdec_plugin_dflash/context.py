@@ -59,12 +59,12 @@ class Context(nn.Module):
             runner.cache.write(layer, keys, values, at)
 
     def rows(self, states: tuple[Tensor, ...], positions: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """See `specdec.interfaces.ContextRows`."""
+        """Return each layer's keys and values `[n, Hkv, D]` of positions `[n]`, from the target's states."""
         head = self._of[0]
         joined = torch.cat(states, -1).to(head.fc.weight.dtype)
         projected = self.all_layers(head.hidden_norm(self.fc(joined)))
         return head.split_context(projected, positions)
 
     def finish(self, logits: Tensor) -> Tensor:
-        """See `specdec.interfaces.ContextRows`."""
+        """Return logits after the head's scaling."""
         return self._of[0].finish(logits)

@@ -63,7 +63,7 @@ class BlockDrafter:
 
     @property
     def is_fused(self) -> bool:
-        """See `BlockRunner.is_fused`."""
+        """Whether the passes of the block run in a backend's form."""
         return self._blocks.is_fused
 
     def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:

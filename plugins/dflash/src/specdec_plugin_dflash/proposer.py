@@ -37,28 +37,28 @@ class DFlashProposer(RowsProposer):
         super().__init__(config, target)
         assert config.model is not None
         self._checkpoint = checkpoint = HeadCheckpoint(config.model, config.revision)
-        place = str(checkpoint)
-        check_variant(checkpoint.config, (), place)
+        origin = str(checkpoint)
+        check_variant(checkpoint.config, (), origin)
         self._settings = settings = DFlashSettings.from_dict(
             checkpoint.config,
-            place,
+            origin,
             num_layers=target.num_layers,
             aux_layers=config.aux_layer_ids,
             mask_id=config.mask_token_id,
         )
         self.aux_layer_ids = settings.aux_layers
-        logger.info("%s: the inputs of the target's layers %s are read", place, list(settings.aux_layers))
+        logger.info("%s: the inputs of the target's layers %s are read", origin, list(settings.aux_layers))
         most = settings.max_tokens * config.tree_top_k
         if config.num_speculative_tokens > most:
             siblings = "" if config.tree_top_k == 1 else f", {config.tree_top_k} candidates each (tree_top_k)"
             raise ConfigError(
                 f"speculative_config: 'num_speculative_tokens' = {config.num_speculative_tokens} is more than the "
-                f"{settings.max_tokens} tokens of a block of {place} (block_size {settings.block_size}){siblings}: use {most} "
+                f"{settings.max_tokens} tokens of a block of {origin} (block_size {settings.block_size}){siblings}: use {most} "
                 "or less"
             )
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """See `RowsProposer.propose`; warns if drafts are worse than chance."""
+        """Draft a block for every row that wants a draft; warns if drafts are worse than chance."""
         self._watch.observe(batch)
         return super().propose(batch)
 

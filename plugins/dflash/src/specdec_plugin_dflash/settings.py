@@ -64,7 +64,7 @@ class DFlashSettings:
     def from_dict(
         cls,
         config: Mapping[str, Any],
-        place: str,
+        origin: str,
         *,
         num_layers: int,
         aux_layers: tuple[int, ...] | None = None,
@@ -75,7 +75,7 @@ class DFlashSettings:
 
         Args:
             config: contents of `config.json`.
-            place: location named in errors.
+            origin: location named in errors.
             num_layers: number of the target's layers.
             aux_layers: other layers than it names.
             mask_id: another mask token than it names.
@@ -89,31 +89,31 @@ class DFlashSettings:
         inner = config.get("dflash_config")
         more = {**layer, **config, **(inner if isinstance(inner, Mapping) else {})}
         for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
-            size_of(layer, key, place, _KIND)
-        number_of(layer, "num_hidden_layers", place, least=1, most=_MOST_LAYERS)
-        layer_config = _layer_config(layer, place)
-        block_size = size_of(more, "block_size", place, _KIND)
-        mask_id = number_of(more, "mask_token_id", place, least=0) if mask_id is None else mask_id
+            size_of(layer, key, origin, _KIND)
+        number_of(layer, "num_hidden_layers", origin, least=1, most=_MOST_LAYERS)
+        layer_config = _layer_config(layer, origin)
+        block_size = size_of(more, "block_size", origin, _KIND)
+        mask_id = number_of(more, "mask_token_id", origin, least=0) if mask_id is None else mask_id
         if mask_id is None:
             raise ModelError(
-                f"{place}: it names no mask token: give mask_token_id in speculative_config, the id that the head was trained "
+                f"{origin}: it names no mask token: give mask_token_id in speculative_config, the id that the head was trained "
                 "with"
             )
         settings = cls(
             layer_config=layer_config,
-            views=read_views(layer, more, place, is_speculators=is_speculators),
-            num_logits=number_of(more, "draft_vocab_size", place, least=0) or layer_config.vocab_size,
-            target_hidden_size=number_of(more, "target_hidden_size", place, least=0)
+            views=read_views(layer, more, origin, is_speculators=is_speculators),
+            num_logits=number_of(more, "draft_vocab_size", origin, least=0) or layer_config.vocab_size,
+            target_hidden_size=number_of(more, "target_hidden_size", origin, least=0)
             or layer_config.hidden_size,
-            aux_layers=aux_layers or _aux_layers(more, place, num_layers, is_speculators=is_speculators),
+            aux_layers=aux_layers or _aux_layers(more, origin, num_layers, is_speculators=is_speculators),
             block_size=block_size,
             mask_id=mask_id,
-            predicts_at_anchor=flag_of(more, "sample_from_anchor", place),
-            logit_softcap=factor_of(more, "final_logit_softcapping", place),
-            logit_scale=factor_of(more, "logit_scale", place) or 1.0,
+            predicts_at_anchor=flag_of(more, "sample_from_anchor", origin),
+            logit_softcap=factor_of(more, "final_logit_softcapping", origin),
+            logit_scale=factor_of(more, "logit_scale", origin) or 1.0,
         )
         if settings.max_tokens < 1:
-            raise ModelError(f"{place}: block_size is {block_size}, which leaves no token to guess")
+            raise ModelError(f"{origin}: block_size is {block_size}, which leaves no token to guess")
         return settings
 
 
@@ -127,38 +127,38 @@ def default_layers(num_target_layers: int, num_layers: int) -> tuple[int, ...]:
 
 
 def _aux_layers(
-    more: Mapping[str, Any], place: str, num_layers: int, *, is_speculators: bool
+    more: Mapping[str, Any], origin: str, num_layers: int, *, is_speculators: bool
 ) -> tuple[int, ...]:
     """Return the layers whose inputs are read: `target_layer_ids` count outputs, those of the speculators format inputs."""
     if is_speculators:
-        found = ids_of(more, "aux_hidden_state_layer_ids", place)
+        found = ids_of(more, "aux_hidden_state_layer_ids", origin)
         if found is None:
             raise ModelError(
-                f"{place}: aux_hidden_state_layer_ids is missing: give aux_layer_ids in speculative_config"
+                f"{origin}: aux_hidden_state_layer_ids is missing: give aux_layer_ids in speculative_config"
             )
         ids = found
     else:
-        outputs = ids_of(more, "target_layer_ids", place)
+        outputs = ids_of(more, "target_layer_ids", origin)
         if outputs is None:
-            count = number_of(more, "num_target_layers", place, least=4) or num_layers
+            count = number_of(more, "num_target_layers", origin, least=4) or num_layers
             outputs = default_layers(count, more["num_hidden_layers"])
         ids = tuple(k + 1 for k in outputs)
-        beside = ids_of(more, "eagle_aux_hidden_state_layer_ids", place)
+        beside = ids_of(more, "eagle_aux_hidden_state_layer_ids", origin)
         if beside not in (None, ids):
             raise ModelError(
-                f"{place}: target_layer_ids {list(outputs)} are the outputs {list(ids)}, and eagle_aux_hidden_state_layer_ids "
+                f"{origin}: target_layer_ids {list(outputs)} are the outputs {list(ids)}, and eagle_aux_hidden_state_layer_ids "
                 f"says {list(beside or ())}: give aux_layer_ids in speculative_config"
             )
     named = more.get("num_target_layers", num_layers)
     if named != num_layers or not all(0 <= k <= num_layers for k in ids):
         raise ModelError(
-            f"{place}: it reads the outputs of layers {[k - 1 for k in ids]} of {named}, and the target has {num_layers} "
+            f"{origin}: it reads the outputs of layers {[k - 1 for k in ids]} of {named}, and the target has {num_layers} "
             "layers: it is a head of another target"
         )
     return ids
 
 
-def _layer_config(layer: Mapping[str, Any], place: str) -> Qwen3Config:
+def _layer_config(layer: Mapping[str, Any], origin: str) -> Qwen3Config:
     """Return the configuration of the decoder layers, without windows."""
     from transformers import Qwen3Model  # takes a second: not before there is a head
 
@@ -169,5 +169,5 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> Qwen3Config:
             Qwen3Model(config)
     except Exception as error:  # its checks of fields and its layers raise errors of many types
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"{place}: transformers has no layers for this configuration ({reason})") from None
+        raise ModelError(f"{origin}: transformers has no layers for this configuration ({reason})") from None
     return config

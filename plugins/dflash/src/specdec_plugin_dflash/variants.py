@@ -49,13 +49,13 @@ _VARIANTS = (
 )
 
 
-def check_variant(config: Mapping[str, Any], tensors: Iterable[str], place: str) -> None:
+def check_variant(config: Mapping[str, Any], tensors: Iterable[str], origin: str) -> None:
     """Refuse heads of DFlash's relatives.
 
     Args:
         config: contents of `config.json`.
         tensors: names of the tensors.
-        place: location named in errors.
+        origin: location named in errors.
 
     Raises:
         ModelError: naming the relative, and what it computes that DFlash does not.
@@ -75,17 +75,17 @@ def check_variant(config: Mapping[str, Any], tensors: Iterable[str], place: str)
         )
         if shown:
             raise ModelError(
-                f"{place} is a {variant.name} head ({shown[0]}): it has {variant.adds}, which DFlash does not, and this "
+                f"{origin} is a {variant.name} head ({shown[0]}): it has {variant.adds}, which DFlash does not, and this "
                 "package runs DFlash alone; take a DFlash or EAGLE-3 head of this target"
             )
     kind = merged.get("projector_type")
     if kind not in (None, "dflash"):
-        raise ModelError(f"{place}: projector_type is {kind!r}, and this package runs DFlash alone")
-    _check_layers(merged, config, names, place)
+        raise ModelError(f"{origin}: projector_type is {kind!r}, and this package runs DFlash alone")
+    _check_layers(merged, config, names, origin)
 
 
 def _check_layers(
-    merged: Mapping[str, Any], config: Mapping[str, Any], names: tuple[str, ...], place: str
+    merged: Mapping[str, Any], config: Mapping[str, Any], names: tuple[str, ...], origin: str
 ) -> None:
     """Refuse layers that are not Qwen3's."""
     modes = merged.get("attention_modes") or [merged.get("attention_mode") or "gqa"]
@@ -108,6 +108,6 @@ def _check_layers(
     found = [reason for is_so, reason in reasons if is_so]
     if found:
         raise ModelError(
-            f"{place}: {found[0]}: this package runs the DFlash heads of z-lab, speculators and ModelOpt, whose layers are "
+            f"{origin}: {found[0]}: this package runs the DFlash heads of z-lab, speculators and ModelOpt, whose layers are "
             "Qwen3's; take such a head, or EAGLE-3"
         )

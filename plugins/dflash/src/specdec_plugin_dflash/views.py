@@ -50,7 +50,7 @@ class View:
 
 
 def read_views(
-    layer: Mapping[str, Any], config: Mapping[str, Any], place: str, *, is_speculators: bool
+    layer: Mapping[str, Any], config: Mapping[str, Any], origin: str, *, is_speculators: bool
 ) -> tuple[View, ...]:
     """Read what each layer sees, as vLLM and SGLang do.
 
@@ -60,31 +60,31 @@ def read_views(
     Args:
         layer: configuration of the layers.
         config: the same with the head's keys and those of `dflash_config`.
-        place: location named in errors.
+        origin: location named in errors.
         is_speculators: whether it is of the speculators format.
 
     Raises:
         ModelError: if layers are of other types, or a window has no size.
     """
     count: int = layer["num_hidden_layers"]
-    kinds = layer.get("layer_types") or _by_place(layer, count, place)
+    kinds = layer.get("layer_types") or _by_place(layer, count, origin)
     known = ("full_attention", "sliding_attention")
     if not isinstance(kinds, list) or len(kinds) != count or not all(kind in known for kind in kinds):
         raise ModelError(
-            f"{place}: layer_types is {kinds!r}, and {count} layers of full_attention or sliding_attention were expected"
+            f"{origin}: layer_types is {kinds!r}, and {count} layers of full_attention or sliding_attention were expected"
         )
     sliding = [kind == "sliding_attention" for kind in kinds]
-    if flag_of(config, "use_swa", place) and not any(sliding):
+    if flag_of(config, "use_swa", origin) and not any(sliding):
         sliding = [True] * count
     size = config.get("swa_window_size") or (layer.get("use_sliding_window") and layer.get("sliding_window"))
     if any(sliding) and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise ModelError(
-            f"{place}: layers have a window, and nothing gives its size (sliding_window with use_sliding_window true, or "
+            f"{origin}: layers have a window, and nothing gives its size (sliding_window with use_sliding_window true, or "
             "swa_window_size of dflash_config)"
         )
     key = "causal" if config.get("is_causal") is None else "is_causal"
-    given_flag = None if config.get(key) is None else flag_of(config, key, place)
-    if given_flag is None and is_speculators and flag_of(config, "sliding_window_non_causal", place):
+    given_flag = None if config.get(key) is None else flag_of(config, key, origin)
+    if given_flag is None and is_speculators and flag_of(config, "sliding_window_non_causal", origin):
         given_flag = False
     return tuple(
         View(
@@ -96,9 +96,9 @@ def read_views(
     )
 
 
-def _by_place(layer: Mapping[str, Any], count: int, place: str) -> list[str]:
+def _by_place(layer: Mapping[str, Any], count: int, origin: str) -> list[str]:
     """Return the types of layers of a configuration that names none, as Qwen3's does."""
     has_window = layer.get("use_sliding_window") and layer.get("sliding_window") is not None
-    first = number_of(layer, "max_window_layers", place, least=0) if has_window else count
+    first = number_of(layer, "max_window_layers", origin, least=0) if has_window else count
     first = 28 if first is None else first  # Qwen3's default
     return ["full_attention"] * min(first, count) + ["sliding_attention"] * max(0, count - first)

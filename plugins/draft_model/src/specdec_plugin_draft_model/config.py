@@ -34,7 +34,7 @@ class DraftModelConfig(DraftingConfig):
     )
 
     def check_fit(self, target: TargetFacts | None) -> None:
-        """See `ProposerConfig.check_fit`."""
+        """Check, before weights are loaded, that the draft fits the target."""
         if self.model is None:
             return
         draft = Checkpoint(self.model, self.revision)

@@ -35,7 +35,7 @@ class AuxLayers:
     is_sure: bool = True
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], place: str, *, is_speculators: bool) -> AuxLayers | None:
+    def from_config(cls, config: Mapping[str, Any], origin: str, *, is_speculators: bool) -> AuxLayers | None:
         """Read a `config.json`; None if it names no layers.
 
         Ids of the speculators format, and others at the top level, count inputs; those nested in `eagle_config` alone count
@@ -47,7 +47,7 @@ class AuxLayers:
         inner = config.get("eagle_config")
         top, nested = config.get(KEY), inner.get(KEY) if isinstance(inner, Mapping) else None
         found = nested if top is None else top
-        ids = None if found == [] else ids_of({KEY: found}, KEY, place)
+        ids = None if found == [] else ids_of({KEY: found}, KEY, origin)
         if ids is None:
             return None
         semantics = _SEMANTICS.get(str(config.get("eagle_aux_layer_semantics")))
@@ -72,13 +72,13 @@ class AuxLayers:
         return tuple(i + 1 for i in self.ids)
 
 
-def layers_read(layers: AuxLayers | None, count: int | None, place: str) -> tuple[int, ...]:
+def layers_read(layers: AuxLayers | None, count: int | None, origin: str) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads, and log them: a warning if they are guessed.
 
     Args:
         layers: what its `config.json` names; None for the paper's default.
         count: number of the target's layers; None if that is not known, for layers that are named.
-        place: location named in messages.
+        origin: location named in messages.
 
     Raises:
         ConfigError: if the target does not have such layers.
@@ -90,7 +90,7 @@ def layers_read(layers: AuxLayers | None, count: int | None, place: str) -> tupl
         ids, source = (2, count // 2, count - 3), f"without {KEY} layers 2, L / 2 and L - 3"
     if count is not None and not all(0 <= layer <= count for layer in ids):
         raise ConfigError(
-            f"{place}: {source}: {list(ids)}, and the target has ids 0 to {count}: it is a head of another target"
+            f"{origin}: {source}: {list(ids)}, and the target has ids 0 to {count}: it is a head of another target"
         )
     if layers is None or not layers.is_sure:
         why = (
@@ -101,8 +101,8 @@ def layers_read(layers: AuxLayers | None, count: int | None, place: str) -> tupl
         other = "" if layers is None else f", else {list(layers.other if ids == layers.ids else layers.ids)}"
         logger.warning(
             "%s: the inputs of the target's layers %s are read, a guess: %s; if few drafts pass, give aux_layer_ids%s",
-            place, list(ids), why, other,
+            origin, list(ids), why, other,
         )  # fmt: skip
     else:
-        logger.info("%s: the inputs of the target's layers %s are read", place, list(ids))
+        logger.info("%s: the inputs of the target's layers %s are read", origin, list(ids))
     return ids

@@ -87,7 +87,7 @@ class EagleHead(DraftHead):
         stage: int = 0,
         **attention: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `DraftHead.forward`; further arguments go to the layers' attention."""
+        """Return logits and features of a pass; further arguments go to the layers' attention."""
         embedded = self.embed_tokens(input_ids).to(features.dtype)
         if self.embedding_layernorm is not None and self.hidden_states_layernorm is not None:
             embedded, features = self.embedding_layernorm(embedded), self.hidden_states_layernorm(features)
@@ -100,7 +100,7 @@ class EagleHead(DraftHead):
         return _scaled(self.lm_head(states), self.settings.logit_scale)
 
     def parts(self, stage: int = 0) -> HeadParts | None:
-        """See `DraftHead.parts`."""
+        """Return the modules of a stage, for backends; None if it is built otherwise."""
         if self.settings.logit_scale != 1.0:
             return None
         return HeadParts(
@@ -182,7 +182,7 @@ class Eagle3Head(DraftHead):
         stage: int = 0,
         **attention: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `DraftHead.forward`; further arguments go to the layers' attention."""
+        """Return logits and features of a pass; further arguments go to the layers' attention."""
         embedded = self.body.layers[0].input_layernorm(self.embed_tokens(input_ids).to(features.dtype))  # type: ignore[operator]  # a module
         normed = self.hidden_norm(features)
         x = normed if self.settings.is_normed_residual else features
@@ -195,7 +195,7 @@ class Eagle3Head(DraftHead):
         return _scaled(self.lm_head(states), self.settings.logit_scale)
 
     def parts(self, stage: int = 0) -> HeadParts | None:
-        """See `DraftHead.parts`."""
+        """Return the modules of a stage, for backends; None if it is built otherwise."""
         if self.settings.logit_scale != 1.0:
             return None
         return HeadParts(

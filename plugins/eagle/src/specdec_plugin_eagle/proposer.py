@@ -41,8 +41,8 @@ class Eagle3Proposer(HeadProposer):
         super().__init__(config, target)
         assert config.model is not None
         self._checkpoint = HeadCheckpoint(config.model, config.revision)
-        place = str(self._checkpoint)
-        settings = EagleSettings.from_dict(self._checkpoint.config, place, is_eagle3=True)
+        origin = str(self._checkpoint)
+        settings = EagleSettings.from_dict(self._checkpoint.config, origin, is_eagle3=True)
         if config.aux_layer_ids is not None:
             settings = replace(settings, aux_layers=AuxLayers(config.aux_layer_ids), uses_aux=True)
         if config.mask_token_id is not None:
@@ -51,7 +51,7 @@ class Eagle3Proposer(HeadProposer):
             settings = replace(settings, is_normed_carry=config.norm_output)
         self._settings = settings
         if settings.uses_aux:
-            self.aux_layer_ids = layers_read(settings.aux_layers, target.num_layers, place)
+            self.aux_layer_ids = layers_read(settings.aux_layers, target.num_layers, origin)
         else:
             self.capabilities = self.capabilities - {Capability.AUX_HIDDEN_STATES}
 

@@ -47,7 +47,7 @@ class EagleReadings(HeadReadings):
         self._is_eagle3 = is_eagle3({name: module_name(name) for name in checkpoint.names()}, checkpoint)
 
     def facts(self) -> dict[str, Any]:
-        """See `HeadReadings.facts`."""
+        """Return the method, the dialect, `num_logits` and further facts of the files."""
         config, published = self.checkpoint.config, self.published()
         nested = "published, nested" if isinstance(config.get("model"), dict) else "published"
         return {
@@ -59,16 +59,16 @@ class EagleReadings(HeadReadings):
         }
 
     def published(self) -> EagleReading:
-        """See `HeadReadings.published`."""
-        place = str(self.checkpoint)
-        settings = EagleSettings.from_dict(self.checkpoint.config, place, is_eagle3=self._is_eagle3)
+        """Return the reading that the files give."""
+        origin = str(self.checkpoint)
+        settings = EagleSettings.from_dict(self.checkpoint.config, origin, is_eagle3=self._is_eagle3)
         ids: tuple[int, ...] = ()
         if self._is_eagle3 and settings.uses_aux:
-            ids = layers_read(settings.aux_layers, self.target.info.num_layers, place)
+            ids = layers_read(settings.aux_layers, self.target.info.num_layers, origin)
         return EagleReading("", "", settings, ids)
 
     def others(self, reading: EagleReading, longest: int) -> Iterator[EagleReading]:
-        """See `HeadReadings.others`; windows that are longer than half of the longest text make no difference."""
+        """Yield the readings that differ from one in one thing; windows over half of the longest text make no difference."""
         if self._is_eagle3:
             yield from _layers(reading, self.target.info.num_layers)
             yield from _norms(reading)
@@ -87,7 +87,7 @@ class EagleReadings(HeadReadings):
     def likelihoods(
         self, reading: EagleReading, texts: list[TargetStates]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `HeadReadings.likelihoods`."""
+        """Return the log-likelihoods of tokens as first and as second one of a draft, under one reading."""
         head: Any
         if self._is_eagle3:
             head = load_eagle3(self.checkpoint, self.target, reading.settings, is_parallel=False)

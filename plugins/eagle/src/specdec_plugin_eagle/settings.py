@@ -61,13 +61,13 @@ class EagleSettings:
         return len(self.aux_layers.ids) if self.aux_layers else 3
 
     @classmethod
-    def from_dict(cls, config: Mapping[str, Any], place: str, *, is_eagle3: bool) -> EagleSettings:
+    def from_dict(cls, config: Mapping[str, Any], origin: str, *, is_eagle3: bool) -> EagleSettings:
         """Read a published configuration: a plain layer configuration with EAGLE's keys beside it, one nested in vLLM's
         `model` key, or the speculators format.
 
         Args:
             config: contents of `config.json`.
-            place: location named in errors.
+            origin: location named in errors.
             is_eagle3: whether it is an EAGLE-3 head.
 
         Raises:
@@ -79,46 +79,46 @@ class EagleSettings:
         more = {**layer, **config}
         if more.get("layernorms"):
             raise ModelError(
-                f"{place}: layernorms is true, which means a norm after the layer and one of its input, and not those of "
+                f"{origin}: layernorms is true, which means a norm after the layer and one of its input, and not those of "
                 "add_para_norm: this package has no such head"
             )
-        layer_config = _layer_config(layer, place)
-        aux_layers = AuxLayers.from_config(more, place, is_speculators=is_speculators)
+        layer_config = _layer_config(layer, origin)
+        aux_layers = AuxLayers.from_config(more, origin, is_speculators=is_speculators)
         inner = more.get("eagle_config")
         if isinstance(inner, Mapping):
             more = {**more, **inner}
         default_residual = is_speculators and config.get("speculators_model_type") == "eagle3"
-        num_logits = number_of(more, "draft_vocab_size", place, least=0) if is_eagle3 else None
+        num_logits = number_of(more, "draft_vocab_size", origin, least=0) if is_eagle3 else None
         return cls(
             layer_config=layer_config,
             num_logits=num_logits or layer_config.vocab_size,
-            target_hidden_size=number_of(more, "target_hidden_size", place, least=0)
+            target_hidden_size=number_of(more, "target_hidden_size", origin, least=0)
             or layer_config.hidden_size,
             aux_layers=aux_layers,
-            uses_aux=flag_of(more, "use_aux_hidden_state", place, more.get(KEY) != []),
-            is_normed_residual=flag_of(more, "norm_before_residual", place, default_residual),
-            has_norm_before_fc=flag_of(more, "norm_before_fc", place),
-            has_fc_norms=flag_of(more, "fc_norm", place),
-            is_normed_carry=flag_of(more, "norm_output", place),
-            has_para_norms=flag_of(more, "add_para_norm", place),
-            mask_id=_mask_id(more, place),
-            logit_scale=factor_of(more, "logit_scale", place) or 1.0,
+            uses_aux=flag_of(more, "use_aux_hidden_state", origin, more.get(KEY) != []),
+            is_normed_residual=flag_of(more, "norm_before_residual", origin, default_residual),
+            has_norm_before_fc=flag_of(more, "norm_before_fc", origin),
+            has_fc_norms=flag_of(more, "fc_norm", origin),
+            is_normed_carry=flag_of(more, "norm_output", origin),
+            has_para_norms=flag_of(more, "add_para_norm", origin),
+            mask_id=_mask_id(more, origin),
+            logit_scale=factor_of(more, "logit_scale", origin) or 1.0,
         )
 
 
-def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
+def _layer_config(layer: Mapping[str, Any], origin: str) -> PretrainedConfig:
     """Return the configuration of the decoder layers."""
     kind = layer.get("model_type", "llama")
     if kind in ("eagle", "eagle3"):
         kind = "llama"
     if kind not in _FAMILIES:
         raise ModelError(
-            f"{place}: model_type is {kind!r}, and layers of heads are of {', '.join(_FAMILIES)}: this package has no such "
+            f"{origin}: model_type is {kind!r}, and layers of heads are of {', '.join(_FAMILIES)}: this package has no such "
             "head"
         )
     for key in ("hidden_size", "num_attention_heads", "vocab_size"):
-        size_of(layer, key, place, "an EAGLE head")
-    num_layers = number_of(layer, "num_hidden_layers", place, least=0, most=_MOST_LAYERS)
+        size_of(layer, key, origin, "an EAGLE head")
+    num_layers = number_of(layer, "num_hidden_layers", origin, least=0, most=_MOST_LAYERS)
     known = {
         key: value for key, value in layer.items() if key not in ("model_type", "architectures", "auto_map")
     }
@@ -128,7 +128,7 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
             AutoModel.from_config(config)
     except Exception as error:  # its checks of fields and its layers raise errors of many types
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"{place}: transformers has no layers for this configuration ({reason})") from None
+        raise ModelError(f"{origin}: transformers has no layers for this configuration ({reason})") from None
     config.num_hidden_layers = num_layers or 1
     return _as_llama(config) if kind == "mistral" else config
 
@@ -141,8 +141,8 @@ def _as_llama(config: PretrainedConfig) -> PretrainedConfig:
     return same
 
 
-def _mask_id(config: Mapping[str, Any], place: str) -> int | None:
+def _mask_id(config: Mapping[str, Any], origin: str) -> int | None:
     inner = config.get("dflash_config")
-    found = [number_of(inner, _MASK_KEYS[0], place, least=0)] if isinstance(inner, Mapping) else []
-    found += [number_of(config, key, place, least=0) for key in _MASK_KEYS]
+    found = [number_of(inner, _MASK_KEYS[0], origin, least=0)] if isinstance(inner, Mapping) else []
+    found += [number_of(config, key, origin, least=0) for key in _MASK_KEYS]
     return next((value for value in found if value is not None), None)

@@ -38,7 +38,7 @@ class StateHeadsReadings(HeadReadings):
     """The side of the target's norm on which states are taken, and what the heads of each method leave open."""
 
     def others(self, reading: StateReading, longest: int) -> Iterator[StateReading]:
-        """See `HeadReadings.others`."""
+        """Yield the readings that differ from one in one thing."""
         is_before = not reading.is_before_norm
         yield replace(
             reading,
@@ -51,7 +51,7 @@ class StateHeadsReadings(HeadReadings):
     def likelihoods(
         self, reading: StateReading, texts: list[TargetStates]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `HeadReadings.likelihoods`."""
+        """Return the log-likelihoods of tokens as first and as second one of a draft, under one reading."""
         heads, target_ids = self.heads(reading)
         first, second = [], []
         for text in texts:
@@ -81,7 +81,7 @@ class MedusaReadings(StateHeadsReadings):
         )
 
     def facts(self) -> dict[str, Any]:
-        """See `HeadReadings.facts`."""
+        """Return the method, the dialect, `num_logits` and further facts of the files."""
         is_original = any("linear" in name for name in self.checkpoint.names())
         return {
             "method": "medusa",
@@ -92,11 +92,11 @@ class MedusaReadings(StateHeadsReadings):
         }
 
     def published(self) -> StateReading:
-        """See `HeadReadings.published`."""
+        """Return the reading that the files give."""
         return StateReading("", "")
 
     def others(self, reading: StateReading, longest: int) -> Iterator[StateReading]:
-        """See `HeadReadings.others`."""
+        """Yield the readings that differ from one in one thing."""
         yield from super().others(reading, longest)
         if self._layout.num_heads > 2 and not reading.shift:
             yield replace(
@@ -107,7 +107,7 @@ class MedusaReadings(StateHeadsReadings):
             )
 
     def heads(self, reading: StateReading) -> tuple[Heads, torch.Tensor | None]:
-        """See `StateHeadsReadings.heads`."""
+        """Return the heads, and the target's ids of their logits if they draft only some."""
         info = self.target.info
         heads, ids = load_medusa(self.checkpoint, dtype=info.dtype, device=info.device)
         return heads, None if ids is None else ids.to(info.device)
@@ -122,7 +122,7 @@ class MLPSpeculatorReadings(StateHeadsReadings):
         check_target(checkpoint.path, target.info, vocab_size=layout.vocab_size, hidden_size=layout.emb_dim)
 
     def facts(self) -> dict[str, Any]:
-        """See `HeadReadings.facts`."""
+        """Return the method, the dialect, `num_logits` and further facts of the files."""
         return {
             "method": "mlp_speculator",
             "dialect": "published",
@@ -131,11 +131,11 @@ class MLPSpeculatorReadings(StateHeadsReadings):
         }
 
     def published(self) -> StateReading:
-        """See `HeadReadings.published`."""
+        """Return the reading that the files give."""
         return StateReading("", "", is_scaled=self._layout.scale_input)
 
     def others(self, reading: StateReading, longest: int) -> Iterator[StateReading]:
-        """See `HeadReadings.others`."""
+        """Yield the readings that differ from one in one thing."""
         yield from super().others(reading, longest)
         is_scaled = not reading.is_scaled
         yield replace(
@@ -146,7 +146,7 @@ class MLPSpeculatorReadings(StateHeadsReadings):
         )
 
     def heads(self, reading: StateReading) -> tuple[Heads, torch.Tensor | None]:
-        """See `StateHeadsReadings.heads`."""
+        """Return the heads, and the target's ids of their logits if they draft only some."""
         info = self.target.info
         heads = load_mlp_speculator(self.checkpoint, dtype=info.dtype, device=info.device)
         heads.layout = heads.layout.model_copy(update={"scale_input": reading.is_scaled})

@@ -103,7 +103,7 @@ class MtpHead(DraftHead):
         stage: int = 0,
         **attention: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `DraftHead.forward`; further arguments, such as `attention_mask` and `past_key_values`, go to the layer."""
+        """Return logits and features of a stage; further arguments, such as `past_key_values`, go to the layer."""
         parts = self.stage(stage)
         embedded = parts.embed_norm(parts.embed_tokens(input_ids).to(features.dtype))
         state = parts.feature_norm(features)
@@ -124,7 +124,7 @@ class MtpHead(DraftHead):
         return logits
 
     def parts(self, stage: int = 0) -> HeadParts | None:
-        """See `DraftHead.parts`."""
+        """Return the modules of a stage, for backends; None if it is built otherwise."""
         if not self.layout.has_llama_rotary:
             return None
         parts = self.stage(stage)

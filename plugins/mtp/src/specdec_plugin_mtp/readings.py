@@ -39,7 +39,7 @@ class MtpReadings(HeadReadings):
         self._config = target.config.get_text_config()
 
     def facts(self) -> dict[str, Any]:
-        """See `HeadReadings.facts`."""
+        """Return the method, the dialect, `num_logits` and further facts of the files."""
         head = self._head(self.published())
         return {
             "method": "mtp",
@@ -49,11 +49,11 @@ class MtpReadings(HeadReadings):
         }
 
     def published(self) -> MtpReading:
-        """See `HeadReadings.published`."""
+        """Return the reading that the files give."""
         return MtpReading("", "", find_layout(self._tensors, self._config)[0])
 
     def others(self, reading: MtpReading, longest: int) -> Iterator[MtpReading]:
-        """See `HeadReadings.others`."""
+        """Yield the readings that differ from one in one thing."""
         layout = reading.layout
         reads, carries = not layout.reads_unnormed, not layout.carries_unnormed
         first = not layout.is_feature_first
@@ -75,7 +75,7 @@ class MtpReadings(HeadReadings):
     def likelihoods(
         self, reading: MtpReading, texts: list[TargetStates]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `HeadReadings.likelihoods`."""
+        """Return the log-likelihoods of tokens as first and as second one of a draft, under one reading."""
         head = self._head(reading)
         features = [head.combine(text.final, text.inputs[-1:]) for text in texts]
         return of_chain(head, features, texts, self.target)

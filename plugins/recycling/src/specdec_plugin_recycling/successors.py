@@ -44,9 +44,9 @@ class SuccessorTable:
             token_ids: the new tokens, and before them the last one that was taken in before.
             end: number of tokens of the request with them.
         """
-        for place, following in enumerate(token_ids[1:]):
-            if self.get(token_ids[place]) is None:
-                self.set(token_ids[place], ((following,), (_UNKNOWN,)), end - len(token_ids) + place + 2)
+        for index, following in enumerate(token_ids[1:]):
+            if self.get(token_ids[index]) is None:
+                self.set(token_ids[index], ((following,), (_UNKNOWN,)), end - len(token_ids) + index + 2)
         self.num_tokens = end
 
     def forget(self, start: int) -> None:

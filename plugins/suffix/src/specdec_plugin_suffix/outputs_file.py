@@ -37,33 +37,33 @@ def read_outputs(path: Path) -> Iterator[tuple[int, str | list[int]]]:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from None
 
 
-def _output(line: str, place: str) -> str | list[int]:
+def _output(line: str, origin: str) -> str | list[int]:
     try:
         entry: Any = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{place}: not JSON: {error.msg} (column {error.colno})") from None
+        raise ConfigError(f"{origin}: not JSON: {error.msg} (column {error.colno})") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists thousands deep
-        raise ConfigError(f"{place}: cannot be read: {error}") from None
+        raise ConfigError(f"{origin}: cannot be read: {error}") from None
     if isinstance(entry, dict) and entry.keys() >= ANSWER:
-        entry = {"token_ids": _answer(entry["ids"], entry["n"], place)}
+        entry = {"token_ids": _answer(entry["ids"], entry["n"], origin)}
     key = next((key for key in KEYS if key in entry), None) if isinstance(entry, dict) else None
     if key is None:
-        raise ConfigError(f"{place}: needs an object with one of the keys {', '.join(map(repr, KEYS))}")
+        raise ConfigError(f"{origin}: needs an object with one of the keys {', '.join(map(repr, KEYS))}")
     value = entry[key]
     if key != "token_ids":
         if not isinstance(value, str):
-            raise ConfigError(f"{place}: {key!r} must be text, got {value!r}")
+            raise ConfigError(f"{origin}: {key!r} must be text, got {value!r}")
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise ConfigError(f"{place}: {key!r} has a lone surrogate, which is no text")
+            raise ConfigError(f"{origin}: {key!r} has a lone surrogate, which is no text")
         return value
     if not isinstance(value, list) or not all(type(token) is int and token >= 0 for token in value):
-        raise ConfigError(f"{place}: 'token_ids' must be a list of token ids, integers from 0 on")
+        raise ConfigError(f"{origin}: 'token_ids' must be a list of token ids, integers from 0 on")
     return value
 
 
-def _answer(ids: Any, num_prompt: Any, place: str) -> Any:
+def _answer(ids: Any, num_prompt: Any, origin: str) -> Any:
     if not isinstance(ids, list) or type(num_prompt) is not int or not 0 <= num_prompt <= len(ids):
         raise ConfigError(
-            f"{place}: 'ids' must be a list of token ids, and 'n' how many of them are the prompt's"
+            f"{origin}: 'ids' must be a list of token ids, and 'n' how many of them are the prompt's"
         )
     return ids[max(0, num_prompt - PROMPT_TOKENS) :] if len(ids) > num_prompt else []

@@ -23,11 +23,11 @@ def zoo_responses(target: PretrainedConfig) -> Path:
     Raises:
         ConfigError: if the zoo is not installed or has no responses for this target.
     """
-    place = f"suffix_decoding_cache_path: {str(ZOO)!r}"
+    origin = f"suffix_decoding_cache_path: {str(ZOO)!r}"
     try:
         found: Path = import_module("specdec_zoo").draft("suffix", target.to_dict())
     except ImportError as error:
-        raise ConfigError(f"{place} needs the zoo: pip install specdec-zoo ({error})") from None
+        raise ConfigError(f"{origin} needs the zoo: pip install specdec-zoo ({error})") from None
     except ValueError as error:
-        raise ConfigError(f"{place}: {error}; name a file of your own, or leave it out") from None
+        raise ConfigError(f"{origin}: {error}; name a file of your own, or leave it out") from None
     return found / _FILE

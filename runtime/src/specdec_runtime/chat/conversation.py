@@ -29,7 +29,7 @@ class TokenizerTemplates(ChatTemplates):
         options: Mapping[str, Any],
         check_length: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """See `ChatTemplates.prompt`."""
+        """Return a conversation as `prompt` (the text) and `prompt_token_ids`."""
         return conversation_prompt(tokenizer, messages, options, check_length)
 
 

@@ -59,11 +59,13 @@ def template_arguments(
     return options | dict(variables or {}), form
 
 
-def _check_variables(place: str, names: set[Any], known: frozenset[str], options: Iterable[str] = ()) -> None:
+def _check_variables(
+    origin: str, names: set[Any], known: frozenset[str], options: Iterable[str] = ()
+) -> None:
     usable = known - _RESERVED
     for name in sorted(names - usable, key=str):
         raise ConfigError(
-            f"{place}: {name!r} is not a template variable{did_you_mean(str(name), usable.union(options))} "
+            f"{origin}: {name!r} is not a template variable{did_you_mean(str(name), usable.union(options))} "
             f"The chat template reads: {', '.join(sorted(usable)) or 'none'}"
         )
 

@@ -54,55 +54,55 @@ class Chooser:
         self._vocabulary = vocabulary
         self._wants_confidence = wants_confidence
 
-    def choose(self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
+    def choose(self, logits: torch.Tensor, positions: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
         """Choose siblings at each position.
 
         Args:
             logits: `[R, Vd]` the draft's.
-            places: `[R]`.
+            positions: `[R]`.
             batch: the step's batch.
         """
-        allowed, closed = self._masked(self._vocabulary.restrict(logits), places, batch)
-        params = [batch.sampling_params[place.row] for place in places]
+        allowed, closed = self._masked(self._vocabulary.restrict(logits), positions, batch)
+        params = [batch.sampling_params[position.row] for position in positions]
         is_greedy = self._method == "greedy" or all(p.is_greedy for p in params)
         if not is_greedy:
-            allowed = apply_temperature_and_truncation(allowed.float(), params, [1] * len(places))
-        most = max(place.num_wanted for place in places)
+            allowed = apply_temperature_and_truncation(allowed.float(), params, [1] * len(positions))
+        most = max(position.num_wanted for position in positions)
         probs = torch.softmax(allowed.float(), -1) if self._wants_confidence else None
         draft_probs = None
         if is_greedy:
             indices = _best(allowed, most)
         else:
-            indices, draft_probs = self._drawn(allowed, places, batch, most)
+            indices, draft_probs = self._drawn(allowed, positions, batch, most)
             flags = [p.is_greedy for p in params]
             if any(flags):
                 is_greedy_row = sent(torch.tensor(flags), allowed.device)[:, None]
                 indices = torch.where(is_greedy_row, _best(allowed, most), indices)
-        counts = [0 if index in closed else place.num_wanted for index, place in enumerate(places)]
+        counts = [0 if index in closed else position.num_wanted for index, position in enumerate(positions)]
         # Forbidden or cut ids must not become siblings.
         possible = allowed.gather(1, indices) > -torch.inf if most > 1 else None
         confidences = None if probs is None else probs.gather(1, indices)
         return self._choice(indices, counts, possible, draft_probs, confidences)
 
-    def rank(self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
+    def rank(self, logits: torch.Tensor, positions: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
         """Return the most probable siblings at each position with the confidence in each, as point masses.
 
         If tokens are coupled, confidence includes the noise of `strict`, because the target chooses with that noise.
 
         Args:
             logits: `[R, Vd]` the draft's.
-            places: `[R]`.
+            positions: `[R]`.
             batch: the step's batch.
         """
-        allowed, closed = self._masked(self._vocabulary.restrict(logits), places, batch)
-        params = [batch.sampling_params[place.row] for place in places]
+        allowed, closed = self._masked(self._vocabulary.restrict(logits), positions, batch)
+        params = [batch.sampling_params[position.row] for position in positions]
         scores = torch.log_softmax(
-            apply_temperature_and_truncation(allowed.float(), params, [1] * len(places)), -1
+            apply_temperature_and_truncation(allowed.float(), params, [1] * len(positions)), -1
         )
         if self._method == "coupled":
-            self._add_noise(scores, places, batch)
-        probs, indices = scores.softmax(-1).topk(max(place.num_wanted for place in places), -1)
-        counts = [0 if index in closed else place.num_wanted for index, place in enumerate(places)]
+            self._add_noise(scores, positions, batch)
+        probs, indices = scores.softmax(-1).topk(max(position.num_wanted for position in positions), -1)
+        counts = [0 if index in closed else position.num_wanted for index, position in enumerate(positions)]
         return self._choice(indices, counts, probs > 0, None, probs)
 
     def _choice(
@@ -129,31 +129,33 @@ class Chooser:
             values = [row[:count] for row, count in zip(read[1].tolist(), counts, strict=True)]
         return Choice([name[0] for name in names], [name[1] for name in names], draft_probs, values)
 
-    def _add_noise(self, scores: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> None:
+    def _add_noise(
+        self, scores: torch.Tensor, positions: Sequence[DraftPosition], batch: ProposeBatch
+    ) -> None:
         """Add the noise of each position to `scores [R, V']`; greedy requests get none."""
-        for depth, members in _by_depth(places).items():
-            members = [i for i in members if not batch.sampling_params[places[i].row].is_greedy]
+        for depth, members in _by_depth(positions).items():
+            members = [i for i in members if not batch.sampling_params[positions[i].row].is_greedy]
             if not members:
                 continue
-            rows = sorted({places[i].row for i in members})
+            rows = sorted({positions[i].row for i in members})
             noise = batch.draws.coupled_noise(rows, depth, self._vocabulary.vocab_size)
-            which = [rows.index(places[i].row) for i in members]
+            which = [rows.index(positions[i].row) for i in members]
             at, of = sent_together([np.array(members), np.array(which)], scores.device)
             scores.index_add_(0, at, self._vocabulary.narrow(noise)[of])
 
     def _drawn(
-        self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch, most: int
+        self, logits: torch.Tensor, positions: Sequence[DraftPosition], batch: ProposeBatch, most: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return `[R, most]` indices into V', drawn without replacement, and the first draw's distribution if sampled."""
-        rows = [place.row for place in places]
+        rows = [position.row for position in positions]
         left = logits
         columns = []
         probs = None
         for sibling in range(most):
             if self._method == "coupled":
-                index = self._coupled(left, places, batch)
+                index = self._coupled(left, positions, batch)
             else:
-                index, q = _sample(left, places, rows, batch, sibling)
+                index, q = _sample(left, positions, rows, batch, sibling)
                 probs = q if probs is None else probs
             columns.append(index)
             if sibling + 1 < most:
@@ -161,24 +163,24 @@ class Chooser:
         return torch.stack(columns, 1), probs
 
     def _coupled(
-        self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch
+        self, logits: torch.Tensor, positions: Sequence[DraftPosition], batch: ProposeBatch
     ) -> torch.Tensor:
         """Choose with the noise of `strict` at each position; the positions of one call may differ in depth."""
         wide = self._vocabulary.spread(logits)
-        by_depth = _by_depth(places)
+        by_depth = _by_depth(positions)
         if len(by_depth) == 1:
             (depth,) = by_depth
             return self._vocabulary.index_of(
-                batch.draws.coupled(wide, [place.row for place in places], depth)
+                batch.draws.coupled(wide, [position.row for position in positions], depth)
             )
-        chosen = torch.empty(len(places), dtype=torch.int64, device=logits.device)
+        chosen = torch.empty(len(positions), dtype=torch.int64, device=logits.device)
         for depth, members in by_depth.items():
             at = sent(torch.tensor(members), logits.device)
-            chosen[at] = batch.draws.coupled(wide[at], [places[i].row for i in members], depth)
+            chosen[at] = batch.draws.coupled(wide[at], [positions[i].row for i in members], depth)
         return self._vocabulary.index_of(chosen)
 
     def _masked(
-        self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch
+        self, logits: torch.Tensor, positions: Sequence[DraftPosition], batch: ProposeBatch
     ) -> tuple[torch.Tensor, set[int]]:
         """Mask ids that a request's grammar forbids; returns logits, and the positions where it allows no token."""
         closed: set[int] = set()
@@ -187,8 +189,8 @@ class Chooser:
         ids = self._vocabulary.target_ids
         ids = torch.arange(logits.shape[1]) if ids is None else ids.cpu()
         out = logits.clone()
-        for index, place in enumerate(places):
-            bits = batch.allowed(place.row, place.path)
+        for index, position in enumerate(positions):
+            bits = batch.allowed(position.row, position.path)
             if bits is None:
                 continue
             is_allowed = (bits.cpu()[ids >> 5] >> (ids & 31).to(torch.int32)) & 1 == 1
@@ -199,11 +201,11 @@ class Chooser:
         return out, closed
 
 
-def _by_depth(places: Sequence[DraftPosition]) -> dict[int, list[int]]:
+def _by_depth(positions: Sequence[DraftPosition]) -> dict[int, list[int]]:
     """Return the indices of the places by the depth of the nodes that are chosen there."""
     found: dict[int, list[int]] = {}
-    for index, place in enumerate(places):
-        found.setdefault(len(place.path) + 1, []).append(index)
+    for index, position in enumerate(positions):
+        found.setdefault(len(position.path) + 1, []).append(index)
     return found
 
 
@@ -215,13 +217,17 @@ def _best(logits: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _sample(
-    logits: torch.Tensor, places: Sequence[DraftPosition], rows: list[int], batch: ProposeBatch, sibling: int
+    logits: torch.Tensor,
+    positions: Sequence[DraftPosition],
+    rows: list[int],
+    batch: ProposeBatch,
+    sibling: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw one index per position; the positions of one call may differ in node index."""
-    nodes = np.array([place.node + sibling for place in places])
+    nodes = np.array([position.node + sibling for position in positions])
     if (nodes == nodes[0]).all():
         return batch.draws.sample(logits, rows, int(nodes[0]))
-    index = torch.empty(len(places), dtype=torch.int64, device=logits.device)
+    index = torch.empty(len(positions), dtype=torch.int64, device=logits.device)
     probs = torch.empty_like(logits, dtype=torch.float32)
     for node in sorted(set(nodes.tolist())):
         members = np.flatnonzero(nodes == node)

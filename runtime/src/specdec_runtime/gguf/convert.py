@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from specdec import ModelError
-from specdec.messages import unfilled
 from specdec_runtime.gguf.bounds import check_bounds
 from specdec_runtime.gguf.reader import read_once
+from specdec_runtime.models.unfilled import unfilled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

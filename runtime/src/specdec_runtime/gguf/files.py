@@ -22,15 +22,15 @@ class GgufFiles(ModelFiles):
     name = "gguf"
 
     def local(self, name: str, file: str | None = None) -> Path | None:
-        """See `ModelFiles.local`."""
+        """Return the GGUF file that a path names; None for any other name."""
         return local_gguf(name, file)
 
     def on_hub(self, name: str, revision: str | None = None, file: str | None = None) -> Path | None:
-        """See `ModelFiles.on_hub`."""
+        """Return the GGUF file of a hub repository, downloaded unless it is cached; None for any other name."""
         return hub_gguf(name, revision, file)
 
     def stored(self, file: Path, dtype: object) -> Path:
-        """See `ModelFiles.stored`."""
+        """Return a directory with the model of a GGUF file as safetensors; made once and kept."""
         return stored(file, stored_dtype(dtype))
 
 

@@ -13,11 +13,11 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from specdec import EngineOptions
 from specdec.config import Checkpoint, is_hub_reachable
 from specdec.errors import ConfigError, ModelError
-from specdec.messages import unfilled
 from specdec_runtime.backends import has_native_bfloat16
 from specdec_runtime.loading.admission import check_complete, check_config, check_model
 from specdec_runtime.loading.splitting import split_arguments
 from specdec_runtime.loading.text_part import is_multimodal, of_text_part, text_part
+from specdec_runtime.models.unfilled import unfilled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

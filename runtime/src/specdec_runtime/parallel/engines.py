@@ -39,13 +39,13 @@ class DriverEngine(Engine):
         self._ranks, self._number = ranks, number
 
     def add(self, request: Request) -> None:
-        """See `Engine.add`."""
+        """Queue a request, and announce it to the other ranks."""
         with self._ranks.leading(self._number):
             super().add(request)
             self._announce("added", (request.request_id, fingerprint(request)))
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
-        """See `Engine.abort`."""
+        """Abort requests, and announce that to the other ranks."""
         if not request_ids or self._ranks.is_over:
             return super().abort(request_ids)
         with self._ranks.leading(self._number):
@@ -54,7 +54,7 @@ class DriverEngine(Engine):
             return outputs
 
     def step(self) -> list[RequestOutput]:
-        """See `Engine.step`."""
+        """Run one step; what it outputs is announced to the other ranks."""
         with self._ranks.leading(self._number):
             outputs = super().step()
             if outputs:

@@ -36,15 +36,15 @@ class RankGroup:
     Collectives of a pass use the default process group of `torch.distributed`; messages use a separate group on the host.
 
     Args:
-        place: the rank of this process.
+        process: the rank of this process.
         device_type: type of the devices that the model runs on.
 
     Raises:
         EngineError: if the other ranks do not join.
     """
 
-    def __init__(self, place: ProcessRank, device_type: str) -> None:
-        self.rank, self.size, self.local_rank = place.rank, place.size, place.local_rank
+    def __init__(self, process: ProcessRank, device_type: str) -> None:
+        self.rank, self.size, self.local_rank = process.rank, process.size, process.local_rank
         self._num_engines = 0
         self._limit = timedelta(seconds=timeout_s())
         self._store: Store | None = None
@@ -61,9 +61,9 @@ class RankGroup:
                 )
                 self._store = store
                 atexit.register(self.close)
-            elif dist.get_world_size() != place.size:
+            elif dist.get_world_size() != process.size:
                 raise ConfigError(
-                    f"LLM: tensor_parallel_size={place.size} does not fit the process group of {dist.get_world_size()} ranks "
+                    f"LLM: tensor_parallel_size={process.size} does not fit the process group of {dist.get_world_size()} ranks "
                     "that this process has made: the model is split over all of them"
                 )
             self._channel = dist.new_group(backend="gloo", timeout=_IDLE)
@@ -220,9 +220,9 @@ def join_ranks(size: int, device_type: str) -> RankGroup:
         EngineError: if the other ranks do not join.
     """
     global _group
-    place = process_rank(size)
+    process = process_rank(size)
     if _group is None:
-        _group = RankGroup(place, device_type)
+        _group = RankGroup(process, device_type)
     return _group
 
 

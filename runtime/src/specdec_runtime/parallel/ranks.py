@@ -19,11 +19,11 @@ class Ranks(TensorParallel):
     name = "tensor_parallel"
 
     def check(self, size: int) -> None:
-        """See `TensorParallel.check`."""
+        """Check that this process is one of `size` ranks, before anything is loaded."""
         process_rank(size)
 
     def build(self, options: EngineOptions, speculation: ResolvedSpeculation | None) -> BuiltEngine:
-        """See `TensorParallel.build`."""
+        """Return rank 0's engine, or the engine of another rank, which executes its commands."""
         from specdec_runtime.parallel.build import build_on_ranks
 
         return build_on_ranks(options, speculation)

@@ -34,12 +34,12 @@ class SplitCache(KVCache):
         self._models, self._number = models, number
 
     def copy(self, source: int, destination: int, num_rows: int) -> None:
-        """See `KVCache.copy`."""
+        """Copy `num_rows` consecutive rows of every layer."""
         self._models.broadcast("copy_rows", self._number, source, destination, num_rows)
         super().copy(source, destination, num_rows)
 
     def gather(self, first_slots: torch.Tensor, paths: torch.Tensor) -> None:
-        """See `KVCache.gather`."""
+        """Move the rows of accepted paths in every layer."""
         self._models.broadcast("gather_rows", self._number, first_slots.tolist(), paths.tolist())
         super().gather(first_slots, paths)
 
@@ -70,18 +70,18 @@ class SplitRunner(ModuleRunner):
         super().__init__(model, device, max_context, is_fused=False, **settings)
 
     def make_cache(self, num_slots: int) -> KVCache:
-        """See `ModuleRunner.make_cache`."""
+        """Return a cache for `num_slots` tokens, without layers."""
         return SplitCache(num_slots, self.device, self._models, self._number)
 
     def allocate(self, num_slots: int) -> None:
-        """See `ModuleRunner.allocate`; runs on all ranks."""
+        """Allocate the cache for `num_slots` tokens; runs on all ranks."""
         super().allocate(num_slots)
         self._models.broadcast("allocate", self._number, num_slots)
 
     def forward(
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
     ) -> ForwardOutput:
-        """See `ModuleRunner.forward`; runs on all ranks."""
+        """Run a pass; runs on all ranks."""
         self._models.broadcast("run_pass", self._number, as_pass_arrays(batch), self.cache.shared)
         with self._models.ranks.together():
             return super().forward(batch)

@@ -81,12 +81,12 @@ class SplitScorer(TransformersScorer):
         )
 
     def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
-        """See `TransformersScorer.capture_hidden`; runs on all ranks."""
+        """Return hidden states with every pass from now on; runs on all ranks."""
         super().capture_hidden(aux_layer_ids)
         self.models.broadcast("capture_hidden", tuple(aux_layer_ids))
 
     def make_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
-        """See `TransformersScorer.make_runner`."""
+        """Return the target's runner, split over the ranks."""
         if settings.pop("is_fused"):
             logger.warning(
                 "%s: no fused form of a model that is split over %d ranks; the model's own forward runs instead, on the CPU "

@@ -44,7 +44,7 @@ class OwnForward(Form):
         self._runner = runner
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
-        """See `Form.forward`."""
+        """Run a pass by the module's own forward, with our attention."""
         batch.send()
         runner = self._runner
         is_small = runner.device.type == "cpu" and len(batch.token_ids) * self._num_weights <= _ALONE
@@ -92,7 +92,7 @@ class OwnForward(Form):
         """Refuse a module that takes positions from elsewhere than `PackedBatch.positions`; heads are given no other."""
 
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
-        """See `Form.warm_up`."""
+        """Run a short pass, so that no request compiles anything."""
         self.forward(batch, features)
 
     def run(
@@ -126,7 +126,7 @@ class ModelForward(OwnForward):
         model.set_attn_implementation(ATTENTION_NAME)
 
     def missing(self, found: dict[int, int | None]) -> str | None:
-        """See `OwnForward.missing`."""
+        """Return which layers did not call our attention, with "do not"; None if all did."""
         states = self._runner.states
         others = frozenset() if states is None else states.layers_without_attention
         places = (getattr(module, "layer_idx", None) for module in self._layers.modules())
@@ -136,7 +136,7 @@ class ModelForward(OwnForward):
         return f"layers {missing} do not" if missing else None
 
     def probe(self, batch: PackedBatch, features: torch.Tensor | None) -> dict[int, int | None]:
-        """See `OwnForward.probe`; finds the modules that keep states as well."""
+        """Find the cache's shapes and the modules that keep states; returns windows of each layer that calls our attention."""
         states, attention = self._runner.states, self._runner.attention
         if states is not None:
             first = AttentionContext(attention, batch, probe=AttentionProbe(self._runner.max_context))
@@ -178,7 +178,7 @@ class ModelForward(OwnForward):
     def run(
         self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
     ) -> ForwardOutput:
-        """See `OwnForward.run`."""
+        """Run a pass in an attention context."""
         states, length = self._runner.states, self._length
         if states is not None:
             context.cache = states.cache(batch, length)
@@ -255,13 +255,13 @@ class HeadForward(OwnForward):
         head.config._attn_implementation = ATTENTION_NAME
 
     def missing(self, found: dict[int, int | None]) -> str | None:
-        """See `OwnForward.missing`."""
+        """Return which layers did not call our attention, with "do not"; None if all did."""
         return None if found else f"stage {self._stage} does not"
 
     def run(
         self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
     ) -> ForwardOutput:
-        """See `OwnForward.run`."""
+        """Run a pass in an attention context."""
         assert features is not None, "heads take features"
         given = features[None].to(self._runner.dtype)
         with running(context):

@@ -52,7 +52,7 @@ class TargetCacheRunner(ModuleRunner):
     def forward(
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
     ) -> ForwardOutput:
-        """See `specdec.interfaces.Runner.forward`.
+        """Run a pass over rows that are reserved for drafts.
 
         Raises:
             PluginError: if it would write rows that are not reserved for drafts; likewise the next two.
@@ -62,12 +62,12 @@ class TargetCacheRunner(ModuleRunner):
         return super().forward(batch, features, stage)
 
     def draft_chain(self, output: ForwardOutput, work: ChainWork) -> Chains:
-        """See `specdec.interfaces.Runner.draft_chain`."""
+        """Draft a chain for each row, within the rows that are reserved for drafts."""
         self._check(work, [0] * len(work.first_slots))
         return super().draft_chain(output, work)
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
-        """See `specdec.interfaces.Runner.draft_after`."""
+        """Run new rows, then draft a chain for each request, within the rows that are reserved for drafts."""
         self._check(work, rows.counts)
         return super().draft_after(rows, work)
 

@@ -18,7 +18,7 @@ Inputs = dict[int, list[torch.Tensor]]
 class Kept:
     """What is kept of one request: states at two positions at most, and inputs of the rows that may be rolled back."""
 
-    places: tuple[int, int]
+    state_indices: tuple[int, int]
     states: dict[int, int | None] = field(default_factory=dict)
     """Place of the state after that many tokens; None for the state before the first token."""
     inputs_from: int = 0
@@ -120,8 +120,8 @@ class Checkpoints:
         if known:
             kept = self._kept_of(owner)
             self._snapshots.move_to_end(max(slots))
-            self._copy(self._snapshots[max(slots)], kept.places[0])
-            kept.states = {known: kept.places[0]}
+            self._copy(self._snapshots[max(slots)], kept.state_indices[0])
+            kept.states = {known: kept.state_indices[0]}
         return known
 
     def holds(self, owner: object, num_rows: int) -> bool:
@@ -137,17 +137,19 @@ class Checkpoints:
         self._wanted.pop(owner, None)
         kept = self._kept.pop(owner, None)
         if kept is not None:
-            self._free.append(kept.places)
+            self._free.append(kept.state_indices)
 
     def move(self, source: int, destination: int, num_rows: int) -> None:
         """Note that cache rows are copied, whose snapshots move with them: they are found at the new rows only."""
         moved = [
-            (slot, place) for slot, place in self._snapshots.items() if source <= slot < source + num_rows
+            (slot, state_index)
+            for slot, state_index in self._snapshots.items()
+            if source <= slot < source + num_rows
         ]
         for slot, _ in moved:
             del self._snapshots[slot]
         self._forget(destination, destination + num_rows)
-        self._snapshots.update((slot - source + destination, place) for slot, place in moved)
+        self._snapshots.update((slot - source + destination, state_index) for slot, state_index in moved)
 
     def plan(self, batch: PackedBatch) -> Plan:
         """Return what to run in a pass, and note the states that it leaves."""
@@ -180,15 +182,15 @@ class Checkpoints:
         ):
             return self._extend(segment, kept, keeps)
         spans = self._return_to(start, segment, kept)
-        place = kept.states[start]
-        spare = next(each for each in kept.places if each != place)
+        state_index = kept.states[start]
+        spare = next(each for each in kept.state_indices if each != state_index)
         end, certain = start + segment.num_rows, segment.kv_len - segment.num_drafted
         # The state after a long chunk is kept instead of the inputs of all its rows.
         is_split = 0 < segment.num_drafted < segment.num_rows - 1
         self._forget(segment.first_slot + start, segment.first_slot + end)
         cuts = self._snapshots_between(segment, kept, start, certain)
         ends = sorted({*cuts, end, *([certain] if is_split else [])})
-        kept.states = {start: place, (certain if is_split else end): spare}
+        kept.states = {start: state_index, (certain if is_split else end): spare}
         kept.inputs, kept.num_inputs, kept.num_certain = {}, 0, certain
         if segment.num_drafted:
             kept.inputs_from = certain if is_split else start
@@ -196,7 +198,7 @@ class Checkpoints:
             keeps.append(
                 (slice(segment.row + kept.inputs_from - start, segment.row + segment.num_rows), kept)
             )
-        source, first = place, start
+        source, first = state_index, start
         for last in ends:
             targets = [cuts[last]] if last in cuts else []
             if kept.states.get(last) == spare:
@@ -209,12 +211,12 @@ class Checkpoints:
     def _extend(self, segment: Segment, kept: Kept, keeps: list[tuple[slice, Kept]]) -> list[StateSpan]:
         """Return the piece of rows that continue a draft, so that nothing is accepted yet: its state alone advances."""
         rows, start = slice(segment.row, segment.row + segment.num_rows), segment.num_cached
-        place = kept.states.pop(start)
-        assert place is not None, "the state after a draft is kept"
-        kept.states[start + segment.num_rows] = place
+        state_index = kept.states.pop(start)
+        assert state_index is not None, "the state after a draft is kept"
+        kept.states[start + segment.num_rows] = state_index
         kept.num_inputs += segment.num_rows
         keeps.append((rows, kept))
-        return [StateSpan(rows, None, place, [place])]
+        return [StateSpan(rows, None, state_index, [state_index])]
 
     def _return_to(self, start: int, segment: Segment, kept: Kept) -> list[StateSpan]:
         """Have the state after `start` tokens in `kept.states`; returns the pieces that must run for it."""
@@ -233,7 +235,7 @@ class Checkpoints:
         first, source = kept.inputs_from, kept.states[kept.inputs_from]
         cuts = self._snapshots_between(segment, kept, kept.num_certain, start)
         ends = sorted({*cuts, *([start] if base < start else [])})
-        spare = next(each for each in kept.places if each != source)
+        spare = next(each for each in kept.state_indices if each != source)
         for last in ends:
             targets = [cuts[last]] if last in cuts and not (last == start == base) else []
             if last == start and base < start:
@@ -276,9 +278,9 @@ class Checkpoints:
             self._forget(kept.last_snapshot, kept.last_snapshot + 1)
         if not self._free_snapshots:
             self._free_snapshots.append(self._snapshots.popitem(last=False)[1])
-        place = self._snapshots[slot] = self._free_snapshots.pop()
+        state_index = self._snapshots[slot] = self._free_snapshots.pop()
         kept.last_snapshot = slot if is_decoding else None
-        return place
+        return state_index
 
     def _forget(self, first: int, last: int) -> None:
         """Forget the snapshots of rows that are overwritten."""

@@ -34,13 +34,15 @@ class StatePool:
             key: state.new_empty(num_places, *state.shape[1:]) for key, state in self._shapes.items()
         }
 
-    def read(self, key: StateKey, places: torch.Tensor) -> torch.Tensor:
-        """Return a copy `[B, ...]` of one state at `places` `[B]`."""
-        return self._held[key].index_select(0, places)
+    def read(self, key: StateKey, state_indices: torch.Tensor) -> torch.Tensor:
+        """Return a copy `[B, ...]` of one state at `state_indices` `[B]`."""
+        return self._held[key].index_select(0, state_indices)
 
-    def write(self, key: StateKey, state: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
-        """Store the rows `rows` `[n]` of `state` `[B, ...]` at `places` `[n]`."""
-        self._held[key].index_copy_(0, places, state.index_select(0, rows))
+    def write(
+        self, key: StateKey, state: torch.Tensor, rows: torch.Tensor, state_indices: torch.Tensor
+    ) -> None:
+        """Store the rows `rows` `[n]` of `state` `[B, ...]` at `state_indices` `[n]`."""
+        self._held[key].index_copy_(0, state_indices, state.index_select(0, rows))
 
     def copy(self, source: int, destination: int) -> None:
         """Copy the states of one place to another."""

@@ -69,19 +69,19 @@ class RequestStates:
         self._checkpoints = Checkpoints(num_requests, num_snapshots, block_size, lag, self._pool.copy)
 
     def resume(self, owner: object, first_slot: int, num_rows: int) -> int:
-        """See `LayerStates.resume`."""
+        """Give a placed request the state that is kept for its first rows."""
         return self._checkpoints.resume(owner, first_slot, num_rows)
 
     def holds(self, owner: object, num_rows: int) -> bool:
-        """See `DraftStates.holds`."""
+        """Return whether a pass of a request can begin after `num_rows` rows."""
         return self._checkpoints.holds(owner, num_rows)
 
     def release(self, owner: object) -> None:
-        """See `LayerStates.release`."""
+        """Drop a request's states."""
         self._checkpoints.release(owner)
 
     def move(self, source: int, destination: int, num_rows: int) -> None:
-        """See `Checkpoints.move`."""
+        """Move the snapshots of cache rows that are copied."""
         self._checkpoints.move(source, destination, num_rows)
 
     def cache(self, batch: PackedBatch, length: int = 0) -> StateCache:
@@ -219,6 +219,6 @@ class StatefulCache(KVCache):
         self._states = states
 
     def copy(self, source: int, destination: int, num_rows: int) -> None:
-        """See `KVCache.copy`."""
+        """Copy `num_rows` consecutive rows of every layer."""
         super().copy(source, destination, num_rows)
         self._states.move(source, destination, num_rows)

@@ -53,7 +53,7 @@ class StateCache(PassCache):
     def update_conv_state(
         self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> torch.Tensor:
-        """See `transformers`."""
+        """Write the state of a convolution `[B, C, W]`, and return it; a layer of `transformers` calls it."""
         self.on_write((layer_idx, "conv", state_idx))
         given: torch.Tensor = super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
         return given
@@ -61,7 +61,7 @@ class StateCache(PassCache):
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> torch.Tensor:
-        """See `transformers`."""
+        """Write a recurrent state `[B, ...]`, and return it; a layer of `transformers` calls it."""
         self.on_write((layer_idx, "recurrent", state_idx))
         given: torch.Tensor = super().update_recurrent_state(recurrent_states, layer_idx, state_idx, **kwargs)
         return given

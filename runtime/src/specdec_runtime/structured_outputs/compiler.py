@@ -40,7 +40,7 @@ class LlguidanceGrammars(Grammars):
     def compile(
         self, params: StructuredOutputsParams, info: TargetInfo, tokenizer: PreTrainedTokenizerBase
     ) -> MatcherState:
-        """See `Grammars.compile`.
+        """Return the state of a request's grammar, before the first token; several threads may call it.
 
         Raises:
             ConfigError: if the target has no end-of-text id, or the constraint is invalid or takes too much time or memory.

@@ -50,7 +50,7 @@ class _Repeats(Proposer):
     api_version: ClassVar[int] = 1
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """See `Proposer.propose`."""
+        """Deliver new tokens to the proposer and return its draft."""
         drafts = []
         for row, most in enumerate(batch.max_nodes):
             ids = batch.token_ids(row)

@@ -117,12 +117,12 @@ def problem_of(verdict: object, batch: VerifyBatch, vocab_size: int) -> str | No
         if not (min(emitted) >= 0 and max(emitted) < vocab_size):
             wrong = next(t for t in emitted if not 0 <= t < vocab_size)
             return f"token id {wrong}, outside the vocabulary of {vocab_size}"
-        for place, node in enumerate(path):
-            before, parent = path[place - 1] if place else -1, node - 1
+        for index, node in enumerate(path):
+            before, parent = path[index - 1] if index else -1, node - 1
             if batch.parents is not None:
                 parent = batch.parents[row][node]
             if parent != before:
                 return f"accepted nodes {list(path)} in row {row}: the parent of node {node} is {parent}, not {before}"
-            if emitted[place] != drafted[node]:
-                return f"token id {emitted[place]} for node {node} of row {row}, which is {drafted[node]}"
+            if emitted[index] != drafted[node]:
+                return f"token id {emitted[index]} for node {node} of row {row}, which is {drafted[node]}"
     return None

@@ -31,7 +31,7 @@ class AllowedIdsRule:
         self._is_forbidden: torch.Tensor | None = None
 
     def add_to(self, edits: Edits, block: RowBlock) -> None:
-        """See `Rule.add_to`."""
+        """Ban the ids in all rows."""
         edits.allowed = self
 
     def is_forbidden(self, like: torch.Tensor) -> torch.Tensor:
@@ -56,7 +56,7 @@ class MinTokensRule:
         self._end_ids = np.array(sorted(end_ids), np.int64)
 
     def add_to(self, edits: Edits, block: RowBlock) -> None:
-        """See `Rule.add_to`; rows with enough output tokens are unchanged."""
+        """Ban the ids in rows with too few output tokens; others are unchanged."""
         missing = self._min_tokens - len(block.output_token_ids)
         if missing > 0:
             if block.device_nodes is not None and block.device_nodes.is_tree:
@@ -82,16 +82,16 @@ class BadWordsRule:
         self._lengths = sorted({len(start) for start in self._last_ids})
 
     def add_to(self, edits: Edits, block: RowBlock) -> None:
-        """See `Rule.add_to`: forbids the last tokens of begun words."""
+        """Ban the last tokens of words whose beginning ends a row's text."""
         output = block.output_token_ids
         tail = tuple(output[max(0, len(output) - self._lengths[-1]) :].tolist())
-        places = []
+        indices = []
         for row, path in enumerate(block.paths()):
             text = tail + path
             prefixes = [text[len(text) - length :] for length in self._lengths if length <= len(text)]
-            places += [(row, last) for start in prefixes for last in self._last_ids.get(start, ())]
-        if places:
-            edits.bans.append(Points(*np.array(places).T))
+            indices += [(row, last) for start in prefixes for last in self._last_ids.get(start, ())]
+        if indices:
+            edits.bans.append(Points(*np.array(indices).T))
 
 
 @lru_cache(16)

@@ -27,7 +27,7 @@ class BiasRule:
         )
 
     def add_to(self, edits: Edits, block: RowBlock) -> None:
-        """See `Rule.add_to`."""
+        """Add the biases to all rows."""
         rows = np.arange(block.num_rows).repeat(len(self._ids))
         amounts = np.tile(self._values, block.num_rows)[None]
         edits.biases.append(Points(rows, np.tile(self._ids, block.num_rows), amounts))

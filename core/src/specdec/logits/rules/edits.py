@@ -130,15 +130,15 @@ class StepEdits:
 
 def _make(logits: torch.Tensor, lists: Sequence[tuple[int, Edits]], given: Sequence[torch.Tensor]) -> None:
     """Make the changes of all requests; `lists` are those in which only some ids are allowed."""
-    rows_there, which_there, bans, _, places, biases, punished, amounts = given
+    rows_there, which_there, bans, _, indices, biases, punished, amounts = given
     flat = logits.view(-1)
     if len(rows_there):
         forbidden = torch.stack([e.allowed.is_forbidden(logits) for _, e in lists if e.allowed is not None])
         logits[rows_there] = logits[rows_there].masked_fill(forbidden[which_there], -torch.inf)
     if len(bans):
         flat.index_fill_(0, bans, -torch.inf)
-    if len(places):
-        flat.index_add_(0, places, biases[0])
+    if len(indices):
+        flat.index_add_(0, indices, biases[0])
     if len(punished):
         values, (ratios, counted, present) = flat[punished], amounts
         values = torch.where(values > 0, values / ratios, values * ratios) - counted - present
@@ -152,5 +152,5 @@ def _joined(
     listed = [(first, each) for first, each in points if len(each.ids)]
     if not listed:
         return np.empty(0, np.int64), np.empty((0, 0), np.float32)
-    places = [(first + each.rows) * vocab_size + each.ids for first, each in listed]
-    return np.concatenate(places), np.concatenate([each.amounts for _, each in listed], 1)
+    indices = [(first + each.rows) * vocab_size + each.ids for first, each in listed]
+    return np.concatenate(indices), np.concatenate([each.amounts for _, each in listed], 1)

@@ -34,7 +34,7 @@ class PenaltyRule:
         self._num_counted = -1
 
     def add_to(self, edits: Edits, block: RowBlock) -> None:
-        """See `Rule.add_to`."""
+        """Add the rule to the penalties of the rows."""
         self._count_committed(block)
         edits.penalties.append((self, block))
 
@@ -48,12 +48,12 @@ class PenaltyRule:
         num_known, num_rows = len(self._ids), block.num_rows
         drafted = dict.fromkeys(token_id for token_id in block.nodes if token_id not in self._places)
         ids = np.concatenate((self._ids, np.fromiter(drafted, np.int64, len(drafted))))
-        places = self._places | {token_id: num_known + place for place, token_id in enumerate(drafted)}
+        indices = self._places | {token_id: num_known + index for index, token_id in enumerate(drafted)}
         counts = np.zeros((num_rows, len(ids)), np.float32)
         counts[:, :num_known] = self._counts
         for row, path in enumerate(block.paths()):
             for token_id in path:
-                counts[row, places[token_id]] += 1
+                counts[row, indices[token_id]] += 1
         is_in_output = counts > 0
         occurred = is_in_output | (np.arange(len(ids)) < self._num_from_prompt)
         ratios = np.where(occurred, np.float32(self._repetition), np.float32(1.0))
@@ -72,8 +72,8 @@ class PenaltyRule:
         committed = block.token_ids[self._num_counted :].tolist()
         if committed:
             self._num_counted += len(committed)
-            places = self._find(committed)
-            np.add.at(self._counts, places, 1)
+            indices = self._find(committed)
+            np.add.at(self._counts, indices, 1)
 
     def _find(self, token_ids: list[int]) -> list[int]:
         """Return the places of ids, which are given to new ones."""

@@ -24,7 +24,7 @@ NOWHERE = VerdictOffsets(0, 0, 0)
 NO_END = 2**40
 """Stands for an end that is not known."""
 _NUM_PLACES = 4
-"""See `LoopRows.verdict`."""
+"""Size of `LoopRows.verdict`: a flag, the offsets of counts and tokens, and the number of columns."""
 
 
 class TokenChoice(Protocol):

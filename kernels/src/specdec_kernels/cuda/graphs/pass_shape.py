@@ -32,7 +32,7 @@ class PassShape:
     num_branches: int = 0
     """Most places of a row's table that are given apart; 0 if the pages of every request follow each other."""
     is_causal: bool = True
-    """See `PagedPass`."""
+    """Whether a row sees no later one of its request."""
 
     @property
     def table_width(self) -> int:

@@ -47,7 +47,7 @@ class CudaRecorder:
         self._side: torch.cuda.Stream | None = None
 
     def record(self, function: Callable[[], Tensors]) -> Recording:
-        """See `Recorder.record`."""
+        """Record a function that has already run."""
         with torch.cuda.device(self._device):
             # Capture needs a warm-up run on a side stream first: libraries set up their workspaces there.
             if self._side is None:

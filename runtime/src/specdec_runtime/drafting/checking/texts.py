@@ -42,25 +42,25 @@ def read_texts(path: Path, tokenizer: Any, longest: int) -> list[list[int]]:
     return found
 
 
-def _record(line: str, place: str) -> dict[str, Any]:
+def _record(line: str, origin: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{place}: no JSON: {error}") from None
+        raise ConfigError(f"{origin}: no JSON: {error}") from None
     if not isinstance(record, dict):
-        raise ConfigError(f"{place}: a JSON object is needed, not {type(record).__name__}")
+        raise ConfigError(f"{origin}: a JSON object is needed, not {type(record).__name__}")
     return record
 
 
-def _ids(record: dict[str, Any], tokenizer: Any, place: str) -> list[int]:
+def _ids(record: dict[str, Any], tokenizer: Any, origin: str) -> list[int]:
     ids = record.get("token_ids", record.get("prompt_token_ids"))
     if isinstance(ids, list) and all(isinstance(i, int) for i in ids):
         return ids
     text = record.get("text", record.get("prompt"))
     if not isinstance(text, str):
-        raise ConfigError(f'{place}: give "text", "prompt" or "token_ids"')
+        raise ConfigError(f'{origin}: give "text", "prompt" or "token_ids"')
     if tokenizer is None:
-        raise ConfigError(f'{place}: the target has no tokenizer: give "token_ids"')
+        raise ConfigError(f'{origin}: the target has no tokenizer: give "token_ids"')
     answer = record.get("response", "")
     found: list[int] = tokenizer(text + (answer if isinstance(answer, str) else ""), verbose=False)[
         "input_ids"

@@ -9,11 +9,9 @@ from typing import ClassVar
 import torch
 from pydantic import Field, model_validator
 
-from specdec.interfaces.sampler import SamplerConfig
-from specdec.samplers.acceptance_rates import check_rates, rates_of_length, rates_of_mean
-from specdec.samplers.padded_drafts import PaddedDrafts
-from specdec.samplers.scheme import Rule, Scheme
-from specdec.samplers.verifier import Verifier
+from specdec.interfaces import SamplerConfig
+from specdec.samplers import PaddedDrafts, Rule, Scheme, Verifier
+from specdec_runtime.samplers.acceptance_rates import check_rates, rates_of_length, rates_of_mean
 
 
 class SyntheticConfig(SamplerConfig):

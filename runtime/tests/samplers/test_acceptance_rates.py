@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from specdec.samplers.acceptance_rates import rates_of_length, rates_of_mean
-from specdec.samplers.synthetic import SyntheticConfig
+from specdec_runtime.samplers.acceptance_rates import rates_of_length, rates_of_mean
+from specdec_runtime.samplers.synthetic import SyntheticConfig
 
 
 @pytest.mark.parametrize(

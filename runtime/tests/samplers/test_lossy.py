@@ -13,9 +13,9 @@ from lawcheck.world import batch_of
 from specdec import ConfigError, SamplingParams
 from specdec.config import parse_speculative_config
 from specdec.interfaces import Draft, Scores
-from specdec.samplers.acceptance_rates import rates_of_length, rates_of_mean
-from specdec.samplers.synthetic import SyntheticConfig, SyntheticSampler
-from specdec.samplers.typical import TypicalConfig, TypicalSampler
+from specdec_runtime.samplers.acceptance_rates import rates_of_length, rates_of_mean
+from specdec_runtime.samplers.synthetic import SyntheticConfig, SyntheticSampler
+from specdec_runtime.samplers.typical import TypicalConfig, TypicalSampler
 from specdec_testing.support.checked_draft import checked_draft
 from specdec_testing.support.chi_square import excess
 

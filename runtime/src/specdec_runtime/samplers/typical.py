@@ -7,10 +7,8 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from specdec.interfaces.sampler import SamplerConfig
-from specdec.samplers.padded_drafts import PaddedDrafts
-from specdec.samplers.scheme import Rule, Scheme
-from specdec.samplers.verifier import Verifier
+from specdec.interfaces import SamplerConfig
+from specdec.samplers import PaddedDrafts, Rule, Scheme, Verifier
 
 
 class TypicalConfig(SamplerConfig):

@@ -8,7 +8,7 @@ import pytest
 
 from specdec import ConfigError
 from specdec.config import parse_speculative_config
-from specdec.samplers.synthetic import SyntheticConfig
+from specdec_runtime.samplers.synthetic import SyntheticConfig
 
 BASE = {"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 3}
 SYNTHETIC = {**BASE, "rejection_sample_method": "synthetic"}
