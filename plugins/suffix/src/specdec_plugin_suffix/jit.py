@@ -1,4 +1,4 @@
-"""The decorator of compiled functions: numba's where it is installed."""
+"""The decorators of compiled functions: numba's where it is installed."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ except ModuleNotFoundError:  # as where numba has no wheel: the functions are ri
         return lambda function: function
 
     IS_COMPILED = False
+
+called: Callable[[F], F] = njit(cache=True, error_model="numpy")
+"""Decorates what Python calls."""
+inner: Callable[[F], F] = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
+"""Decorates what only compiled functions call, which then takes less time to compile."""

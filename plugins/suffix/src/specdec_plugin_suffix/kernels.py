@@ -17,10 +17,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from specdec_plugin_suffix.jit import njit
+from specdec_plugin_suffix.jit import called, inner
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+Int64 = np.int64
+"""Numbers of functions have this type, or numba would compile some of them for several."""
+Int = int | np.int64
 
 COUNT, PARENT, START, LENGTH, TOKEN, PLACE, BLOCK, NUM_CHILDREN, NUM_NODE_FIELDS = range(9)
 """Columns of `nodes`. A label begins at `text[START]`, with TOKEN; PLACE is a node's place among its parent's children, BLOCK
@@ -52,69 +55,74 @@ SMALLEST_BLOCK = 4
 """A block's first entry is its size, a power of two."""
 
 
-@njit(cache=True)
-def _home(node: int, token: int, mask: int) -> int:
+@inner
+def _home(node: Int, token: Int, mask: Int) -> int:
     """Return the first entry of the table for a child."""
     mixed = (node * 0x9E3779B1) ^ (token * 0x85EBCA6B)
     return (mixed ^ (mixed >> 29)) & mask
 
 
-@njit(cache=True)
-def child_of(nodes: Int32s, table: Int32s, node: int, token: int) -> int:
+@inner
+def child_of(nodes: Int32s, table: Int32s, node: Int, token: Int) -> int:
     """Return the child whose label begins with a token; ROOT if there is none."""
     mask = len(table) - 1
     entry = _home(node, token, mask)
     while True:
-        child = table[entry]
+        child = Int64(table[entry])
         if child == ROOT or (nodes[child, TOKEN] == token and nodes[child, PARENT] == node):
-            return int(child)
+            return child
         entry = (entry + 1) & mask
 
 
-@njit(cache=True)
-def _enter(nodes: Int32s, table: Int32s, node: int) -> None:
+@inner
+def _enter(nodes: Int32s, table: Int32s, node: Int) -> None:
     """Add a node to the table."""
     mask = len(table) - 1
-    entry = _home(int(nodes[node, PARENT]), int(nodes[node, TOKEN]), mask)
+    entry = _home(Int64(nodes[node, PARENT]), Int64(nodes[node, TOKEN]), mask)
     while table[entry] != ROOT:
         entry = (entry + 1) & mask
     table[entry] = node
 
 
-@njit(cache=True)
-def _replace(nodes: Int32s, table: Int32s, node: int, other: int) -> None:
-    """Put another node at a node's entry of the table; with ROOT, remove it."""
+@inner
+def _entry(nodes: Int32s, table: Int32s, node: Int) -> int:
+    """Return a node's entry of the table."""
     mask = len(table) - 1
-    entry = _home(int(nodes[node, PARENT]), int(nodes[node, TOKEN]), mask)
+    entry = _home(Int64(nodes[node, PARENT]), Int64(nodes[node, TOKEN]), mask)
     while table[entry] != node:
         entry = (entry + 1) & mask
-    table[entry] = other
-    if other != ROOT:
-        return
+    return entry
+
+
+@inner
+def _remove(nodes: Int32s, table: Int32s, node: Int) -> None:
+    """Remove a node from the table."""
+    mask = len(table) - 1
+    hole = entry = _entry(nodes, table, node)
+    table[hole] = ROOT
     # What was entered further on because this entry was taken moves up, so that no search ends before it.
-    hole = entry
     while True:
         entry = (entry + 1) & mask
         moved = table[entry]
         if moved == ROOT:
             return
-        home = _home(int(nodes[moved, PARENT]), int(nodes[moved, TOKEN]), mask)
+        home = _home(Int64(nodes[moved, PARENT]), Int64(nodes[moved, TOKEN]), mask)
         if ((entry - home) & mask) >= ((entry - hole) & mask):
             table[hole] = moved
             table[entry] = ROOT
             hole = entry
 
 
-@njit(cache=True)
-def enter_all(nodes: Int32s, table: Int32s, end: int) -> None:
+@called
+def enter_all(nodes: Int32s, table: Int32s, end: Int) -> None:
     """Fill an empty table `[H]`, of a power of two entries, with the nodes before `end`."""
     for node in range(1, end):
         if nodes[node, COUNT] > 0:
             _enter(nodes, table, node)
 
 
-@njit(cache=True)
-def _new_node(state: Int64s, nodes: Int32s, parent: int, start: int, token: int, count: int) -> int:
+@inner
+def _new_node(state: Int64s, nodes: Int32s, parent: Int, start: Int, token: Int, count: Int) -> int:
     """Return a node with a label of one token."""
     node = state[FREE_NODE]
     if node != ROOT:
@@ -130,11 +138,11 @@ def _new_node(state: Int64s, nodes: Int32s, parent: int, start: int, token: int,
     nodes[node, TOKEN] = token
     nodes[node, BLOCK] = -1
     nodes[node, NUM_CHILDREN] = 0
-    return int(node)
+    return node
 
 
-@njit(cache=True)
-def _size_class(size: int) -> int:
+@inner
+def _size_class(size: Int) -> int:
     """Return where `state` has the free blocks of a size."""
     place = FREE_BLOCKS
     while size > SMALLEST_BLOCK:
@@ -143,36 +151,36 @@ def _size_class(size: int) -> int:
     return place
 
 
-@njit(cache=True)
-def _free_block(state: Int64s, blocks: Int32s, block: int) -> None:
+@inner
+def _free_block(state: Int64s, blocks: Int32s, block: Int) -> None:
     """Free a block; -1 is none."""
     if block >= 0:
-        place = _size_class(int(blocks[block]))
+        place = _size_class(Int64(blocks[block]))
         blocks[block + 1] = state[place]
         state[place] = block
 
 
-@njit(cache=True)
-def _free_node(state: Int64s, nodes: Int32s, blocks: Int32s, node: int) -> None:
+@inner
+def _free_node(state: Int64s, nodes: Int32s, blocks: Int32s, node: Int) -> None:
     """Free a node, which the table no longer has, and its block."""
-    _free_block(state, blocks, int(nodes[node, BLOCK]))
+    _free_block(state, blocks, Int64(nodes[node, BLOCK]))
     nodes[node, COUNT] = 0
     nodes[node, PARENT] = state[FREE_NODE]
     state[FREE_NODE] = node
     state[NUM_NODES] -= 1
 
 
-@njit(cache=True)
-def _attach(state: Int64s, nodes: Int32s, blocks: Int32s, node: int) -> None:
+@inner
+def _attach(state: Int64s, nodes: Int32s, blocks: Int32s, node: Int) -> None:
     """Make a node the last of its parent's children: one with a count of 1, or an only child."""
-    parent = int(nodes[node, PARENT])
+    parent = Int64(nodes[node, PARENT])
     if parent == ROOT:
         return
     num_children = nodes[parent, NUM_CHILDREN]
-    block = int(nodes[parent, BLOCK])
-    size = 0 if block < 0 else int(blocks[block])
+    block = Int64(nodes[parent, BLOCK])
+    size = Int64(0) if block < 0 else Int64(blocks[block])
     if num_children + 1 >= size:
-        wanted = max(SMALLEST_BLOCK, 2 * size)
+        wanted = max(Int64(SMALLEST_BLOCK), 2 * size)
         place = _size_class(wanted)
         larger = state[place]
         if larger >= 0:
@@ -191,49 +199,63 @@ def _attach(state: Int64s, nodes: Int32s, blocks: Int32s, node: int) -> None:
     nodes[parent, NUM_CHILDREN] = num_children + 1
 
 
-@njit(cache=True)
-def _count(nodes: Int32s, blocks: Int32s, node: int, change: int) -> None:
-    """Add 1 to a node's count, or -1, and keep its siblings sorted."""
+@inner
+def _increment(nodes: Int32s, blocks: Int32s, node: Int) -> None:
+    """Add 1 to a node's count; it changes places with the first sibling that had as many."""
     count = nodes[node, COUNT]
-    nodes[node, COUNT] = count + change
+    nodes[node, COUNT] = count + 1
     parent = nodes[node, PARENT]
     if parent == ROOT:
         return
-    first = nodes[parent, BLOCK] + 1
-    place = nodes[node, PLACE]
-    # The node changes places with the first of those with its old count, or with the last one.
-    if change > 0:
-        low, high = 0, place
-        if place > 0 and nodes[blocks[first + place - 1], COUNT] != count:
-            low = place
-        while low < high:
-            middle = (low + high) >> 1
-            if nodes[blocks[first + middle], COUNT] > count:
-                low = middle + 1
-            else:
-                high = middle
-    else:
-        low, high = place, nodes[parent, NUM_CHILDREN] - 1
-        if place < high and nodes[blocks[first + place + 1], COUNT] != count:
-            high = place
-        while low < high:
-            middle = (low + high + 1) >> 1
-            if nodes[blocks[first + middle], COUNT] < count:
-                high = middle - 1
-            else:
-                low = middle
+    first, place = nodes[parent, BLOCK] + 1, nodes[node, PLACE]
+    low, high = 0, place
+    if place > 0 and nodes[blocks[first + place - 1], COUNT] != count:
+        low = place
+    while low < high:
+        middle = (low + high) >> 1
+        if nodes[blocks[first + middle], COUNT] > count:
+            low = middle + 1
+        else:
+            high = middle
     if low != place:
-        other = blocks[first + low]
-        blocks[first + low] = node
-        blocks[first + place] = other
-        nodes[node, PLACE] = low
-        nodes[other, PLACE] = place
+        _swap(nodes, blocks, first + low, first + place)
 
 
-@njit(cache=True)
-def _take_place(nodes: Int32s, table: Int32s, blocks: Int32s, node: int, other: int) -> None:
+@inner
+def _decrement(nodes: Int32s, blocks: Int32s, node: Int) -> None:
+    """Take 1 from a node's count; it changes places with the last sibling that had as many."""
+    count = nodes[node, COUNT]
+    nodes[node, COUNT] = count - 1
+    parent = nodes[node, PARENT]
+    if parent == ROOT:
+        return
+    first, place = nodes[parent, BLOCK] + 1, nodes[node, PLACE]
+    low, high = place, nodes[parent, NUM_CHILDREN] - 1
+    if place < high and nodes[blocks[first + place + 1], COUNT] != count:
+        high = place
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if nodes[blocks[first + middle], COUNT] < count:
+            high = middle - 1
+        else:
+            low = middle
+    if low != place:
+        _swap(nodes, blocks, first + low, first + place)
+
+
+@inner
+def _swap(nodes: Int32s, blocks: Int32s, one: Int, other: Int) -> None:
+    """Let two children of a node change places in its block."""
+    blocks[one], blocks[other] = blocks[other], blocks[one]
+    place = nodes[blocks[one], PLACE]
+    nodes[blocks[one], PLACE] = nodes[blocks[other], PLACE]
+    nodes[blocks[other], PLACE] = place
+
+
+@inner
+def _take_place(nodes: Int32s, table: Int32s, blocks: Int32s, node: Int, other: Int) -> None:
     """Let another node have a node's parent, and its place in table and block."""
-    _replace(nodes, table, node, other)
+    table[_entry(nodes, table, node)] = other
     parent = nodes[node, PARENT]
     nodes[other, PARENT] = parent
     nodes[other, PLACE] = nodes[node, PLACE]
@@ -241,8 +263,8 @@ def _take_place(nodes: Int32s, table: Int32s, blocks: Int32s, node: int, other: 
         blocks[nodes[parent, BLOCK] + 1 + nodes[node, PLACE]] = other
 
 
-@njit(cache=True)
-def _shorten(nodes: Int32s, text: Int32s, node: int) -> None:
+@inner
+def _shorten(nodes: Int32s, text: Int32s, node: Int) -> None:
     """Take the first token from a label."""
     start = (nodes[node, START] + 1) & (len(text) - 1)
     nodes[node, START] = start
@@ -250,12 +272,12 @@ def _shorten(nodes: Int32s, text: Int32s, node: int) -> None:
     nodes[node, TOKEN] = text[start]
 
 
-@njit(cache=True)
+@inner
 def _merge(
-    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, node: int, child: int
+    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, node: Int, child: Int
 ) -> None:
     """Remove a node at which no word ends any more; its only child, which occurs as often, gets its label too."""
-    _replace(nodes, table, child, ROOT)
+    _remove(nodes, table, child)
     _take_place(nodes, table, blocks, node, child)
     nodes[child, TOKEN] = nodes[node, TOKEN]
     nodes[child, START] = (nodes[child, START] - nodes[node, LENGTH]) & (len(text) - 1)
@@ -263,57 +285,54 @@ def _merge(
     _free_node(state, nodes, blocks, node)
 
 
-@njit(cache=True)
+@inner
 def _advance(
     state: Int64s,
     nodes: Int32s,
     table: Int32s,
     blocks: Int32s,
     text: Int32s,
-    node: int,
-    token: int,
-    position: int,
+    node: Int,
+    token: Int,
+    position: Int,
 ) -> int:
-    """Let the word that ends at a node grow by a token, which is at `text[position]`; return the node where it ends then."""
+    """Let a word that ends at a node, not alone, grow by a token at `text[position]`; return the node where it ends then."""
     count = nodes[node, COUNT]
     num_children = nodes[node, NUM_CHILDREN]
-    if node != ROOT and num_children == 0 and count == 1:  # nothing else is there, as at most longer words
-        nodes[node, LENGTH] += 1
-        return node
-    child = ROOT
+    child = Int64(ROOT)
     if node == ROOT or num_children > 0:
         child = child_of(nodes, table, node, token)
     if child == ROOT:
-        child = _new_node(state, nodes, node, position, token, 1)
+        child = _new_node(state, nodes, node, position, token, Int64(1))
         _enter(nodes, table, child)
         _attach(state, nodes, blocks, child)
         return child
     is_only_for_this = node != ROOT and num_children == 1 and count == nodes[child, COUNT] + 1
     if nodes[child, LENGTH] == 1:
-        _count(nodes, blocks, child, 1)
+        _increment(nodes, blocks, child)
         nodes[child, START] = position
         if is_only_for_this:
             _merge(state, nodes, table, blocks, text, node, child)
         return child
     if is_only_for_this:  # it moves down the edge
-        _replace(nodes, table, child, ROOT)
+        _remove(nodes, table, child)
         nodes[node, LENGTH] += 1
         nodes[node, START] = (position + 1 - nodes[node, LENGTH]) & (len(text) - 1)
         _shorten(nodes, text, child)
         _enter(nodes, table, child)
         return node
-    middle = _new_node(state, nodes, node, position, token, int(nodes[child, COUNT]))
+    middle = _new_node(state, nodes, node, position, token, Int64(nodes[child, COUNT]))
     _take_place(nodes, table, blocks, child, middle)
     nodes[child, PARENT] = middle
     _shorten(nodes, text, child)
     _enter(nodes, table, child)
     _attach(state, nodes, blocks, child)
-    _count(nodes, blocks, middle, 1)
+    _increment(nodes, blocks, middle)
     return middle
 
 
-@njit(cache=True)
-def _lacking(state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, node: int) -> int:
+@inner
+def _lacking(state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, node: Int) -> int:
     """Return which array may be too small for `_advance`."""
     if state[FREE_NODE] == ROOT and state[NODES_END] + 1 > len(nodes):
         return NODES
@@ -324,9 +343,9 @@ def _lacking(state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, node: 
     return BLOCKS if state[BLOCKS_END] + size + SMALLEST_BLOCK > len(blocks) else NOTHING
 
 
-@njit(cache=True)
+@called
 def append(
-    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, token_ids: Int64s, first: int
+    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, token_ids: Int64s, first: Int
 ) -> int:
     """Append tokens to the growing text until an array is too small; then call again with what is left.
 
@@ -347,14 +366,17 @@ def append(
         if state[TEXT_SIZE] == len(text):
             state[LACKING] = TEXT
             return index
-        token = int(token_ids[index])
+        token = Int64(token_ids[index])
         position = (state[TEXT_BEGIN] + state[TEXT_SIZE]) & (len(text) - 1)
         text[position] = token
         num_tokens = state[NUM_TOKENS]
         # The shortest word first: a word then leaves a node only after the next shorter one has come to it.
         for length in range(state[NUM_GROWN], min(num_tokens, depth - 1) + 1):
             place = WORDS + (num_tokens - length) % depth
-            node = ROOT if length == 0 else int(state[place])
+            node = Int64(ROOT) if length == 0 else Int64(state[place])
+            if nodes[node, NUM_CHILDREN] == 0 and nodes[node, COUNT] == 1:  # only this word is there
+                nodes[node, LENGTH] += 1
+                continue
             lacking = _lacking(state, nodes, table, blocks, node)
             if lacking != NOTHING:
                 state[LACKING], state[NUM_GROWN] = lacking, length
@@ -366,25 +388,25 @@ def append(
     return len(token_ids)
 
 
-@njit(cache=True)
+@called
 def forget(
-    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, num_tokens: int
+    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, num_tokens: Int
 ) -> None:
     """Remove the words of the oldest text, which has `num_tokens` tokens and grows no more; arrays as for `append`."""
     depth, mask = len(state) - WORDS, len(text) - 1
     begin = state[TEXT_BEGIN]
     for start in range(num_tokens):
         rest = min(depth, num_tokens - start)
-        node, length = ROOT, 0
+        node, length = Int64(ROOT), 0
         while length < rest:
-            child = child_of(nodes, table, node, int(text[(begin + start + length) & mask]))
-            _count(nodes, blocks, child, -1)
+            child = child_of(nodes, table, node, Int64(text[(begin + start + length) & mask]))
+            _decrement(nodes, blocks, child)
             if nodes[child, COUNT] == 0:  # the last of the siblings, and with it what is below
                 if node != ROOT:
                     nodes[node, NUM_CHILDREN] -= 1
                 while True:
-                    below = ROOT if nodes[child, NUM_CHILDREN] == 0 else int(blocks[nodes[child, BLOCK] + 1])
-                    _replace(nodes, table, child, ROOT)
+                    below = Int64(ROOT) if nodes[child, NUM_CHILDREN] == 0 else Int64(blocks[nodes[child, BLOCK] + 1])
+                    _remove(nodes, table, child)
                     _free_node(state, nodes, blocks, child)
                     if below == ROOT:
                         break
@@ -393,7 +415,7 @@ def forget(
             node = child
             length += nodes[child, LENGTH]
         if node != ROOT and nodes[node, NUM_CHILDREN] == 1:
-            child = int(blocks[nodes[node, BLOCK] + 1])
+            child = Int64(blocks[nodes[node, BLOCK] + 1])
             if nodes[child, COUNT] == nodes[node, COUNT]:
                 _merge(state, nodes, table, blocks, text, node, child)
     state[TEXT_BEGIN] = (begin + num_tokens) & mask

@@ -16,7 +16,7 @@ from specdec_plugin_suffix.request import Rules
 
 _GROWTH = 1.5
 """Of arrays whose size need not be a power of two; what a larger one does not use yet takes no memory on most systems."""
-_FIRST_SIZE = 64
+_FIRST_SIZE = 256
 _NO_SPACE = np.empty((0, 4), dtype=np.int64)
 
 
