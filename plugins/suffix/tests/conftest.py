@@ -1,6 +1,6 @@
 """An engine's side of the contract, reduced to what suffix decoding sees."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -10,7 +10,10 @@ import torch
 
 from specdec.interfaces import Draft, Draws, FinishReason, ProposeBatch, TargetInfo
 from specdec.sampling_params import SamplingParams
-from specdec_plugin_suffix import SuffixConfig, SuffixProposer
+from specdec_plugin_suffix import SuffixConfig, SuffixProposer, cache
+
+TREES = ("own", "arctic") if cache.has_arctic() else ("own",)
+"""The implementations of suffix trees that are tested; `make arctic` installs the other one."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +109,22 @@ def proposer(info: TargetInfo | None = None, **keys: object) -> SuffixProposer:
     return made
 
 
+@pytest.fixture(scope="session", params=TREES)
+def trees(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let each implementation run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "has_arctic", lambda: request.param == "arctic")
+        yield request.param
+
+
 @pytest.fixture(scope="session")
-def make_feed() -> Callable[..., Feed]:
+def make_feed(trees: str) -> Callable[..., Feed]:
     """Return a maker of feeds, taking configuration keys."""
     return lambda **keys: Feed(proposer(**keys))
 
 
 @pytest.fixture(scope="session")
-def make_proposer() -> Callable[..., SuffixProposer]:
+def make_proposer(trees: str) -> Callable[..., SuffixProposer]:
     return proposer
 
 

@@ -27,9 +27,8 @@ class ArcticCache:
         self._responses: deque[int] = deque()
         self._num_begun = 0
 
-    @property
-    def num_responses(self) -> int:
-        """Number of responses in the global tree."""
+    def __len__(self) -> int:
+        """Return the number of responses in the global tree."""
         return len(self._responses)
 
     def start_request(self, request_id: str) -> None:
@@ -50,7 +49,7 @@ class ArcticCache:
 
     def speculate(self, request_id: str, max_nodes: int, rules: Rules) -> SuffixDraft:
         """Return a draft of at most `max_nodes` tokens after a request's text."""
-        found: SuffixDraft = self._library.speculate(
+        found = self._library.speculate(
             request_id,
             self._tails[request_id],
             max_nodes,
@@ -59,27 +58,21 @@ class ArcticCache:
             rules.min_token_prob,
             rules.is_tree,
         )
-        return found
+        return SuffixDraft(found.token_ids, found.parents, found.probs)
 
-    def begin_response(self) -> None:
-        """Begin a response; the one before it grows no more."""
-        self._stop_response()
-        self._library.start_request(self._num_begun, [])
-        self._responses.append(self._num_begun)
-        self._num_begun += 1
-
-    def append_response(self, token_ids: list[int]) -> None:
-        """Append tokens to the newest response."""
+    def append_response(self, token_ids: list[int], *, is_first: bool, is_last: bool) -> None:
+        """Append tokens to a response: a new one with `is_first`, else the newest, which grows no more after `is_last`."""
+        if is_first:
+            self._library.start_request(self._num_begun, [])
+            self._responses.append(self._num_begun)
+            self._num_begun += 1
         self._library.add_active_response(self._responses[-1], token_ids)
+        if is_last:
+            self._library.stop_request(self._responses[-1])
 
     def evict_response(self) -> None:
-        """Remove the oldest response."""
-        if len(self._responses) == 1:
-            self._stop_response()
-        self._library.evict_cached_response(self._responses.popleft())
-
-    def _stop_response(self) -> None:
-        """Let the library drop the tree that it has of the newest response alone."""
-        newest = self._num_begun - 1
-        if newest in self._library.active_requests:
-            self._library.stop_request(newest)
+        """Remove the oldest response, which grows no more."""
+        oldest = self._responses.popleft()
+        if oldest in self._library.active_requests:  # it has not come to its end
+            self._library.stop_request(oldest)
+        self._library.evict_cached_response(oldest)

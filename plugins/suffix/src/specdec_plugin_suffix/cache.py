@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
@@ -14,20 +15,19 @@ from specdec_plugin_suffix.request import Rules
 logger = logging.getLogger("specdec")
 
 
-class SuffixDraft(Protocol):
-    """A draft: `N` tokens, each after its parent."""
+@dataclass(frozen=True, slots=True)
+class SuffixDraft:
+    """A chain or tree of `N` tokens after a text, parents first."""
 
-    @property
-    def token_ids(self) -> list[int]:
-        """`[N]` tokens."""
+    token_ids: list[int]
+    """`[N]` tokens."""
+    parents: list[int]
+    """`[N]` indices of their parents; -1 for the end of the text."""
+    probs: list[float]
+    """`[N]` probabilities of the paths that end with them, by counts."""
 
-    @property
-    def parents(self) -> list[int]:
-        """`[N]` indices of their parents, which come first; -1 for the end of the text."""
 
-    @property
-    def probs(self) -> list[float]:
-        """`[N]` probabilities of the paths that end with them, by counts."""
+EMPTY = SuffixDraft([], [], [])
 
 
 class SuffixCache(Protocol):
@@ -36,9 +36,8 @@ class SuffixCache(Protocol):
     `reference` specifies its drafts. Responses are entered one after another and leave in the same order.
     """
 
-    @property
-    def num_responses(self) -> int:
-        """Number of responses in the global tree."""
+    def __len__(self) -> int:
+        """Return the number of responses in the global tree."""
 
     def start_request(self, request_id: str) -> None:
         """Begin a request's tree, without tokens."""
@@ -52,33 +51,39 @@ class SuffixCache(Protocol):
     def speculate(self, request_id: str, max_nodes: int, rules: Rules) -> SuffixDraft:
         """Return a draft of at most `max_nodes` tokens (1 or more) after a request's text."""
 
-    def begin_response(self) -> None:
-        """Begin a response; the one before it grows no more."""
-
-    def append_response(self, token_ids: list[int]) -> None:
-        """Append tokens to the newest response."""
+    def append_response(self, token_ids: list[int], *, is_first: bool, is_last: bool) -> None:
+        """Append tokens to a response: a new one with `is_first`, else the newest, which grows no more after `is_last`."""
 
     def evict_response(self) -> None:
-        """Remove the oldest response."""
+        """Remove the oldest response, which grows no more."""
 
 
 @cache
 def has_arctic() -> bool:
-    """Return whether `arctic-inference` is installed."""
-    return find_spec("arctic_inference") is not None
+    """Return whether `arctic-inference` is installed and can be imported; a warning says so if only the first is true."""
+    if find_spec("arctic_inference") is None:
+        return False
+    try:
+        import_module("arctic_inference.suffix_decoding")
+    except ImportError as error:
+        logger.warning(
+            "suffix: arctic-inference is installed but cannot be imported (%s); specdec's own suffix trees run", error
+        )  # fmt: skip
+        return False
+    return True
 
 
 def implementation() -> str:
-    """Return which suffix trees run, for people."""
+    """Return which suffix trees run, for logs and `specdec doctor`."""
     if has_arctic():
-        return f"those of arctic-inference {version('arctic-inference')}"
+        return f"suffix trees of arctic-inference {version('arctic-inference')}"
     if import_module("specdec_plugin_suffix.jit").IS_COMPILED:
-        return "specdec's own, compiled by numba"
-    return "specdec's own in plain Python, which takes about a hundred times as long: numba is not installed"
+        return "specdec's own suffix trees, compiled by numba"
+    return "specdec's own suffix trees in plain Python, a hundred times slower: numba is not installed"
 
 
 def make_cache(depth: int) -> SuffixCache:
-    """Return empty trees: those of `arctic-inference` where it is installed, else our own, whose drafts are as likely.
+    """Return empty trees: those of `arctic-inference` where it is installed, else our own.
 
     Args:
         depth: the longest match and draft together, in tokens.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec.interfaces import Draft
-from specdec_plugin_suffix.cache import SuffixDraft
-from specdec_plugin_suffix.suffix_tree import EMPTY, TreeDraft
+from specdec_plugin_suffix.cache import EMPTY, SuffixDraft
 
 
 def chains(found: Sequence[SuffixDraft | None]) -> Draft:
@@ -56,7 +55,7 @@ def _cut(draft: SuffixDraft, max_depth: int) -> SuffixDraft:
         depths.append(1 if parent < 0 else depths[parent] + 1)
     kept = [node for node, depth in enumerate(depths) if depth <= max_depth]
     moved = {node: index for index, node in enumerate(kept)} | {-1: -1}
-    return TreeDraft(
+    return SuffixDraft(
         token_ids=[draft.token_ids[node] for node in kept],
         parents=[moved[draft.parents[node]] for node in kept],
         probs=[draft.probs[node] for node in kept],

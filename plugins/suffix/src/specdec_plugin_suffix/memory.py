@@ -67,13 +67,13 @@ class ResponseMemory:
 
     def _enter_piece(self, number: int) -> None:
         if self._current is None:
-            self._cache.begin_response()
             self._current, self._num_entered = number, 0
         response = self.responses[number]
-        end = self._num_entered + PIECE
-        self._cache.append_response(list(response[self._num_entered : end]))
+        begin, end = self._num_entered, self._num_entered + PIECE
+        is_last = end >= len(response)
+        self._cache.append_response(list(response[begin:end]), is_first=begin == 0, is_last=is_last)
         self._num_entered = end
-        if end >= len(response):
+        if is_last:
             self._current = None
             self._coming.popleft()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 
 import numpy as np
 import numpy.typing as npt
 
 from specdec_plugin_suffix import kernels
+from specdec_plugin_suffix.cache import EMPTY, SuffixDraft
 from specdec_plugin_suffix.kernels import append, enter_all, forget
 from specdec_plugin_suffix.lookup import look_up
 from specdec_plugin_suffix.request import Rules
@@ -17,7 +17,6 @@ from specdec_plugin_suffix.request import Rules
 _GROWTH = 1.5
 """Of arrays whose size need not be a power of two; what a larger one does not use yet takes no memory on most systems."""
 _FIRST_SIZE = 256
-_NO_SPACE = np.empty((0, 4), dtype=np.int64)
 
 
 class SuffixTree:
@@ -102,18 +101,6 @@ def _grown(array: npt.NDArray[np.int32], num_used: int) -> npt.NDArray[np.int32]
     return larger
 
 
-@dataclass(frozen=True, slots=True)
-class TreeDraft:
-    """A draft of our trees, likeliest node first."""
-
-    token_ids: list[int]
-    parents: list[int]
-    probs: list[float]
-
-
-EMPTY = TreeDraft([], [], [])
-
-
 class TreeCache:
     """Our implementation of `SuffixCache`: a tree for each running request, and one of all remembered responses.
 
@@ -125,29 +112,30 @@ class TreeCache:
         self._depth = depth
         self._requests: dict[str, SuffixTree] = {}
         self._memory = SuffixTree(depth)
-        self._sizes: deque[list[int]] = deque()
+        """The tree of all responses."""
+        self._sizes: deque[int] = deque()
+        """Numbers of tokens of the responses, oldest first."""
         self._found = np.empty((2, 3, 0), dtype=np.int64)
-        self._open_nodes = _NO_SPACE
+        self._open_nodes = np.empty((0, 4), dtype=np.int64)
 
-    @property
-    def num_responses(self) -> int:
-        """Number of remembered responses."""
+    def __len__(self) -> int:
+        """Return the number of responses in the global tree."""
         return len(self._sizes)
 
     def start_request(self, request_id: str) -> None:
-        """Begin a request, without tokens."""
+        """Begin a request's tree, without tokens."""
         self._requests[request_id] = SuffixTree(self._depth)
 
     def stop_request(self, request_id: str) -> None:
-        """Drop a request."""
+        """Drop a request's tree."""
         del self._requests[request_id]
 
     def append(self, request_id: str, token_ids: list[int]) -> None:
         """Append tokens to a request's text."""
         self._requests[request_id].append(np.array(token_ids, dtype=np.int32))
 
-    def speculate(self, request_id: str, max_nodes: int, rules: Rules) -> TreeDraft:
-        """Return a draft of at most `max_nodes` tokens after a request's text; see `reference`."""
+    def speculate(self, request_id: str, max_nodes: int, rules: Rules) -> SuffixDraft:
+        """Return a draft of at most `max_nodes` tokens (1 or more) after a request's text."""
         if max_nodes > self._found.shape[2]:
             self._found = np.empty((2, 3, max_nodes), dtype=np.int64)
             self._open_nodes = np.empty((max_nodes + 2, 4), dtype=np.int64)
@@ -160,7 +148,7 @@ class TreeCache:
         if not num_nodes:
             return EMPTY
         token_ids, parents, counts = self._found[0, :, :num_nodes].tolist()
-        return TreeDraft(token_ids, parents, [count / total for count in counts])
+        return SuffixDraft(token_ids, parents, [count / total for count in counts])
 
     def _look_up(
         self, tree: SuffixTree, own: SuffixTree, max_nodes: int, rules: Rules, best: float
@@ -184,19 +172,14 @@ class TreeCache:
         )
         return found
 
-    def begin_response(self) -> None:
-        """Begin a response, which is the newest one then."""
-        self._memory.begin()
-        self._sizes.append([0])
-
-    def append_response(self, token_ids: list[int]) -> None:
-        """Append tokens to the newest response."""
+    def append_response(self, token_ids: list[int], *, is_first: bool, is_last: bool) -> None:
+        """Append tokens to a response: a new one with `is_first`, else the newest, which grows no more after `is_last`."""
+        if is_first:
+            self._memory.begin()
+            self._sizes.append(0)
         self._memory.append(np.array(token_ids, dtype=np.int32))
-        self._sizes[-1][0] += len(token_ids)
+        self._sizes[-1] += len(token_ids)
 
     def evict_response(self) -> None:
-        """Forget the oldest response."""
-        (num_tokens,) = self._sizes.popleft()
-        self._memory.forget(num_tokens)
-
-
+        """Remove the oldest response, which grows no more."""
+        self._memory.forget(self._sizes.popleft())
