@@ -1,6 +1,7 @@
 """An engine's side of the contract, reduced to what suffix decoding sees."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -109,12 +110,33 @@ def proposer(info: TargetInfo | None = None, **keys: object) -> SuffixProposer:
     return made
 
 
+@contextmanager
+def choice_of(name: str) -> Iterator[None]:
+    """Let an implementation run in what is made meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "has_arctic", lambda: name == "arctic")
+        yield
+
+
 @pytest.fixture(scope="session", params=TREES)
 def trees(request: pytest.FixtureRequest) -> Iterator[str]:
     """Let each implementation run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "has_arctic", lambda: request.param == "arctic")
+    with choice_of(request.param):
         yield request.param
+
+
+@pytest.fixture(scope="session")
+def feeds_of_all() -> Callable[..., list[Feed]]:
+    """Return a maker of one feed for each implementation."""
+
+    def make(**keys: object) -> list[Feed]:
+        feeds = []
+        for name in TREES:
+            with choice_of(name):
+                feeds.append(Feed(proposer(**keys)))
+        return feeds
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -148,7 +148,7 @@ class TreeCache:
         if not num_nodes:
             return EMPTY
         token_ids, parents, counts = self._found[0, :, :num_nodes].tolist()
-        return SuffixDraft(token_ids, parents, [count / total for count in counts])
+        return SuffixDraft(token_ids, parents, [count / int(total) for count in counts])
 
     def _look_up(
         self, tree: SuffixTree, own: SuffixTree, max_nodes: int, rules: Rules, best: float
