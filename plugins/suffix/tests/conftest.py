@@ -118,9 +118,19 @@ def choice_of(name: str) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", params=TREES)
+@pytest.fixture(scope="module", params=TREES)
 def trees(request: pytest.FixtureRequest) -> Iterator[str]:
     """Let each implementation run."""
+    with choice_of(request.param):
+        yield request.param
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name == "arctic" else ()) for name in TREES],
+)
+def trees_of_engines(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let each implementation run, for tests that run models: slow with the library."""
     with choice_of(request.param):
         yield request.param
 
@@ -139,13 +149,13 @@ def feeds_of_all() -> Callable[..., list[Feed]]:
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def make_feed(trees: str) -> Callable[..., Feed]:
     """Return a maker of feeds, taking configuration keys."""
     return lambda **keys: Feed(proposer(**keys))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def make_proposer(trees: str) -> Callable[..., SuffixProposer]:
     return proposer
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin_suffix import cache, kernels
+from specdec_plugin_suffix import cache, layout, table
 from specdec_plugin_suffix.request import Rules
 from specdec_plugin_suffix.suffix_tree import SuffixTree, TreeCache
 
@@ -29,10 +29,10 @@ def words(texts: list[list[int]], depth: int) -> Counter[tuple[int, ...]]:
 
 def is_found(tree: SuffixTree, node: int) -> bool:
     """Return whether a search of the table comes to a node before it comes to an empty entry."""
-    home = getattr(kernels._home, "py_func", kernels._home)  # compiled, it is for compiled functions alone
-    mask, (parent, token) = len(tree.table) - 1, tree.nodes[node, [kernels.PARENT, kernels.TOKEN]].tolist()
+    home = getattr(table._home, "py_func", table._home)  # compiled, it is for compiled functions alone
+    mask, (parent, token) = len(tree.table) - 1, tree.nodes[node, [layout.PARENT, layout.TOKEN]].tolist()
     entry = home(parent, token, mask)
-    while tree.table[entry] not in (node, kernels.ROOT):
+    while tree.table[entry] not in (node, layout.ROOT):
         entry = (entry + 1) & mask
     return bool(tree.table[entry] == node)
 
@@ -40,33 +40,33 @@ def is_found(tree: SuffixTree, node: int) -> bool:
 def counted(tree: SuffixTree) -> Counter[tuple[int, ...]]:
     """Return the words of a tree, and check how it holds them."""
     found, mask = Counter[tuple[int, ...]](), len(tree.text) - 1
-    end = int(tree.state[kernels.NODES_END])
+    end = int(tree.state[layout.NODES_END])
     nodes = tree.nodes[:end].tolist()
-    used = [node for node in range(1, end) if nodes[node][kernels.COUNT]]
-    children: dict[int, list[int]] = {node: [] for node in [kernels.ROOT, *used]}
+    used = [node for node in range(1, end) if nodes[node][layout.COUNT]]
+    children: dict[int, list[int]] = {node: [] for node in [layout.ROOT, *used]}
     for node in used:
-        children[nodes[node][kernels.PARENT]].append(node)
+        children[nodes[node][layout.PARENT]].append(node)
     assert tree.num_nodes == len(used)
     assert sorted(filter(None, tree.table.tolist())) == used
-    open_nodes: list[tuple[int, tuple[int, ...]]] = [(kernels.ROOT, ())]
+    open_nodes: list[tuple[int, tuple[int, ...]]] = [(layout.ROOT, ())]
     while open_nodes:
         node, word = open_nodes.pop()
-        counts = [nodes[child][kernels.COUNT] for child in children[node]]
-        if node != kernels.ROOT:
-            num_here = nodes[node][kernels.COUNT] - sum(counts)
+        counts = [nodes[child][layout.COUNT] for child in children[node]]
+        if node != layout.ROOT:
+            num_here = nodes[node][layout.COUNT] - sum(counts)
             assert num_here > 0 or (num_here == 0 and len(counts) > 1)  # else there would be no node here
-            block, num_children = nodes[node][kernels.BLOCK], nodes[node][kernels.NUM_CHILDREN]
+            block, num_children = nodes[node][layout.BLOCK], nodes[node][layout.NUM_CHILDREN]
             kept = tree.blocks[block + 1 : block + 1 + num_children].tolist() if num_children else []
             assert sorted(kept) == children[node]
-            assert [nodes[child][kernels.COUNT] for child in kept] == sorted(counts, reverse=True)
-            assert [nodes[child][kernels.PLACE] for child in kept] == list(range(num_children))
+            assert [nodes[child][layout.COUNT] for child in kept] == sorted(counts, reverse=True)
+            assert [nodes[child][layout.PLACE] for child in kept] == list(range(num_children))
         for child in children[node]:
-            start, length = nodes[child][kernels.START], nodes[child][kernels.LENGTH]
+            start, length = nodes[child][layout.START], nodes[child][layout.LENGTH]
             label = [int(tree.text[(start + index) & mask]) for index in range(length)]
-            assert label[0] == nodes[child][kernels.TOKEN]
+            assert label[0] == nodes[child][layout.TOKEN]
             assert is_found(tree, child)
             for size in range(1, length + 1):
-                found[(*word, *label[:size])] = nodes[child][kernels.COUNT]
+                found[(*word, *label[:size])] = nodes[child][layout.COUNT]
             open_nodes.append((child, (*word, *label)))
     return found
 
@@ -112,7 +112,7 @@ def test_texts_that_come_and_go_take_no_more_and_more_memory() -> None:
     assert max(sizes[30:]) <= 1.1 * max(sizes[:30])
     for text in texts:
         tree.forget(len(text))
-    assert tree.num_nodes == tree.state[kernels.TEXT_SIZE] == 0
+    assert tree.num_nodes == tree.state[layout.TEXT_SIZE] == 0
 
 
 @pytest.mark.parametrize(
@@ -200,5 +200,5 @@ def test_a_library_that_cannot_be_imported_is_told(
 
     monkeypatch.setattr(cache, "find_spec", lambda name: name)
     monkeypatch.setattr(cache, "import_module", refuse)
-    assert cache.has_arctic.__wrapped__() is False
+    assert cache.find_arctic() is False
     assert "cannot be imported (arctic_inference.suffix_decoding: undefined symbol)" in caplog.text

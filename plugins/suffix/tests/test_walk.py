@@ -40,15 +40,13 @@ class Walk:
             if start > 2 and self.random.random() < 0.1:  # from here on it is delivered anew
                 start = self.random.randrange(start)
                 self.num_redelivered += 1
-            new = [self.random.randrange(3) for _ in range(self.random.randint(not text, 4))]
+            new = [self.random.randrange(3) for _ in range(self.random.randint(start == 0, 4))]
             text[start:] = new
             deliveries[name] = self.delivery(start, new, MAX_NODES)
         rows = [list(feed.step(deliveries).values()) for feed in self.feeds]
         confidence = [feed.draft.confidence.tolist() for feed in self.feeds]
         return {
-            name: [
-                (tuple(tokens[row]), probs[row]) for tokens, probs in zip(rows, confidence, strict=True)
-            ]
+            name: [(tuple(tokens[row]), probs[row]) for tokens, probs in zip(rows, confidence, strict=True)]
             for row, name in enumerate(deliveries)
         }
 
@@ -88,7 +86,6 @@ def test_chains(feeds_of_all: Any, delivery: Any, num_steps: int) -> None:
     walked, num_unambiguous = walk(feeds_of_all, delivery, seed=num_steps), 0
     for _ in range(num_steps):
         for name, found in walked.step().items():
-
             allowed = drafts(walked.texts[name], walked.responses, RULES)
             for tokens, confidence in found:
                 assert tokens in allowed

@@ -60,7 +60,12 @@ class SuffixCache(Protocol):
 
 @cache
 def has_arctic() -> bool:
-    """Return whether `arctic-inference` is installed and can be imported; a warning says so if only the first is true."""
+    """Return whether `arctic-inference` is installed and can be imported; found out once."""
+    return find_arctic()
+
+
+def find_arctic() -> bool:
+    """Find out whether `arctic-inference` is installed and can be imported; log a warning if it is and cannot."""
     if find_spec("arctic_inference") is None:
         return False
     try:

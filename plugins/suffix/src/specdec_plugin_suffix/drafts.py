@@ -11,8 +11,8 @@ from specdec_plugin_suffix.cache import EMPTY, SuffixDraft
 def chains(found: Sequence[SuffixDraft | None]) -> Draft:
     """Return chains `[B, N]` with their confidence.
 
-    The probabilities of a `SuffixDraft` are those of whole paths, by counts. A node's probability given its parent is the quotient of
-    the two.
+    The probabilities of a `SuffixDraft` are those of whole paths, by counts. A node's probability given its parent is the
+    quotient of the two.
     """
     tokens: list[list[int]] = []
     confidence: list[list[float]] = []

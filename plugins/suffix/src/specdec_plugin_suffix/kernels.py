@@ -14,117 +14,45 @@ that grows by one swaps its node with the first one of the same count, which a b
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from specdec_plugin_suffix.jit import called, inner
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Int64 = np.int64
-"""Numbers of functions have this type, or numba would compile some of them for several."""
-Int = int | np.int64
-
-COUNT, PARENT, START, LENGTH, TOKEN, PLACE, BLOCK, NUM_CHILDREN, NUM_NODE_FIELDS = range(9)
-"""Columns of `nodes`. A label begins at `text[START]`, with TOKEN; PLACE is a node's place among its parent's children, BLOCK
-where its own are. A free node has the next free one as its PARENT."""
-ROOT = 0
-"""Also an empty entry of the table, because the root is nobody's child. Its own children have no block."""
-
-(
-    NUM_NODES,
-    NODES_END,
-    FREE_NODE,
+from specdec_plugin_suffix.layout import (
+    BLOCK,
+    BLOCKS,
     BLOCKS_END,
+    COUNT,
+    FREE_BLOCKS,
+    FREE_NODE,
+    LACKING,
+    LENGTH,
+    NODES,
+    NODES_END,
+    NOTHING,
+    NUM_CHILDREN,
+    NUM_GROWN,
+    NUM_NODES,
+    NUM_TOKENS,
+    PARENT,
+    PLACE,
+    ROOT,
+    SMALLEST_BLOCK,
+    START,
+    TABLE,
+    TEXT,
     TEXT_BEGIN,
     TEXT_SIZE,
-    NUM_TOKENS,
-    NUM_GROWN,
-    LACKING,
-    FREE_BLOCKS,
-) = range(10)
-"""Places of `state`: nodes in use, end of the used part of `nodes`, a free one, end of the used part of `blocks`, where in `text`
-the oldest token is and how many there are, tokens of the growing text, how many of its words have the token that is being
-appended, and which array is too small. From FREE_BLOCKS on, a free block of each size; then the nodes at which words end."""
-WORDS = FREE_BLOCKS + 32
-"""Where in `state` the last words' nodes begin, a place for each length; a word's is its start modulo the depth."""
-
-NOTHING, NODES, TABLE, BLOCKS, TEXT = range(5)
-"""Values of LACKING."""
-SMALLEST_BLOCK = 4
-"""A block's first entry is its size, a power of two."""
+    TOKEN,
+    WORDS,
+    Int32s,
+    Int64s,
+    int64,
+)
+from specdec_plugin_suffix.table import child_of, enter, entry_of, remove
 
 
 @inner
-def _home(node: Int, token: Int, mask: Int) -> int:
-    """Return the first entry of the table for a child."""
-    mixed = (node * 0x9E3779B1) ^ (token * 0x85EBCA6B)
-    return (mixed ^ (mixed >> 29)) & mask
-
-
-@inner
-def child_of(nodes: Int32s, table: Int32s, node: Int, token: Int) -> int:
-    """Return the child whose label begins with a token; ROOT if there is none."""
-    mask = len(table) - 1
-    entry = _home(node, token, mask)
-    while True:
-        child = Int64(table[entry])
-        if child == ROOT or (nodes[child, TOKEN] == token and nodes[child, PARENT] == node):
-            return child
-        entry = (entry + 1) & mask
-
-
-@inner
-def _enter(nodes: Int32s, table: Int32s, node: Int) -> None:
-    """Add a node to the table."""
-    mask = len(table) - 1
-    entry = _home(Int64(nodes[node, PARENT]), Int64(nodes[node, TOKEN]), mask)
-    while table[entry] != ROOT:
-        entry = (entry + 1) & mask
-    table[entry] = node
-
-
-@inner
-def _entry(nodes: Int32s, table: Int32s, node: Int) -> int:
-    """Return a node's entry of the table."""
-    mask = len(table) - 1
-    entry = _home(Int64(nodes[node, PARENT]), Int64(nodes[node, TOKEN]), mask)
-    while table[entry] != node:
-        entry = (entry + 1) & mask
-    return entry
-
-
-@inner
-def _remove(nodes: Int32s, table: Int32s, node: Int) -> None:
-    """Remove a node from the table."""
-    mask = len(table) - 1
-    hole = entry = _entry(nodes, table, node)
-    table[hole] = ROOT
-    # What was entered further on because this entry was taken moves up, so that no search ends before it.
-    while True:
-        entry = (entry + 1) & mask
-        moved = table[entry]
-        if moved == ROOT:
-            return
-        home = _home(Int64(nodes[moved, PARENT]), Int64(nodes[moved, TOKEN]), mask)
-        if ((entry - home) & mask) >= ((entry - hole) & mask):
-            table[hole] = moved
-            table[entry] = ROOT
-            hole = entry
-
-
-@called
-def enter_all(nodes: Int32s, table: Int32s, end: Int) -> None:
-    """Fill an empty table `[H]`, of a power of two entries, with the nodes before `end`."""
-    for node in range(1, end):
-        if nodes[node, COUNT] > 0:
-            _enter(nodes, table, node)
-
-
-@inner
-def _new_node(state: Int64s, nodes: Int32s, parent: Int, start: Int, token: Int, count: Int) -> int:
+def _new_node(state: Int64s, nodes: Int32s, parent: int, start: int, token: int, count: int) -> int:
     """Return a node with a label of one token."""
-    node = state[FREE_NODE]
+    node: int = state[FREE_NODE]
     if node != ROOT:
         state[FREE_NODE] = nodes[node, PARENT]
     else:
@@ -142,7 +70,7 @@ def _new_node(state: Int64s, nodes: Int32s, parent: Int, start: Int, token: Int,
 
 
 @inner
-def _size_class(size: Int) -> int:
+def _size_class(size: int) -> int:
     """Return where `state` has the free blocks of a size."""
     place = FREE_BLOCKS
     while size > SMALLEST_BLOCK:
@@ -152,18 +80,18 @@ def _size_class(size: Int) -> int:
 
 
 @inner
-def _free_block(state: Int64s, blocks: Int32s, block: Int) -> None:
+def _free_block(state: Int64s, blocks: Int32s, block: int) -> None:
     """Free a block; -1 is none."""
     if block >= 0:
-        place = _size_class(Int64(blocks[block]))
+        place = _size_class(int64(blocks[block]))
         blocks[block + 1] = state[place]
         state[place] = block
 
 
 @inner
-def _free_node(state: Int64s, nodes: Int32s, blocks: Int32s, node: Int) -> None:
+def _free_node(state: Int64s, nodes: Int32s, blocks: Int32s, node: int) -> None:
     """Free a node, which the table no longer has, and its block."""
-    _free_block(state, blocks, Int64(nodes[node, BLOCK]))
+    _free_block(state, blocks, int64(nodes[node, BLOCK]))
     nodes[node, COUNT] = 0
     nodes[node, PARENT] = state[FREE_NODE]
     state[FREE_NODE] = node
@@ -171,16 +99,16 @@ def _free_node(state: Int64s, nodes: Int32s, blocks: Int32s, node: Int) -> None:
 
 
 @inner
-def _attach(state: Int64s, nodes: Int32s, blocks: Int32s, node: Int) -> None:
+def _attach(state: Int64s, nodes: Int32s, blocks: Int32s, node: int) -> None:
     """Make a node the last of its parent's children: one with a count of 1, or an only child."""
-    parent = Int64(nodes[node, PARENT])
+    parent = int64(nodes[node, PARENT])
     if parent == ROOT:
         return
     num_children = nodes[parent, NUM_CHILDREN]
-    block = Int64(nodes[parent, BLOCK])
-    size = Int64(0) if block < 0 else Int64(blocks[block])
+    block = int64(nodes[parent, BLOCK])
+    size = int64(0) if block < 0 else int64(blocks[block])
     if num_children + 1 >= size:
-        wanted = max(Int64(SMALLEST_BLOCK), 2 * size)
+        wanted = max(int64(SMALLEST_BLOCK), 2 * size)
         place = _size_class(wanted)
         larger = state[place]
         if larger >= 0:
@@ -200,7 +128,7 @@ def _attach(state: Int64s, nodes: Int32s, blocks: Int32s, node: Int) -> None:
 
 
 @inner
-def _increment(nodes: Int32s, blocks: Int32s, node: Int) -> None:
+def _increment(nodes: Int32s, blocks: Int32s, node: int) -> None:
     """Add 1 to a node's count; it changes places with the first sibling that had as many."""
     count = nodes[node, COUNT]
     nodes[node, COUNT] = count + 1
@@ -222,7 +150,7 @@ def _increment(nodes: Int32s, blocks: Int32s, node: Int) -> None:
 
 
 @inner
-def _decrement(nodes: Int32s, blocks: Int32s, node: Int) -> None:
+def _decrement(nodes: Int32s, blocks: Int32s, node: int) -> None:
     """Take 1 from a node's count; it changes places with the last sibling that had as many."""
     count = nodes[node, COUNT]
     nodes[node, COUNT] = count - 1
@@ -244,7 +172,7 @@ def _decrement(nodes: Int32s, blocks: Int32s, node: Int) -> None:
 
 
 @inner
-def _swap(nodes: Int32s, blocks: Int32s, one: Int, other: Int) -> None:
+def _swap(nodes: Int32s, blocks: Int32s, one: int, other: int) -> None:
     """Let two children of a node change places in its block."""
     blocks[one], blocks[other] = blocks[other], blocks[one]
     place = nodes[blocks[one], PLACE]
@@ -253,9 +181,9 @@ def _swap(nodes: Int32s, blocks: Int32s, one: Int, other: Int) -> None:
 
 
 @inner
-def _take_place(nodes: Int32s, table: Int32s, blocks: Int32s, node: Int, other: Int) -> None:
+def _take_place(nodes: Int32s, table: Int32s, blocks: Int32s, node: int, other: int) -> None:
     """Let another node have a node's parent, and its place in table and block."""
-    table[_entry(nodes, table, node)] = other
+    table[entry_of(nodes, table, node)] = other
     parent = nodes[node, PARENT]
     nodes[other, PARENT] = parent
     nodes[other, PLACE] = nodes[node, PLACE]
@@ -264,7 +192,7 @@ def _take_place(nodes: Int32s, table: Int32s, blocks: Int32s, node: Int, other: 
 
 
 @inner
-def _shorten(nodes: Int32s, text: Int32s, node: Int) -> None:
+def _shorten(nodes: Int32s, text: Int32s, node: int) -> None:
     """Take the first token from a label."""
     start = (nodes[node, START] + 1) & (len(text) - 1)
     nodes[node, START] = start
@@ -274,10 +202,10 @@ def _shorten(nodes: Int32s, text: Int32s, node: Int) -> None:
 
 @inner
 def _merge(
-    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, node: Int, child: Int
+    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, node: int, child: int
 ) -> None:
     """Remove a node at which no word ends any more; its only child, which occurs as often, gets its label too."""
-    _remove(nodes, table, child)
+    remove(nodes, table, child)
     _take_place(nodes, table, blocks, node, child)
     nodes[child, TOKEN] = nodes[node, TOKEN]
     nodes[child, START] = (nodes[child, START] - nodes[node, LENGTH]) & (len(text) - 1)
@@ -292,19 +220,19 @@ def _advance(
     table: Int32s,
     blocks: Int32s,
     text: Int32s,
-    node: Int,
-    token: Int,
-    position: Int,
+    node: int,
+    token: int,
+    position: int,
 ) -> int:
     """Let a word that ends at a node, not alone, grow by a token at `text[position]`; return the node where it ends then."""
     count = nodes[node, COUNT]
     num_children = nodes[node, NUM_CHILDREN]
-    child = Int64(ROOT)
+    child: int = int64(ROOT)
     if node == ROOT or num_children > 0:
         child = child_of(nodes, table, node, token)
     if child == ROOT:
-        child = _new_node(state, nodes, node, position, token, Int64(1))
-        _enter(nodes, table, child)
+        child = _new_node(state, nodes, node, position, token, int64(1))
+        enter(nodes, table, child)
         _attach(state, nodes, blocks, child)
         return child
     is_only_for_this = node != ROOT and num_children == 1 and count == nodes[child, COUNT] + 1
@@ -315,24 +243,24 @@ def _advance(
             _merge(state, nodes, table, blocks, text, node, child)
         return child
     if is_only_for_this:  # it moves down the edge
-        _remove(nodes, table, child)
+        remove(nodes, table, child)
         nodes[node, LENGTH] += 1
         nodes[node, START] = (position + 1 - nodes[node, LENGTH]) & (len(text) - 1)
         _shorten(nodes, text, child)
-        _enter(nodes, table, child)
+        enter(nodes, table, child)
         return node
-    middle = _new_node(state, nodes, node, position, token, Int64(nodes[child, COUNT]))
+    middle = _new_node(state, nodes, node, position, token, int64(nodes[child, COUNT]))
     _take_place(nodes, table, blocks, child, middle)
     nodes[child, PARENT] = middle
     _shorten(nodes, text, child)
-    _enter(nodes, table, child)
+    enter(nodes, table, child)
     _attach(state, nodes, blocks, child)
     _increment(nodes, blocks, middle)
     return middle
 
 
 @inner
-def _lacking(state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, node: Int) -> int:
+def _lacking(state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, node: int) -> int:
     """Return which array may be too small for `_advance`."""
     if state[FREE_NODE] == ROOT and state[NODES_END] + 1 > len(nodes):
         return NODES
@@ -345,7 +273,7 @@ def _lacking(state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, node: 
 
 @called
 def append(
-    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, token_ids: Int64s, first: Int
+    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, token_ids: Int32s, first: int
 ) -> int:
     """Append tokens to the growing text until an array is too small; then call again with what is left.
 
@@ -366,14 +294,14 @@ def append(
         if state[TEXT_SIZE] == len(text):
             state[LACKING] = TEXT
             return index
-        token = Int64(token_ids[index])
+        token = int64(token_ids[index])
         position = (state[TEXT_BEGIN] + state[TEXT_SIZE]) & (len(text) - 1)
         text[position] = token
         num_tokens = state[NUM_TOKENS]
         # The shortest word first: a word then leaves a node only after the next shorter one has come to it.
         for length in range(state[NUM_GROWN], min(num_tokens, depth - 1) + 1):
             place = WORDS + (num_tokens - length) % depth
-            node = Int64(ROOT) if length == 0 else Int64(state[place])
+            node = int64(ROOT) if length == 0 else int64(state[place])
             if nodes[node, NUM_CHILDREN] == 0 and nodes[node, COUNT] == 1:  # only this word is there
                 nodes[node, LENGTH] += 1
                 continue
@@ -390,23 +318,27 @@ def append(
 
 @called
 def forget(
-    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, num_tokens: Int
+    state: Int64s, nodes: Int32s, table: Int32s, blocks: Int32s, text: Int32s, num_tokens: int
 ) -> None:
     """Remove the words of the oldest text, which has `num_tokens` tokens and grows no more; arrays as for `append`."""
     depth, mask = len(state) - WORDS, len(text) - 1
     begin = state[TEXT_BEGIN]
     for start in range(num_tokens):
         rest = min(depth, num_tokens - start)
-        node, length = Int64(ROOT), 0
+        node, length = int64(ROOT), 0
         while length < rest:
-            child = child_of(nodes, table, node, Int64(text[(begin + start + length) & mask]))
+            child = child_of(nodes, table, node, int64(text[(begin + start + length) & mask]))
             _decrement(nodes, blocks, child)
             if nodes[child, COUNT] == 0:  # the last of the siblings, and with it what is below
                 if node != ROOT:
                     nodes[node, NUM_CHILDREN] -= 1
                 while True:
-                    below = Int64(ROOT) if nodes[child, NUM_CHILDREN] == 0 else Int64(blocks[nodes[child, BLOCK] + 1])
-                    _remove(nodes, table, child)
+                    below = (
+                        int64(ROOT)
+                        if nodes[child, NUM_CHILDREN] == 0
+                        else int64(blocks[nodes[child, BLOCK] + 1])
+                    )
+                    remove(nodes, table, child)
                     _free_node(state, nodes, blocks, child)
                     if below == ROOT:
                         break
@@ -415,7 +347,7 @@ def forget(
             node = child
             length += nodes[child, LENGTH]
         if node != ROOT and nodes[node, NUM_CHILDREN] == 1:
-            child = Int64(blocks[nodes[node, BLOCK] + 1])
+            child = int64(blocks[nodes[node, BLOCK] + 1])
             if nodes[child, COUNT] == nodes[node, COUNT]:
                 _merge(state, nodes, table, blocks, text, node, child)
     state[TEXT_BEGIN] = (begin + num_tokens) & mask

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec_plugin_suffix.jit import called, inner
-from specdec_plugin_suffix.kernels import (
+from specdec_plugin_suffix.layout import (
     BLOCK,
     COUNT,
     LENGTH,
@@ -17,10 +17,10 @@ from specdec_plugin_suffix.kernels import (
     TEXT_SIZE,
     WORDS,
     Int32s,
-    Int64,
     Int64s,
-    child_of,
+    int64,
 )
+from specdec_plugin_suffix.table import child_of
 
 ROUNDING = 1e-6
 """A match times a factor may be this much too short for another token."""
@@ -62,7 +62,7 @@ def _draft(
         if offset == nodes[node, LENGTH]:
             offset = 0
             num_children = nodes[node, NUM_CHILDREN]
-            node = Int64(blocks[nodes[node, BLOCK] + 1]) if num_children > 0 else Int64(ROOT)
+            node = int64(blocks[nodes[node, BLOCK] + 1]) if num_children > 0 else int64(ROOT)
         if node != ROOT and nodes[node, COUNT] / total >= least:
             open_nodes[num_open, 0] = nodes[node, COUNT]
             open_nodes[num_open, 1] = node
@@ -85,12 +85,12 @@ def _draft(
         parent = num_found
         num_found += 1
         # The next likely sibling takes its place, if there is one, else the last open node does.
-        sibling = Int64(ROOT)
+        sibling = int64(ROOT)
         if is_tree and offset == 0:
             above = nodes[node, PARENT]
             place = nodes[node, PLACE] + 1
             if place < nodes[above, NUM_CHILDREN]:
-                sibling = Int64(blocks[nodes[above, BLOCK] + 1 + place])
+                sibling = int64(blocks[nodes[above, BLOCK] + 1 + place])
         if sibling != ROOT and nodes[sibling, COUNT] / total >= least:
             open_nodes[best, 0] = nodes[sibling, COUNT]
             open_nodes[best, 1] = sibling
@@ -155,12 +155,12 @@ def look_up(
             continue
         if is_own:
             node = state[WORDS + (num_tokens - length) % depth]
-            offset = Int64(nodes[node, LENGTH])
+            offset = int64(nodes[node, LENGTH])
         else:
-            node, offset = Int64(ROOT), Int64(0)
+            node, offset = int64(ROOT), int64(0)
             index = end - length
             while index < end:
-                token = Int64(own_text[index & (len(own_text) - 1)])
+                token = int64(own_text[index & (len(own_text) - 1)])
                 if offset == nodes[node, LENGTH]:
                     node, offset = child_of(nodes, table, node, token), 0
                     if node == ROOT:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 
-
 import numpy as np
 import numpy.typing as npt
 
-from specdec_plugin_suffix import kernels
+from specdec_plugin_suffix import layout
 from specdec_plugin_suffix.cache import EMPTY, SuffixDraft
-from specdec_plugin_suffix.kernels import append, enter_all, forget
+from specdec_plugin_suffix.kernels import append, forget
 from specdec_plugin_suffix.lookup import look_up
 from specdec_plugin_suffix.request import Rules
+from specdec_plugin_suffix.table import enter_all
 
 _GROWTH = 1.5
 """Of arrays whose size need not be a power of two; what a larger one does not use yet takes no memory on most systems."""
@@ -30,12 +30,12 @@ class SuffixTree:
     """
 
     def __init__(self, depth: int) -> None:
-        self.state = np.zeros(kernels.WORDS + depth, dtype=np.int64)
-        self.state[kernels.FREE_BLOCKS : kernels.WORDS] = -1
-        self.state[kernels.NODES_END] = 1
-        self.nodes = np.empty((_FIRST_SIZE, kernels.NUM_NODE_FIELDS), dtype=np.int32)
-        self.nodes[kernels.ROOT] = 0
-        self.nodes[kernels.ROOT, kernels.BLOCK] = -1
+        self.state = np.zeros(layout.WORDS + depth, dtype=np.int64)
+        self.state[layout.FREE_BLOCKS : layout.WORDS] = -1
+        self.state[layout.NODES_END] = 1
+        self.nodes = np.empty((_FIRST_SIZE, layout.NUM_NODE_FIELDS), dtype=np.int32)
+        self.nodes[layout.ROOT] = 0
+        self.nodes[layout.ROOT, layout.BLOCK] = -1
         self.table = np.zeros(2 * _FIRST_SIZE, dtype=np.int32)
         self.blocks = np.empty(_FIRST_SIZE, dtype=np.int32)
         self.text = np.empty(_FIRST_SIZE, dtype=np.int32)
@@ -43,18 +43,18 @@ class SuffixTree:
     @property
     def num_nodes(self) -> int:
         """Number of nodes without the root."""
-        return int(self.state[kernels.NUM_NODES])
+        return int(self.state[layout.NUM_NODES])
 
     @property
     def num_bytes(self) -> int:
         """Size of the arrays as far as they are used."""
-        nodes_end, blocks_end = self.state[[kernels.NODES_END, kernels.BLOCKS_END]].tolist()
+        nodes_end, blocks_end = self.state[[layout.NODES_END, layout.BLOCKS_END]].tolist()
         used = self.nodes[:nodes_end].nbytes + self.blocks[:blocks_end].nbytes
         return int(used + self.table.nbytes + self.text.nbytes + self.state.nbytes)
 
     def begin(self) -> None:
         """Let the next tokens be a new text, which can no longer be one with that before it."""
-        self.state[kernels.NUM_TOKENS] = 0
+        self.state[layout.NUM_TOKENS] = 0
 
     def append(self, token_ids: npt.NDArray[np.int32]) -> None:
         """Append tokens `[M]` to the newest text."""
@@ -63,35 +63,35 @@ class SuffixTree:
             done = append(state, self.nodes, self.table, self.blocks, self.text, token_ids, done)
             if done == len(token_ids):
                 return
-            _GROW[int(state[kernels.LACKING])](self)
+            _GROW[int(state[layout.LACKING])](self)
 
     def forget(self, num_tokens: int) -> None:
         """Forget the oldest text, which has `num_tokens` tokens."""
         forget(self.state, self.nodes, self.table, self.blocks, self.text, num_tokens)
 
     def _grow_nodes(self) -> None:
-        self.nodes = _grown(self.nodes, self.state[kernels.NODES_END])
+        self.nodes = _grown(self.nodes, self.state[layout.NODES_END])
 
     def _grow_blocks(self) -> None:
-        self.blocks = _grown(self.blocks, self.state[kernels.BLOCKS_END])
+        self.blocks = _grown(self.blocks, self.state[layout.BLOCKS_END])
 
     def _grow_table(self) -> None:
         self.table = np.zeros(2 * len(self.table), dtype=np.int32)
-        enter_all(self.nodes, self.table, int(self.state[kernels.NODES_END]))
+        enter_all(self.nodes, self.table, int(self.state[layout.NODES_END]))
 
     def _grow_text(self) -> None:
         """Double the ring; what lies before its oldest token now follows the end of the smaller one."""
-        size, begin = len(self.text), int(self.state[kernels.TEXT_BEGIN])
+        size, begin = len(self.text), int(self.state[layout.TEXT_BEGIN])
         self.text = np.concatenate([self.text, self.text])
-        starts = self.nodes[: self.state[kernels.NODES_END], kernels.START]
+        starts = self.nodes[: self.state[layout.NODES_END], layout.START]
         starts[starts < begin] += size
 
 
 _GROW = {
-    kernels.NODES: SuffixTree._grow_nodes,
-    kernels.TABLE: SuffixTree._grow_table,
-    kernels.BLOCKS: SuffixTree._grow_blocks,
-    kernels.TEXT: SuffixTree._grow_text,
+    layout.NODES: SuffixTree._grow_nodes,
+    layout.TABLE: SuffixTree._grow_table,
+    layout.BLOCKS: SuffixTree._grow_blocks,
+    layout.TEXT: SuffixTree._grow_text,
 }
 
 
