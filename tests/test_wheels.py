@@ -84,6 +84,7 @@ OPTIONAL = {
     "specdec-hosting": "specdec_runtime",
     "specdec-kernels": "triton",
     "specdec-plugin-ngram": "specdec_kernels",
+    "specdec-plugin-suffix": "arctic_inference",
     "specdec-vllm": "vllm",
 }
 """What modules of a package import that is an extra, or the engine in whose process they run."""

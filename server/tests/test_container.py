@@ -206,7 +206,7 @@ def prepared(folder: Path) -> dict[str, str]:
                 shutil.copytree(ROOT / what, source / where, ignore=left_out)
             else:
                 shutil.copy(ROOT / what, source / where)
-        elif name == "RUN" and not rest.startswith(("apt-get", "useradd")):
+        elif name == "RUN" and not rest.startswith("useradd"):
             done = subprocess.run(
                 ["/bin/sh", "-c", moved(rest)], cwd=source, env=environment, capture_output=True, text=True
             )

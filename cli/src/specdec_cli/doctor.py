@@ -52,7 +52,7 @@ def doctor(
         print_json(report)
     else:
         _print("plugins", report["plugins"])
-    if any(state != "loads" for state in report["plugins"].values()):
+    if any(state.partition(":")[0] != "loads" for state in report["plugins"].values()):
         raise typer.Exit(1)
 
 
@@ -123,10 +123,14 @@ def _plugins(timeout_s: float) -> dict[str, Any]:
 
     infos = list(filter(registry.may_load, registry.installed()))
     states = {
-        f"{result.info.group.noun} {result.info.name}": result.error or "loads"
+        f"{result.info.group.noun} {result.info.name}": result.error or _loaded(result.implementation)
         for result in probe_many(infos, timeout_s=timeout_s)
     }
     return states | {f"package {package.path}": str(package) for package in registry.broken()}
+
+
+def _loaded(implementation: str) -> str:
+    return f"loads: {implementation}" if implementation else "loads"
 
 
 def _print(heading: str, fields: Mapping[str, Any]) -> None:

@@ -61,10 +61,11 @@ def _checked(infos: list[PluginInfo], timeout_s: float) -> list[Row]:
             "error": result.error,
             "capabilities": list(result.capabilities),
             "is_lossless": result.is_lossless,
+            "implementation": result.implementation,
         }
         for info, result in results.items()
     }
-    unknown: Row = {"error": None, "capabilities": [], "is_lossless": None}
+    unknown: Row = {"error": None, "capabilities": [], "is_lossless": None, "implementation": ""}
     rows = [_row(info) | states.get(info, unknown) for info in infos]
     return rows + [_broken_row(package) | unknown | {"error": str(package)} for package in registry.broken()]
 
@@ -88,6 +89,8 @@ def _print(rows: list[Row], *, with_state: bool) -> None:
         loads = "no" if row.get("error") else "yes" if row["may_load"] else "may not"
         if row.get("is_lossless") is False:
             loads += ", lossy"
+        if row.get("implementation"):
+            loads += f": {row['implementation']}"
         state = [loads, ", ".join(row["capabilities"])] if with_state else []
         lines.append([row["name"], kind, package, row["module"], *state])
     print_table(columns, lines)

@@ -22,16 +22,24 @@ class ProbeResult:
     """All capabilities a proposer may have, or those a sampler can use."""
     is_lossless: bool | None = None
     """The sampler's `is_lossless`; None for all other plugins."""
+    implementation: str = ""
+    """The proposer's `implementation`; empty for all other plugins."""
 
     @classmethod
     def of(cls, info: PluginInfo, answer: Mapping[str, Any]) -> ProbeResult:
         """Return the result from an answer of `answer_of`, made in the process that loaded the plugin."""
-        return cls(info, answer["error"], tuple(answer["capabilities"]), answer["is_lossless"])
+        return cls(
+            info,
+            answer["error"],
+            tuple(answer["capabilities"]),
+            answer["is_lossless"],
+            answer["implementation"],
+        )
 
 
 def answer_of(group: Group, name: str) -> dict[str, Any]:
-    """Load a plugin in this process; return its error if it does not load, and its capabilities and `is_lossless`."""
-    answer: dict[str, Any] = {"error": None, "capabilities": [], "is_lossless": None}
+    """Load a plugin in this process; return its error if it does not load, and what its class says of itself."""
+    answer: dict[str, Any] = {"error": None, "capabilities": [], "is_lossless": None, "implementation": ""}
     try:
         answer |= _load(group, name)
     except PluginError as problem:
@@ -40,7 +48,7 @@ def answer_of(group: Group, name: str) -> dict[str, Any]:
 
 
 def _load(group: Group, name: str) -> dict[str, Any]:
-    """Load a plugin as its users do; return its capabilities and `is_lossless`."""
+    """Load a plugin as its users do; return what its class says of itself."""
     if group is Group.COMMANDS:
         import typer
 
@@ -62,4 +70,5 @@ def _load(group: Group, name: str) -> dict[str, Any]:
     return {
         "capabilities": sorted(capability.value for capability in getattr(plugin, "capabilities", ())),
         "is_lossless": getattr(plugin, "is_lossless", None),
+        "implementation": getattr(plugin, "implementation", ""),
     }

@@ -1,6 +1,7 @@
 """An engine's side of the contract, reduced to what suffix decoding sees."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -10,7 +11,10 @@ import torch
 
 from specdec.interfaces import Draft, Draws, FinishReason, ProposeBatch, TargetInfo
 from specdec.sampling_params import SamplingParams
-from specdec_plugin_suffix import SuffixConfig, SuffixProposer
+from specdec_plugin_suffix import SuffixConfig, SuffixProposer, cache
+
+TREES = ("own", "arctic") if cache.has_arctic() else ("own",)
+"""The implementations of suffix trees that are tested; `make arctic` installs the other one."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +110,53 @@ def proposer(info: TargetInfo | None = None, **keys: object) -> SuffixProposer:
     return made
 
 
+@contextmanager
+def choice_of(name: str) -> Iterator[None]:
+    """Let an implementation run in what is made meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "has_arctic", lambda: name == "arctic")
+        yield
+
+
+@pytest.fixture(scope="module", params=TREES)
+def trees(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let each implementation run."""
+    with choice_of(request.param):
+        yield request.param
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name == "arctic" else ()) for name in TREES],
+)
+def trees_of_engines(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let each implementation run, for tests that run models: slow with the library."""
+    with choice_of(request.param):
+        yield request.param
+
+
 @pytest.fixture(scope="session")
-def make_feed() -> Callable[..., Feed]:
+def feeds_of_all() -> Callable[..., list[Feed]]:
+    """Return a maker of one feed for each implementation."""
+
+    def make(**keys: object) -> list[Feed]:
+        feeds = []
+        for name in TREES:
+            with choice_of(name):
+                feeds.append(Feed(proposer(**keys)))
+        return feeds
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def make_feed(trees: str) -> Callable[..., Feed]:
     """Return a maker of feeds, taking configuration keys."""
     return lambda **keys: Feed(proposer(**keys))
 
 
-@pytest.fixture(scope="session")
-def make_proposer() -> Callable[..., SuffixProposer]:
+@pytest.fixture(scope="module")
+def make_proposer(trees: str) -> Callable[..., SuffixProposer]:
     return proposer
 
 

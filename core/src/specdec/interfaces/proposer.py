@@ -103,6 +103,8 @@ class Proposer(ABC):
     """The class's own configuration keys."""
     Args: ClassVar[type[RequestArgs]] = RequestArgs
     """What requests may pass; a request that does has an instance as `speculative["args"]` of its `sampling_params`."""
+    implementation: ClassVar[str] = ""
+    """Which of several implementations runs here, for `specdec doctor`; empty if there is one alone."""
     capabilities: frozenset[Capability] = frozenset()
     """Class attribute: everything this method can do. Instance attribute: what this configuration does."""
     aux_layer_ids: tuple[int, ...] = ()

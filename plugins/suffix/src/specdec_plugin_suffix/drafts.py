@@ -1,21 +1,18 @@
-"""Converts the library's drafts to a `Draft`."""
+"""Converts drafts of the trees to a `Draft`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arctic_inference.suffix_decoding import SuffixDecodingDraft
-
 from specdec.interfaces import Draft
+from specdec_plugin_suffix.cache import EMPTY, SuffixDraft
 
-EMPTY = SuffixDecodingDraft()
 
-
-def chains(found: Sequence[SuffixDecodingDraft | None]) -> Draft:
+def chains(found: Sequence[SuffixDraft | None]) -> Draft:
     """Return chains `[B, N]` with their confidence.
 
-    The library's probabilities are those of whole paths, by counts. A node's probability given its parent is the quotient of
-    the two.
+    The probabilities of a `SuffixDraft` are those of whole paths, by counts. A node's probability given its parent is the
+    quotient of the two.
     """
     tokens: list[list[int]] = []
     confidence: list[list[float]] = []
@@ -26,7 +23,7 @@ def chains(found: Sequence[SuffixDecodingDraft | None]) -> Draft:
     return Draft.from_lists(tokens, confidence=confidence)
 
 
-def trees(found: Sequence[SuffixDecodingDraft | None], max_depth: Sequence[int] | None = None) -> Draft:
+def trees(found: Sequence[SuffixDraft | None], max_depth: Sequence[int] | None = None) -> Draft:
     """Return trees `[B, N]` with their confidence, likeliest node first.
 
     Args:
@@ -49,7 +46,7 @@ def trees(found: Sequence[SuffixDecodingDraft | None], max_depth: Sequence[int] 
     )
 
 
-def _cut(draft: SuffixDecodingDraft, max_depth: int) -> SuffixDecodingDraft:
+def _cut(draft: SuffixDraft, max_depth: int) -> SuffixDraft:
     """Drop nodes deeper than `max_depth`; usually there are none."""
     if len(draft.token_ids) <= max_depth:
         return draft
@@ -58,7 +55,7 @@ def _cut(draft: SuffixDecodingDraft, max_depth: int) -> SuffixDecodingDraft:
         depths.append(1 if parent < 0 else depths[parent] + 1)
     kept = [node for node, depth in enumerate(depths) if depth <= max_depth]
     moved = {node: index for index, node in enumerate(kept)} | {-1: -1}
-    return SuffixDecodingDraft(
+    return SuffixDraft(
         token_ids=[draft.token_ids[node] for node in kept],
         parents=[moved[draft.parents[node]] for node in kept],
         probs=[draft.probs[node] for node in kept],

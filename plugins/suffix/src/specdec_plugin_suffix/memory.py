@@ -6,7 +6,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
-from arctic_inference.suffix_decoding import SuffixDecodingCache
+from specdec_plugin_suffix.cache import SuffixCache
 
 PIECE = 256
 """Tokens inserted into a tree at once, which takes some tenths of a millisecond."""
@@ -15,7 +15,7 @@ TOKENS_PER_STEP = 4 * PIECE
 
 
 class ResponseMemory:
-    """Keeps responses in the library's global tree, evicting the oldest first, and a copy of each for saving.
+    """Keeps responses in the global tree, evicting the oldest first, and a copy of each for saving.
 
     Each response is preceded by the end of its prompt, if known.
 
@@ -23,11 +23,11 @@ class ResponseMemory:
     queued, and every step processes a part of the queue.
 
     Args:
-        cache: owner of the global tree. Running requests are not in it; keys here are numbers, theirs are strings.
+        cache: owner of the global tree.
         max_responses: the most responses to keep; 0 for none.
     """
 
-    def __init__(self, cache: SuffixDecodingCache, max_responses: int) -> None:
+    def __init__(self, cache: SuffixCache, max_responses: int) -> None:
         self.responses: dict[int, Sequence[int]] = {}
         """Responses by number, oldest first."""
         self.num_added = 0
@@ -35,7 +35,7 @@ class ResponseMemory:
         self._cache = cache
         self._max_responses = max_responses
         self._coming: deque[int] = deque()
-        self._leaving: deque[tuple[int, int]] = deque()
+        self._leaving: deque[int] = deque()
         self._current: int | None = None
         self._num_entered = 0
 
@@ -59,23 +59,22 @@ class ResponseMemory:
         done = 0
         while not self.is_settled and (max_tokens is None or done < max_tokens):
             if self._leaving:
-                number, num_tokens = self._leaving.popleft()
-                self._cache.evict_cached_response(number)
-                done += num_tokens
+                self._cache.evict_response()
+                done += self._leaving.popleft()
             else:
                 self._enter_piece(self._coming[0])
                 done += PIECE
 
     def _enter_piece(self, number: int) -> None:
         if self._current is None:
-            self._cache.start_request(number, [])
             self._current, self._num_entered = number, 0
         response = self.responses[number]
-        end = self._num_entered + PIECE
-        self._cache.add_active_response(number, list(response[self._num_entered : end]))
+        begin, end = self._num_entered, self._num_entered + PIECE
+        is_last = end >= len(response)
+        self._cache.append_response(list(response[begin:end]), is_first=begin == 0, is_last=is_last)
         self._num_entered = end
-        if end >= len(response):
-            self._stop()
+        if is_last:
+            self._current = None
             self._coming.popleft()
 
     def _drop(self, number: int) -> None:
@@ -84,9 +83,5 @@ class ResponseMemory:
             self._coming.popleft()
             if self._current != number:
                 return
-            self._stop()
-        self._leaving.append((number, num_tokens))
-
-    def _stop(self) -> None:
-        self._cache.stop_request(self._current)
-        self._current = None
+            self._current = None
+        self._leaving.append(num_tokens)

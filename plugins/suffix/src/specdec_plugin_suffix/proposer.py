@@ -17,6 +17,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
+from specdec_plugin_suffix.cache import implementation
 from specdec_plugin_suffix.config import SuffixArgs, SuffixConfig
 from specdec_plugin_suffix.drafts import chains, trees
 from specdec_plugin_suffix.keeper import CacheKeeper
@@ -32,13 +33,14 @@ TEACHING = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 class SuffixProposer(Proposer):
     """Drafts the continuation of earlier matches of the text's suffix, in its own text or in responses of finished requests.
 
-    SuffixDecoding (arXiv 2411.04975), on the suffix trees of Arctic Inference. Every match length is tried; the draft
-    with the most expected tokens, by counts, is chosen. `reference.drafts` is the exact specification.
+    SuffixDecoding (arXiv 2411.04975), on suffix trees of Arctic Inference or of this package (`cache.make_cache`). Every match
+    length is tried; the draft with the most expected tokens, by counts, is chosen. `reference.drafts` is the specification.
     """
 
     name: ClassVar[str] = "suffix"
     Config: ClassVar[type[ProposerConfig]] = SuffixConfig
     Args: ClassVar[type[RequestArgs]] = SuffixArgs
+    implementation: ClassVar[str] = implementation()
     capabilities = frozenset({Capability.TREE, Capability.LATE_DRAFTS})
 
     def __init__(self, config: SuffixConfig, target: TargetInfo) -> None:
@@ -64,6 +66,7 @@ class SuffixProposer(Proposer):
         Raises:
             ConfigError: if the file cannot be read or belongs to another tokenizer, or if the zoo has none for the target.
         """
+        logger.info("suffix: %s", self.implementation)
         if self._path is not None:
             is_zoo = self._path == ZOO
             path = zoo_responses(target.config) if is_zoo else self._path

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
 
-Rules = tuple[float, float, float, bool]
-"""`max_spec_factor`, its offset, `min_token_prob`, whether a draft is a tree: arguments of the library's `speculate`."""
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Limits of a request's drafts, as in `SuffixConfig`, and whether they are trees."""
+
+    max_spec_factor: float
+    min_token_prob: float
+    is_tree: bool
+
+
 PROMPT_TOKENS = 12
 """Number of tokens from the end of a prompt that are remembered before its response.
 
@@ -18,7 +27,6 @@ class Request:
     """One running request.
 
     Args:
-        depth: tokens of context that a match can use.
         text: tokens delivered so far; they wait to be inserted into the tree.
         num_prompt_tokens: length of its prompt.
         rules: limits of its drafts.
@@ -27,21 +35,17 @@ class Request:
     __slots__ = (
         "_lesson",
         "_num_before",
-        "depth",
         "num_prompt_tokens",
         "num_tokens",
         "rules",
-        "tail",
         "waiting",
     )
 
-    def __init__(self, depth: int, text: list[int], num_prompt_tokens: int, rules: Rules) -> None:
-        self.depth, self.rules = depth, rules
+    def __init__(self, text: list[int], num_prompt_tokens: int, rules: Rules) -> None:
+        self.rules = rules
         self.num_prompt_tokens = num_prompt_tokens
         self.num_tokens = len(text)
         """Number of delivered tokens."""
-        self.tail = text[-depth:]
-        """The last `depth` delivered tokens."""
         self.waiting = text
         """Delivered tokens that are not in the tree yet."""
         self._num_before = max(0, num_prompt_tokens - PROMPT_TOKENS)
@@ -57,4 +61,3 @@ class Request:
         num_left = self._num_before - self.num_tokens
         self._lesson.extend(token_ids if num_left <= 0 else token_ids[num_left:])
         self.num_tokens += len(token_ids)
-        self.tail = (self.tail + token_ids)[-self.depth :]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from arctic_inference.suffix_decoding import SuffixDecodingCache, SuffixDecodingDraft
-
 from specdec import SamplingParams
 from specdec.interfaces import ProposeBatch
 from specdec_plugin_suffix.budget import TimeBudget
+from specdec_plugin_suffix.cache import SuffixDraft, make_cache
 from specdec_plugin_suffix.config import SuffixArgs, SuffixConfig
 from specdec_plugin_suffix.memory import PIECE, TOKENS_PER_STEP, ResponseMemory
 from specdec_plugin_suffix.request import Request, Rules
@@ -29,8 +28,7 @@ class SuffixTrees:
 
     Each request has a tree of its text. One global tree holds the responses of finished requests and the ends of
     their prompts. A running request is only in its own tree,
-    because it may still be aborted. The library's cache inserts responses while they grow, so every request is removed from
-    the global tree when it starts, and is inserted under a new number once it has finished.
+    because it may still be aborted; its response is inserted once it has finished.
 
     The time of a step grows with new and drafted tokens and with the depth of the trees, not with the context.
 
@@ -41,15 +39,11 @@ class SuffixTrees:
     def __init__(self, config: SuffixConfig) -> None:
         most = config.suffix_decoding_max_cached_requests
         self.counters = SuffixCounters()
-        # The library evicts the oldest response when a request starts, even a running one; here `memory` decides.
-        self._cache = SuffixDecodingCache(config.suffix_decoding_max_tree_depth, -1 if most else 0)
-        self._has_memory = most > 0
+        self._cache = make_cache(config.suffix_decoding_max_tree_depth)
         self.memory = ResponseMemory(self._cache, most)
         self._requests: dict[str, Request] = {}
-        self._depth = config.suffix_decoding_max_tree_depth
-        self._rules = (
+        self._rules = Rules(
             config.suffix_decoding_max_spec_factor,
-            0.0,
             config.suffix_decoding_min_token_prob,
             config.use_tree_spec,
         )
@@ -58,7 +52,7 @@ class SuffixTrees:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def step(self, batch: ProposeBatch, max_nodes: Sequence[int]) -> list[SuffixDecodingDraft | None]:
+    def step(self, batch: ProposeBatch, max_nodes: Sequence[int]) -> list[SuffixDraft | None]:
         """Insert the new tokens of every row and look up drafts.
 
         Args:
@@ -74,7 +68,7 @@ class SuffixTrees:
         cache, requests, budget = self._cache, self._requests, self._budget
         budget.begin()
         token_ids: list[int] = batch.new_token_ids.tolist()
-        drafts: list[SuffixDecodingDraft | None] = [None] * len(batch.request_ids)
+        drafts: list[SuffixDraft | None] = [None] * len(batch.request_ids)
         behind: list[int] = []
         first = 0
         rows = zip(batch.request_ids, batch.starts, batch.counts, max_nodes, strict=True)
@@ -90,9 +84,9 @@ class SuffixTrees:
                 behind.append(row)
                 continue
             if count:
-                cache.add_active_response(request_id, news)
+                cache.append(request_id, news)
             if most:
-                drafts[row] = cache.speculate(request_id, request.tail, most, *request.rules)
+                drafts[row] = cache.speculate(request_id, most, request.rules)
         if behind:
             self._catch_up(batch.request_ids, max_nodes, behind, drafts)
         if not self.memory.is_settled:
@@ -120,11 +114,9 @@ class SuffixTrees:
         text: list[int] = batch.token_ids(row)[:start].tolist()
         if known is not None:
             self.close([request_id], is_lesson=False)
-        self._cache.start_request(request_id, [])
-        if self._has_memory:
-            self._cache.evict_cached_response(request_id)
+        self._cache.start_request(request_id)
         request = self._requests[request_id] = Request(
-            self._depth, text, batch.num_prompt_tokens[row], self._rules_for(batch.sampling_params[row])
+            text, batch.num_prompt_tokens[row], self._rules_for(batch.sampling_params[row])
         )
         return request
 
@@ -133,12 +125,11 @@ class SuffixTrees:
         args = (params.speculative or {}).get("args")
         if not isinstance(args, SuffixArgs):  # none, or those of another method
             return self._rules
-        factor, offset, least, is_tree = self._rules
-        return (
-            factor if args.max_spec_factor is None else args.max_spec_factor,
-            offset,
-            least if args.min_token_prob is None else args.min_token_prob,
-            is_tree,
+        rules = self._rules
+        return Rules(
+            rules.max_spec_factor if args.max_spec_factor is None else args.max_spec_factor,
+            rules.min_token_prob if args.min_token_prob is None else args.min_token_prob,
+            rules.is_tree,
         )
 
     def _catch_up(
@@ -146,7 +137,7 @@ class SuffixTrees:
         request_ids: Sequence[str],
         max_nodes: Sequence[int],
         behind: Sequence[int],
-        drafts: list[SuffixDecodingDraft | None],
+        drafts: list[SuffixDraft | None],
     ) -> None:
         """Insert waiting tokens into the trees, at least one piece, and draft for the rows that are then complete."""
         is_over = False
@@ -160,14 +151,14 @@ class SuffixTrees:
                 self.counters.num_rows_without_time += 1
                 continue
             request = self._requests[request_id]
-            drafts[row] = self._cache.speculate(request_id, request.tail, max_nodes[row], *request.rules)
+            drafts[row] = self._cache.speculate(request_id, max_nodes[row], request.rules)
         self.counters.num_steps_over_budget += is_over
 
     def _enter(self, request_id: str) -> bool:
         """Insert waiting tokens into a request's tree, at least one piece; return whether time is up."""
         waiting, done = self._requests[request_id].waiting, 0
         while done < len(waiting):
-            self._cache.add_active_response(request_id, waiting[done : done + PIECE])
+            self._cache.append(request_id, waiting[done : done + PIECE])
             done += PIECE
             if self._budget.is_over():
                 break
