@@ -196,8 +196,7 @@ class Engine:
         verdict = self._commit(step)
         self._launched = following
         if following is not None and following.behind is not None:
-            error = self._ahead.settle(step, following, verdict)
-            self._problem = None if error is None else (error, list(self._scheduler.running))
+            following.settle(step, verdict.num_accepted)
         if following is None and not any(row.chunk and row.sequence.is_finished for row in step.rows):
             # What `adaptive` decides of the next step depends on this one, whose text can wait until the device has that.
             self._count(step)
@@ -271,6 +270,8 @@ class Engine:
         """Verify and commit; returns the verdict."""
         scores, batch = step.scores, step.batch
         assert scores is not None and batch is not None
+        has_nodes = step.device_nodes is not None and any(step.device_nodes.num_nodes)
+        places = step.begun.places if isinstance(step.begun, Begun) and has_nodes else None
         step.lap()
         if step.device_nodes is not None and not self._sampler.takes_any_rows:
             batch = batch.read()  # a sampler of its own looks at the ids
@@ -285,6 +286,8 @@ class Engine:
         if self._lines is not None and step.has_appended:
             self._lines.take_verdict(step.sampled, verdict.num_accepted)
         self._committer.commit(step, verdict)
+        kept = [len(row.emitted) - 1 for row in step.sampled]
+        step.verdict = places if kept == list(verdict.num_accepted) else None
         # What these hold is large, and on the device: logits, states, q.
         step.scores = step.batch = step.begun = step.drawn = None
         step.transfer = None
@@ -300,7 +303,7 @@ class Engine:
             if step.preempted:
                 running = {row.sequence for row in step.rows}  # those of them restart from their new place
                 speculation.forget([sequence for sequence in step.preempted if sequence not in running])
-            step.take(speculation.propose(step, self._ended))
+            step.take(speculation.propose(step, self._ended, self._last))
         if self._ended:
             self._finish_ended()
         if any(row.expected for row in step.sampled):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Ids
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +36,7 @@ def begin_to_verify(
     return Begun(token_ids, counts, lambda: verdict, has_appended=batch.table is not None)
 
 
-def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = None) -> Step | None:
+def step_behind(last: Step, running: list[Sequence]) -> Step | None:
     """Return the step that runs the next token of every sample of a launched step, as if its drafts were rejected.
 
     Samples that end with this token by their length are not in it.
@@ -45,7 +44,6 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
     Args:
         last: the launched step.
         running: the running samples.
-        depths: `[B]` the most nodes that may be accepted; None for all that are drafted.
 
     Returns:
         None if the host has to read the verdict first, or other samples run next.
@@ -64,12 +62,10 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
         is_tree = is_tree if last.device_nodes is None else last.device_nodes.is_tree
         if begun.places is None or (begun.paths is None and is_tree) or len(places) < len(last.rows):
             return None
-        if depths is not None and len(depths) != len(places):
-            return None
     rows, kept, ending = list[Row](), list[int](), list[Sequence]()
-    for index, place in enumerate(places):
+    for place in places:
         row = last.rows[place]
-        slack = row.num_nodes if depths is None else min(row.num_nodes, depths[index])
+        slack = row.num_nodes
         if row.num_tokens + 1 + slack >= row.sequence.max_num_tokens:
             if has_nodes:
                 return None  # it may end

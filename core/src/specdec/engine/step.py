@@ -20,7 +20,7 @@ from specdec.interfaces.sampler import VerifyBatch
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
-    from specdec.interfaces.pass_memory import PassMemory
+    from specdec.interfaces.pass_memory import PassMemory, Places
     from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
@@ -132,6 +132,8 @@ class Step:
     """Waits for the verdict, if verification has begun on a device."""
     has_appended: bool = False
     """Whether that appends the tokens to the lines of the samples."""
+    verdict: Places | None = None
+    """Where the device has the verdict, once it is committed, if its nodes were there and all that it emits was kept."""
     is_compacted: bool = False
     """Whether the cache rows of accepted paths of trees move by the verdict on the device."""
 

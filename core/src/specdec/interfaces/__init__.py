@@ -25,7 +25,7 @@ from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.once import count_once, done_once, step_time
 from specdec.interfaces.part import Part
-from specdec.interfaces.pass_memory import BegunDraft, Judged, PassMemory, Places
+from specdec.interfaces.pass_memory import PassMemory, Places
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.row_block import LogitsRules, RowBlock
@@ -44,7 +44,6 @@ __all__ = [
     "Backend",
     "Begins",
     "Begun",
-    "BegunDraft",
     "Capability",
     "ChatOptions",
     "ChatTemplates",
@@ -60,7 +59,6 @@ __all__ = [
     "FinishReason",
     "GrammarState",
     "Grammars",
-    "Judged",
     "LayerStates",
     "LeftOut",
     "LogitsRules",

@@ -198,13 +198,12 @@ def _accept_uniforms(keys: NoiseKeys, width: int) -> torch.Tensor:
 def _begun(
     results: Results, scores: Scores, batch: VerifyBatch, given: _Given, paths: torch.Tensor | None = None
 ) -> Begun:
-    """Send what was decided, and begin what follows from it on the device; `paths` see `Verdict.paths`."""
+    """Send what was decided, to the host and to the request table; `paths` see `Verdict.paths`."""
     results.send()
     if batch.table is not None:
         results.append_to(batch.table, given.lines)
-    results.begin_next(given.row_starts)
-    read = partial(_read, results, scores, batch, paths)
-    return Begun(results.parts[2], results.parts[0], read, results.places, batch.table is not None, paths)
+    read, places = partial(_read, results, scores, batch, paths), results.places(given.row_starts)
+    return Begun(results.parts[2], results.parts[0], read, places, batch.table is not None, paths)
 
 
 def _read(results: Results, scores: Scores, batch: VerifyBatch, paths: torch.Tensor | None = None) -> Verdict:

@@ -1,26 +1,20 @@
-"""Draft loops that go on from the verdict on their last draft, without the host."""
+"""Draft loops that take the numbers of their next draft from the verdict on the last one."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from itertools import chain
-from typing import Any, Protocol, TypeVar
-from weakref import WeakMethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from specdec.interfaces import BegunDraft, Judged, PassMemory, Places
+from specdec.interfaces import NeedsTokens, PassMemory, Places
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_runtime.interfaces import ChainWork, NewRows
-
-_SHARE_OF = 4
-"""Number of drafts of which the share that follows consists, about."""
-_LEAST_FOLLOWED = 0.6
-"""The share from which the next draft begins without the host."""
+from specdec_runtime.interfaces import ChainWork
 
 
 class Beginning(Protocol):
@@ -45,12 +39,22 @@ class Loop(Place, Protocol):
 L = TypeVar("L", bound=Loop)
 
 
-class FollowingGraphs(Graphs[L]):
-    """Recorded loops whose next draft needs no numbers of the host if it follows the verdict on the last one.
+class _Last(NamedTuple):
+    """The last replay of a recorded loop."""
 
-    It then begins as soon as that verdict is on its way, without waiting for the host to read it (`begin_next`). The host then
-    either asks for it (`_follow`), once it has read the verdict; or verifies it before (`_take`), and the draft behind it may
-    begin too; then it is asked for while that runs, and the answer is dropped.
+    loop: Any
+    work: ChainWork
+    """The requests in its table, and how deep it drafts for them."""
+    places: Places
+    """Where it looks for the verdict on this draft."""
+
+
+class FollowingGraphs(Graphs[L]):
+    """Recorded loops whose tables keep what they were sent of some requests: first slots, ends, how each chooses.
+
+    The first operation of a loop makes the numbers of the next draft of these requests from the verdict on the last one, which
+    is on the device, whether the host has read it or not. Numbers are sent where a request is new or has moved, where it is to
+    draft deeper than its table says, and where the verdict is not on the device, or not where it was expected.
 
     Args:
         what: see `Recordings`.
@@ -63,159 +67,73 @@ class FollowingGraphs(Graphs[L]):
         """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
         self._verdicts: PassMemory | None = None
         """Where the target's verification leaves its verdicts."""
-        self._last: tuple[L, ChainWork, Places] | None = None
-        """The last replay: its numbers and what was drafted, and where a verdict on that is."""
+        self._last: _Last | None = None
         self._places: dict[int, Places] = {}
         """Where the last verdict on so many requests was, and the next one is likely to be."""
-        self._share_followed = 1.0
-        """Of drafts that follow a verdict on the device, recent ones most."""
-        self._num_begun = 0
-        """How many drafts after the last one are under way already, or done."""
-        self._is_taken = False
-        """Whether the first of these is verified before the host asks for it."""
 
     @abstractmethod
-    def _has_room_behind(self, static: L, work: ChainWork, depths: Int64s) -> bool:
-        """Return whether the loop can draft whatever of a draft of these depths is accepted."""
+    def _most_rows(self, loop: L) -> int:
+        """Return the most rows that a request may have in the cache when a loop has taken a verdict."""
 
-    def _is_emitted(self, judged: Judged, rows: NewRows, depths: Int64s) -> bool:
-        """Return whether new rows are those that a verdict on a draft of these depths emits."""
-        counts = np.array(judged.num_accepted)
-        num_left = np.minimum(counts, np.maximum(depths + 1 - self._most_new, 0))
-        emitted = zip(judged.token_ids, num_left.tolist(), counts.tolist(), strict=True)
-        new = [row[start : count + 1] for row, start, count in emitted]
-        return (
-            list(map(len, new)) == [*rows.counts]
-            and list(chain.from_iterable(new)) == rows.token_ids.tolist()
-        )
+    def _follow(self, work: ChainWork) -> Tensors | None:
+        """Replay the last loop behind a verdict; returns its outputs, None if numbers have to be sent.
 
-    def _follow(
-        self,
-        found: tuple[L, Recording],
-        send: Callable[[Places], None],
-        fill: Callable[[Judged | None], None],
-        rows: NewRows | None,
-        work: ChainWork,
+        Raises:
+            NeedsTokens: if numbers have to be sent, and the host does not know them.
+        """
+        last, memory, size = self._last, self._verdicts, len(work.num_cached)
+        if work.verdict is not None:
+            self._places[size] = work.verdict
+        found = None if last is None else self._recordings.find(last.loop.shape)
+        depths = None if last is None or found is None else self._depths_behind(last, work, found[0])
+        if (
+            last is not None
+            and memory is not None
+            and found is not None
+            and depths is not None
+            and found[0].start.follow(memory, last.places, size)
+        ):
+            self._last = last._replace(work=replace(work, depths=depths))
+            return self._replayed(found[1])
+        if work.is_unread:
+            raise NeedsTokens
+        return None
+
+    def _depths_behind(self, last: _Last, work: ChainWork, loop: L) -> list[int] | None:
+        """Return how deep the last loop drafts behind a verdict; None if its table is not that of these requests."""
+        # A verdict that was followed before the host had read it is not followed again.
+        is_next = work.verdict == last.places and (work.is_unread or not last.work.is_unread)
+        if not is_next or [*work.first_slots] != [*last.work.first_slots]:
+            return None
+        room = np.array(work.ends or [NO_END]) - work.keys.positions - 1
+        depths = np.maximum(np.minimum(depths_of(last.work), room), 1)
+        # A deeper chain is cut; a tree chooses its nodes by its depth.
+        is_chain, wanted = max(work.rules.width, work.rules.siblings) == 1, depths_of(work)
+        is_deep = depths >= wanted if is_chain or work.is_unread else depths == wanted
+        num_rows = np.array(work.num_cached) + (depths + 1 if work.is_unread else 0)
+        return depths.tolist() if is_deep.all() and num_rows.max() <= self._most_rows(loop) else None
+
+    def _send_and_replay(
+        self, found: tuple[L, Recording], send: Callable[[Places], None], work: ChainWork
     ) -> Tensors:
-        """Replay a loop, unless that was done already; returns its outputs.
+        """Replay a loop with numbers of the host; returns its outputs.
 
         Args:
             found: the loop.
-            send: sends its numbers, if they do not follow, for a verdict at some place.
-            fill: fills what it starts from; after which verdict, if it follows one.
-            rows: new tokens that it begins with; None if it begins with logits.
-            work: what to draft, with the rows that are in the cache when the loop begins.
+            send: sends them and fills what it starts from, for a verdict at some place.
+            work: what to draft.
         """
-        static, recording = found
-        memory = self._verdicts
-        judged = None if memory is None else memory.judged
-        if judged is not None:
-            self._places[len(judged.num_accepted)] = judged.places
         places = self._places.get(len(work.num_cached), NOWHERE)
-        # A draft that follows finds its numbers on the device, where its own first operation advances them.
-        follows = rows is not None and judged is not None and self._follows(static, judged, rows, work)
-        is_begun, is_taken = self._num_begun > 0 and follows, self._is_taken
-        self._num_begun, self._is_taken = (self._num_begun - 1 if is_begun else 0), False
-        if self._last is not None:
-            self._share_followed += (follows - self._share_followed) / _SHARE_OF
-        self._last = None if rows is None else (static, work, places)
-        if not follows:
-            send(places)
-        if not is_begun:
-            fill(judged if follows else None)
-            recording.replay()
-            self.num_replays += 1
-        # A taken draft is the one that is being verified; the one that has begun behind it stays.
-        if memory is not None and not (is_taken and is_begun):
-            memory.begun_draft = None
-        # Verification of this draft may begin the next one.
-        if memory is not None and not is_taken:
-            memory.next_loop = _weakly(self)
+        self._last = _Last(found[0], work, places)
+        send(places)
+        return self._replayed(found[1])
+
+    def _replayed(self, recording: Recording) -> Tensors:
+        recording.replay()
+        self.num_replays += 1
         return recording.outputs
-
-    def begin_next(self, places: Places, num_nodes: Sequence[int]) -> None:
-        """Replay the loop for the draft after the last one, once a verdict on that is on its way.
-
-        It is done, or well under way, when the host has that verdict and asks for the draft. If it then asks for another one,
-        this was for nothing, which is risked where drafts mostly follow each other and no text may reach its most tokens.
-
-        Args:
-            places: where the verdict is.
-            num_nodes: nodes of each of its requests; some may be of another proposer, beside this one, unless they are trees.
-        """
-        size = len(num_nodes)
-        memory, last, self._places[size] = self._verdicts, self._last, places
-        num_begun = self._num_begun
-        if (
-            memory is None
-            or last is None
-            or num_begun > self._is_taken
-            or self._share_followed < _LEAST_FOLLOWED
-        ):
-            return
-        static, work, expected = last
-        found = self._recordings.find(static.shape)
-        if found is None or not work.has_room or places != expected or size != len(work.num_cached):
-            return
-        depths, count = depths_of(work), work.rules.siblings
-        if not depths.all() or (places.nodes < 0 and (np.array(num_nodes) > depths).any()):
-            return  # there is no room for what may be emitted
-        # Siblings are so many nodes of each depth; the host wants fewer, and of fewer depths, where a text is about to end.
-        most_nodes = depths * count if count > 1 else 0
-        # What the drafts that have begun may add the host does not know.
-        num_left = np.array(work.ends or [NO_END]) - work.keys.positions - num_begun * (depths + 1)
-        if not (num_left > depths + 1 + most_nodes).all():
-            return
-        behind = depths + num_begun * (depths + 1)
-        if self._has_room_behind(static, work, behind) and static.start.follow(memory, places, size):
-            found[1].replay()
-            self.num_replays += 1
-            self._num_begun += 1
-            memory.begun_draft = BegunDraft(found[1].outputs[0], depths.tolist(), self._take)
-
-    def _take(self) -> None:
-        """Note that the draft which has begun is verified next; the one behind it may then begin."""
-        self._is_taken = True
-        if self._verdicts is not None:
-            self._verdicts.begun_draft, self._verdicts.next_loop = None, _weakly(self)
-
-    def _follows(self, static: L, judged: Judged, rows: NewRows, work: ChainWork) -> bool:
-        """Return whether the numbers of a loop are those of its last replay, advanced by a verdict that is on the device."""
-        if self._last is None or len(judged.num_accepted) != len(work.num_cached):
-            return False
-        same, last, places = self._last
-        if same is not static or places != judged.places or _lasting(last) != _lasting(work):
-            return False
-        counts, depths = np.array(judged.num_accepted), depths_of(last)
-        room = np.array(work.ends or [NO_END]) - work.keys.positions - 1
-        if not depths.all() or not np.array_equal(depths_of(work), np.maximum(np.minimum(depths, room), 1)):
-            return False
-        return (
-            bool((counts <= depths).all())
-            and self._is_emitted(judged, rows, depths)
-            and np.array_equal(work.num_cached, np.array(last.num_cached) + counts + 1)
-            and np.array_equal(work.keys.positions, last.keys.positions + counts + 1)
-        )
 
 
 def depths_of(work: ChainWork) -> Int64s:
     """Return `[B]` how deep each draft may be."""
     return np.array(work.depths or [work.num_steps] * len(work.num_cached))
-
-
-def _weakly(graphs: FollowingGraphs[Any]) -> Callable[[Places, Sequence[int]], None]:
-    """Return `begin_next`, without keeping the graphs."""
-    method = WeakMethod(graphs.begin_next)
-
-    def begin_next(places: Places, num_nodes: Sequence[int]) -> None:
-        begin = method()
-        if begin is not None:
-            begin(places, num_nodes)
-
-    return begin_next
-
-
-def _lasting(work: ChainWork) -> tuple[object, ...]:
-    """Return what a verdict changes nothing of."""
-    settings = [*work.first_slots], [*work.temperatures], [*work.cuts], [*work.ends], id(work.rules)
-    return *settings, work.keys.seeds.tolist(), work.keys.samples.tolist()
