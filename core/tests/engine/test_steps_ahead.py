@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from specdec.engine.containment.guard import ProposerGuard
-from specdec.engine.following import step_behind
+from specdec.engine.following import needs_tokens_to_draft, step_behind
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
 from specdec.engine.steps_ahead import StepsAhead
@@ -91,16 +91,29 @@ def test_a_row_of_which_something_else_was_kept_leaves() -> None:
         ),
         lambda step: setattr(step.rows[1], "chunk", 0),
         lambda step: setattr(step, "sampled", step.rows[:1]),
-        lambda step: setattr(step.rows[0].sequence, "rules", object()),
         lambda step: setattr(step.rows[0].sequence, "max_num_tokens", 14),
     ],
-    ids=["read", "elsewhere", "left", "a prompt", "rules", "its end"],
+    ids=["read", "elsewhere", "left", "a prompt", "its end"],
 )
 def test_others_wait(change: Callable[[Step], None]) -> None:
     last = last_step()
     change(last)
     assert step_behind(last, running(last)) is None
     assert step_behind(last_step(), []) is None
+
+
+def test_a_pass_with_rules_waits_for_the_tokens() -> None:
+    last = last_step()
+    last.rows[0].sequence.rules = cast(Any, SimpleNamespace(grammar=None))
+    step = step_behind(last, running(last))
+    assert step is not None
+    assert step.waits
+    assert not any(needs_tokens_to_draft(row.sequence) for row in step.rows)
+    last.rows[0].sequence.rules = cast(Any, SimpleNamespace(grammar=object()))
+    assert needs_tokens_to_draft(last.rows[0].sequence)
+    last.rows[0].emitted, last.rows[1].emitted = [5, 6], [8]
+    step.settle(last, [1, 0])  # before it is launched
+    assert [(row.start, row.num_tokens) for row in step.rows] == [(11, 12), (12, 13)]
 
 
 class Fixed(Proposer):

@@ -192,15 +192,15 @@ class Engine:
         step, self._launched = self._launched, None
         if step is None or not step.leave(self._scheduler.running):
             step = self._launch(self._scheduler.schedule())
-        following = self._launch_before_verdict(step)
+        after = self._launch_before_verdict(step)
         verdict = self._commit(step)
-        self._launched = following
-        if following is not None and following.behind is not None:
-            following.settle(step, verdict.num_accepted)
+        if after is not None and after.behind is not None:
+            after.settle(step, verdict.num_accepted)
+        self._launched = following = None if after is None or after.waits else after
         if following is None and not any(row.chunk and row.sequence.is_finished for row in step.rows):
             # What `adaptive` decides of the next step depends on this one, whose text can wait until the device has that.
             self._count(step)
-            self._launched = following = self._launch_behind_commit()
+            self._launched = following = self._launch_behind_commit(after)
             outputs = self._show(step)
             if following is not None:
                 following.commit_s += following.lap()  # it ran meanwhile
@@ -237,18 +237,20 @@ class Engine:
         step.batch, step.scores = batch, scores if self._sampler.takes_any_rows else sound_rows(scores)
         step.score_s += step.lap()
         if self._is_overlapped:
-            step.begun = begin_to_verify(self._sampler, batch, step.scores, self._device)
-            step.has_appended = isinstance(step.begun, Begun) and step.begun.has_appended
+            step.begin(begin_to_verify(self._sampler, batch, step.scores, self._device))
             step.verify_s += step.lap()
         return step
 
     def _launch_before_verdict(self, step: Step) -> Step | None:
-        """Launch the step after one whose tokens are not read; None if they have to be read first."""
+        """Launch the step after one whose tokens are not read, unless it `waits`; None if they have to be read first."""
+        after = None
         try:
             after = self._ahead.make(step, has_ended=bool(self._ended))
-            return None if after is None else self._launch(after)
+            return after if after is None or after.waits else self._launch(after)
         except NeedsTokens:
-            return None
+            if after is not None:
+                after.waits = True
+            return None if after is None or after.device_nodes is None or after.is_late else after
         except BaseException:
             # Nothing of this step is lost: the next call reads its verdict, and launches none before.
             if isinstance(step.begun, Begun):
@@ -258,9 +260,11 @@ class Engine:
         finally:
             self._ahead.find_states(step)
 
-    def _launch_behind_commit(self) -> Step | None:
-        """Launch the next step; what keeps it from being launched is raised by the next call."""
+    def _launch_behind_commit(self, drafted: Step | None) -> Step | None:
+        """Launch the next step: `drafted`, if all of its samples run next. What prevents that is raised by the next call."""
         try:
+            if drafted is not None and self._scheduler.runs_on() and all(row.chunk for row in drafted.rows):
+                return self._launch(drafted)
             return self._launch(self._scheduler.schedule())
         except Exception as error:
             self._problem = error, list(self._scheduler.running)
@@ -270,8 +274,6 @@ class Engine:
         """Verify and commit; returns the verdict."""
         scores, batch = step.scores, step.batch
         assert scores is not None and batch is not None
-        has_nodes = step.device_nodes is not None and any(step.device_nodes.num_nodes)
-        places = step.begun.places if isinstance(step.begun, Begun) and has_nodes else None
         step.lap()
         if step.device_nodes is not None and not self._sampler.takes_any_rows:
             batch = batch.read()  # a sampler of its own looks at the ids
@@ -286,11 +288,7 @@ class Engine:
         if self._lines is not None and step.has_appended:
             self._lines.take_verdict(step.sampled, verdict.num_accepted)
         self._committer.commit(step, verdict)
-        kept = [len(row.emitted) - 1 for row in step.sampled]
-        step.verdict = places if kept == list(verdict.num_accepted) else None
-        # What these hold is large, and on the device: logits, states, q.
-        step.scores = step.batch = step.begun = step.drawn = None
-        step.transfer = None
+        step.close(verdict.num_accepted)
         self._last = step
         step.commit_s += step.lap()
         return verdict

@@ -39,7 +39,7 @@ def begin_to_verify(
 def step_behind(last: Step, running: list[Sequence]) -> Step | None:
     """Return the step that runs the next token of every sample of a launched step, as if its drafts were rejected.
 
-    Samples that end with this token by their length are not in it.
+    Samples that end with this token by their length are not in it. It `waits` if the host needs tokens before its pass.
 
     Args:
         last: the launched step.
@@ -54,7 +54,7 @@ def step_behind(last: Step, running: list[Sequence]) -> Step | None:
     if len(last.sampled) < len(last.rows):  # those that left, too
         return None
     places = [place for place, row in enumerate(last.rows) if row.chunk]
-    if [last.rows[place].sequence for place in places] != running or any(map(_needs_tokens, running)):
+    if [last.rows[place].sequence for place in places] != running or any(s.is_finished for s in running):
         return None
     has_nodes = any(row.num_nodes for row in last.rows)
     if has_nodes:  # the pass finds on the device how far each row moves
@@ -76,7 +76,7 @@ def step_behind(last: Step, running: list[Sequence]) -> Step | None:
         kept.append(place)
     if not rows:
         return None
-    step = Step(rows, sampled=rows, ending=ending)
+    step = Step(rows, sampled=rows, ending=ending, waits=any(map(_needs_tokens, running)))
     step.behind = UnreadVerdict(begun.token_ids, begun.places, kept, max(row.slack for row in rows))
     return step
 
@@ -106,6 +106,11 @@ def _needs_tokens(sequence: Sequence) -> bool:
     """Return whether the host needs the tokens, or the logits, of one step of a request before the next one."""
     listed = sequence.logprobs
     is_read_later = listed is not None and listed.num_few < 0
-    return (
-        sequence.is_finished or sequence.rules is not None or sequence.expected is not None or is_read_later
+    return sequence.rules is not None or sequence.expected is not None or is_read_later
+
+
+def needs_tokens_to_draft(sequence: Sequence) -> bool:
+    """Return whether what may be drafted for a request depends on its tokens on the host."""
+    return sequence.expected is not None or (
+        sequence.rules is not None and sequence.rules.grammar is not None
     )

@@ -20,6 +20,7 @@ from specdec.interfaces.sampler import VerifyBatch
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
+    from specdec.interfaces.begun import Begun
     from specdec.interfaces.pass_memory import PassMemory, Places
     from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Verdict
@@ -111,6 +112,8 @@ class Step:
     """Whether the proposer was asked for it before it was launched: before the tokens of the last step were known."""
     is_late: bool = False
     """Whether it was asked for a late draft; see `LateDrafts`."""
+    waits: bool = False
+    """Whether its draft is made behind a verdict that the host has not read, and its pass needs that read."""
     behind: UnreadVerdict | None = None
     """The verdict of the step before, until the host has read it; see `step_behind`."""
 
@@ -133,7 +136,7 @@ class Step:
     has_appended: bool = False
     """Whether that appends the tokens to the lines of the samples."""
     verdict: Places | None = None
-    """Where the device has the verdict, once it is committed, if its nodes were there and all that it emits was kept."""
+    """Where the device has the verdict on drafted nodes that were there, unless the host keeps something else of it."""
     is_compacted: bool = False
     """Whether the cache rows of accepted paths of trees move by the verdict on the device."""
 
@@ -226,7 +229,7 @@ class Step:
 
         A row of which that step kept something else, as at the end of a text, leaves.
         """
-        assert self.behind is not None and self.batch is not None
+        assert self.behind is not None
         for own, place in zip(self.rows, self.behind.rows, strict=True):
             count = num_accepted[place]
             own.start, own.num_tokens, own.node_slot = (
@@ -236,8 +239,9 @@ class Step:
             )
             if len(last.rows[place].emitted) != count + 1:
                 own.chunk = own.cap = 0
-        num_tokens = [row.num_tokens for row in self.sampled]
-        self.batch, self.behind = replace(self.batch, num_tokens=num_tokens), None
+        self.behind = None
+        if self.batch is not None:
+            self.batch = replace(self.batch, num_tokens=[row.num_tokens for row in self.sampled])
 
     def place(self) -> None:
         """Give the rows their places in the pass, in the logits and in the cache."""
@@ -282,6 +286,20 @@ class Step:
             table=table,
             lines=() if table is None else [row.sequence.line for row in rows],
         )
+
+    def begin(self, begun: Begun | None) -> None:
+        """Take the verification that has begun, if it has."""
+        if begun is not None:
+            has_nodes = self.device_nodes is not None and any(self.device_nodes.num_nodes)
+            self.begun, self.has_appended = begun, begun.has_appended
+            self.verdict = begun.places if has_nodes else None
+
+    def close(self, num_accepted: Ids[int]) -> None:
+        """Let go of what is large, and on the device: logits, states, q; all samples are committed."""
+        if [len(row.emitted) - 1 for row in self.sampled] != list(num_accepted):
+            self.verdict = None
+        self.scores = self.batch = self.begun = self.drawn = None
+        self.transfer = None
 
     def leave(self, running: Ids[Sequence]) -> bool:
         """Take the samples that no longer run out of the step; what its pass computes of them is not read.

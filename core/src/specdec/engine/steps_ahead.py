@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specdec.engine.following import keep_states, states_behind, step_behind
+from specdec.engine.following import keep_states, needs_tokens_to_draft, states_behind, step_behind
 from specdec.interfaces.begun import Begun
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class StepsAhead:
         """Recorded passes of the target until the last step was made."""
 
     def make(self, step: Step, *, has_ended: bool) -> Step | None:
-        """Return the next step, to be launched; None if the host has to read the tokens first.
+        """Return the next step, to be launched unless it `waits`; None if the host has to read the tokens first.
 
         Args:
             step: the last one, launched.
@@ -52,7 +52,7 @@ class StepsAhead:
             if after is not None or step.device_nodes is not None:
                 return after
         after = step_behind(step, self._scheduler.running)
-        if after is None:
+        if after is None or after.waits:
             return None
         if speculation is None or speculation.skips_proposer(after):
             if any(row.num_nodes or (row.cap and self._late is None) for row in step.rows):
@@ -84,12 +84,11 @@ class StepsAhead:
 
     def _with_drafts(self, step: Step, speculation: Speculation) -> Step | None:
         """Return the step after one whose drafts are not read, with what the proposer drafts behind these on the device."""
-        has_nodes = step.device_nodes is not None and any(step.device_nodes.num_nodes)
-        is_there = has_nodes if speculation.lines is None else step.has_appended
+        is_there = step.verdict is not None if speculation.lines is None else step.has_appended
         if not is_there or not speculation.drafts_before_verdict or not self._scheduler.runs_on():
             return None
         after = step_behind(step, self._scheduler.running)
-        if after is None:
+        if after is None or any(needs_tokens_to_draft(row.sequence) for row in after.rows):
             return None
         after.schedule_s += after.lap()
         draft = speculation.draft_behind(after)
