@@ -97,7 +97,9 @@ class RequestRows:
         committed = batch.token_ids(row)[: start + batch.counts[row]]
         if start < state.num_tokens:
             self._forget_from(request_id, state, committed[:start])
-        elif state.is_ahead:  # what precedes the tokens of the last verdict has run
+        elif (
+            state.is_ahead and batch.last_num_drafted[row]
+        ):  # all but the tokens of the verdict on it has run
             num_more = max(0, len(committed) - 1 - batch.last_num_accepted[row] - state.num_tokens)
             state.hold(state.num_tokens + num_more, state.num_ids + num_more)
         state.is_ahead = False
@@ -305,6 +307,7 @@ class RequestRows:
 
     def _forget_from(self, request_id: str, state: RequestState, prefix: TokenIds) -> None:
         """Forget the rows behind a prefix `[n]` of a request's tokens, if there are any."""
+        state.is_ahead = False
         if len(prefix) == state.num_tokens:
             return
         num_ids = self._vocabulary.num_draft_ids(prefix)

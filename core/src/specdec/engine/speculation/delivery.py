@@ -116,6 +116,7 @@ class Delivery:
             else self._lend(self.draft_slots, sequences, max_nodes),
             table=None if self.lines is None else self.lines.table.lent(),
             lines=() if self.lines is None else [max(s.line, 0) for s in sequences],
+            last_draft_at=[s.last_draft_at for s in sequences],
             verdict=verdict,
             num_unread=num_unread,
         )
@@ -129,7 +130,7 @@ class Delivery:
         for sequence, start, count in zip(sequences, batch.starts, batch.counts, strict=True):
             sequence.delivered = start + count
             sequence.is_introduced = True
-            sequence.last_num_drafted = sequence.last_num_accepted = 0
+            sequence.last_num_drafted = sequence.last_num_accepted = sequence.last_draft_at = 0
             sequence.deliverable_hidden.clear()
         self.reused_memory.clear()
 
