@@ -50,7 +50,7 @@ def new(request_id: str, text: Any, start: int = 0, max_nodes: int = 3) -> Propo
         num_tokens=[len(text)],
         max_nodes=[max_nodes],
         last_num_accepted=[0],
-        last_num_drafted=[0],
+        last_draft_at=[0],
         token_ids=lambda row: np.asarray(text, np.int32),
     )
     return cast(ProposeBatch, batch)
@@ -107,12 +107,12 @@ def behind(text: Any, num_unread: int, start: int) -> ProposeBatch:
 
 @pytest.mark.parametrize("is_model", [False, True])
 @pytest.mark.parametrize(
-    ("num_tokens", "num_accepted", "num_drafted", "rest"),
-    [(9, 1, 2, 7), (7, 2, 2, 4), (10, 0, 0, 4)],
-    ids=["its draft was verified", "the step waited", "a step without a draft followed"],
+    ("num_tokens", "num_accepted", "rest"),
+    [(9, 1, 7), (10, 1, 7), (7, 2, 4)],
+    ids=["its draft was verified", "a step without a draft followed", "the step waited"],
 )
 def test_what_a_loop_ran_ahead_is_not_run_again(
-    is_model: bool, num_tokens: int, num_accepted: int, num_drafted: int, rest: int
+    is_model: bool, num_tokens: int, num_accepted: int, rest: int
 ) -> None:
     """A verdict emits tokens 4, 5 and 6, behind which a loop drafts two; the next one emits 7 and 8."""
     rows = rows_of(8, is_model=is_model)
@@ -122,7 +122,7 @@ def test_what_a_loop_ran_ahead_is_not_run_again(
     rows.go_ahead(step)
     rows.keep_drafted(rows.states["a"], [None, None])
     batch = new("a", TEXT[:num_tokens], 4)
-    batch.last_num_accepted[0], batch.last_num_drafted[0] = num_accepted, num_drafted
+    batch.last_num_accepted[0], batch.last_draft_at[0] = num_accepted, rest
     ids = rows.update(batch, 0, 3)
     assert ids is not None
     # A model keeps the rows of accepted tokens.

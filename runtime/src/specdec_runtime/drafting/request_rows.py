@@ -97,10 +97,8 @@ class RequestRows:
         committed = batch.token_ids(row)[: start + batch.counts[row]]
         if start < state.num_tokens:
             self._forget_from(request_id, state, committed[:start])
-        elif (
-            state.is_ahead and batch.last_num_drafted[row]
-        ):  # all but the tokens of the verdict on it has run
-            num_more = max(0, len(committed) - 1 - batch.last_num_accepted[row] - state.num_tokens)
+        elif state.is_ahead:  # the loop of a draft has run all that it follows
+            num_more = max(0, batch.last_draft_at[row] - state.num_tokens)
             state.hold(state.num_tokens + num_more, state.num_ids + num_more)
         state.is_ahead = False
         state.keep_accepted(committed, batch.last_num_accepted[row])
