@@ -72,8 +72,8 @@ class ProposeBatch:
     """`[B]` with `REQUEST_TABLE`: each row's line in the table; any line for a request that has ended. Empty without."""
 
     last_draft_at: Sequence[int] = ()
-    """`[B]` with `BEFORE_VERDICT`: number of committed tokens that this draft followed, of which the last ones may not have been
-    known when it was made; 0 if there was none."""
+    """`[B]` with `BEFORE_VERDICT`: number of committed tokens that this draft followed; the host may not have known the last of
+    them when it was made. 0 if there was none."""
     verdict: Places | None = None
     """Where the device has the verdict on the last draft of the proposer, if its requests were these rows and nothing else was
     kept of it; None otherwise."""
