@@ -223,7 +223,7 @@ def test_a_draft_behind_a_verdict_that_is_not_read_is_that_of_the_host(kind: str
             begun[turn + 1] = ahead.graphs.draft_after(*behind).token_ids.clone()
     assert ahead.graphs.num_replays == len(VERDICTS)
     assert ahead.graphs._last is not None
-    assert len([each for each in sends if each is ahead.graphs._last.loop]) == 3
+    assert len([each for each in sends if each is ahead.graphs._last[0]]) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

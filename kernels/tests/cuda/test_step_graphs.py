@@ -180,7 +180,7 @@ def test_what_follows_a_verdict_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> 
         num_tokens = num_tokens + counts + 1
     assert graphs._last is not None
     # Until it is known where a verdict is, and where the host is first again.
-    assert len([static for static in sends if static is graphs._last.loop]) == 3
+    assert len([static for static in sends if static is graphs._last[0]]) == 3
     assert graphs.num_replays == 6
 
 

@@ -225,8 +225,7 @@ class Engine:
                 step.read_nodes()
         # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
         step.place()
-        speculation = self._speculation
-        num_top_k = 0 if speculation is None or step.is_suspended else speculation.num_top_k
+        num_top_k = 0 if self._speculation is None or step.is_suspended else self._speculation.num_top_k
         batch = step.verify_batch(num_top_k, self._scorer.pass_memory, None if lines is None else lines.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
             step.transfer = self._sampler.transfer(batch, self._device) or Transfer()
@@ -288,7 +287,8 @@ class Engine:
         if self._lines is not None and step.has_appended:
             self._lines.take_verdict(step.sampled, verdict.num_accepted)
         self._committer.commit(step, verdict)
-        step.close(verdict.num_accepted)
+        # What these hold is large, and on the device: logits, states, q.
+        step.scores = step.batch = step.begun = step.drawn = step.transfer = None
         self._last = step
         step.commit_s += step.lap()
         return verdict

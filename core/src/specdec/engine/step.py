@@ -136,7 +136,7 @@ class Step:
     has_appended: bool = False
     """Whether that appends the tokens to the lines of the samples."""
     verdict: Places | None = None
-    """Where the device has the verdict on drafted nodes that were there, unless the host keeps something else of it."""
+    """Where the device has the verdict on drafted nodes, if these were there."""
     is_compacted: bool = False
     """Whether the cache rows of accepted paths of trees move by the verdict on the device."""
 
@@ -293,13 +293,6 @@ class Step:
             has_nodes = self.device_nodes is not None and any(self.device_nodes.num_nodes)
             self.begun, self.has_appended = begun, begun.has_appended
             self.verdict = begun.places if has_nodes else None
-
-    def close(self, num_accepted: Ids[int]) -> None:
-        """Let go of what is large, and on the device: logits, states, q; all samples are committed."""
-        if [len(row.emitted) - 1 for row in self.sampled] != list(num_accepted):
-            self.verdict = None
-        self.scores = self.batch = self.begun = self.drawn = None
-        self.transfer = None
 
     def leave(self, running: Ids[Sequence]) -> bool:
         """Take the samples that no longer run out of the step; what its pass computes of them is not read.

@@ -66,6 +66,8 @@ class Delivery:
         self._device = device
         self._metrics = metrics or EngineMetrics()
         self._reasons: set[str] = set()
+        self._untaken = list[list[tuple[torch.Tensor, ...]]]()
+        """Hidden states of the sequences of the last batch, if the proposer may not take it."""
         self.reused_memory = set[int]()
         """Addresses of memory of kept states that the next pass writes to."""
 
@@ -78,8 +80,7 @@ class Delivery:
     ) -> ProposeBatch:
         """Return this step's batch, and mark its tokens and the last draft's result as delivered.
 
-        With `num_unread` they are only once `mark` is called, because the proposer may need the unread tokens. See
-        `ProposeBatch` for that and `verdict`.
+        With `num_unread` the proposer may not take it (`take_back`). See `ProposeBatch` for that and `verdict`.
         """
         starts = [sequence.delivered for sequence in sequences]
         # With states as many tokens as there are states, even if the sequence has ended and released its cache.
@@ -120,19 +121,23 @@ class Delivery:
             verdict=verdict,
             num_unread=num_unread,
         )
-        if not num_unread:
-            self.mark(sequences, batch)
-        self.top_k = None
-        return batch
-
-    def mark(self, sequences: list[Sequence], batch: ProposeBatch) -> None:
-        """Mark the tokens of a batch, and the last draft's result, as delivered."""
-        for sequence, start, count in zip(sequences, batch.starts, batch.counts, strict=True):
-            sequence.delivered = start + count
+        self._untaken = [sequence.deliverable_hidden for sequence in sequences] if num_unread else []
+        for sequence, end in zip(sequences, ends, strict=True):
+            sequence.delivered = end
             sequence.is_introduced = True
             sequence.last_num_drafted = sequence.last_num_accepted = sequence.last_draft_at = 0
-            sequence.deliverable_hidden.clear()
+            sequence.deliverable_hidden = []
+        self.top_k = None
         self.reused_memory.clear()
+        return batch
+
+    def take_back(self, sequences: list[Sequence], batch: ProposeBatch) -> None:
+        """Deliver the last batch again with the next one: the proposer needs the tokens that were not read."""
+        for place, (sequence, hidden) in enumerate(zip(sequences, self._untaken, strict=True)):
+            sequence.delivered, sequence.deliverable_hidden = batch.starts[place], hidden
+            sequence.last_num_drafted = batch.last_num_drafted[place]
+            sequence.last_num_accepted = batch.last_num_accepted[place]
+            sequence.last_draft_at = batch.last_draft_at[place]
 
     def give_up(self, sequence: Sequence, reason: str) -> None:
         """Stop drafting for a sequence whose states are gone, until it returns; counted, each reason logged once."""

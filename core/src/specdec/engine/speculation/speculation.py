@@ -124,9 +124,10 @@ class Speculation:
             last: the last step, if its verdict may be on a device.
         """
         sequences = [row.sequence for row in step.rows]
-        verdict = None
-        if last is not None and not ended and [row.sequence for row in last.sampled] == sequences:
-            verdict = last.verdict
+        verdict = None if last is None or ended else last.verdict
+        if last is not None and verdict is not None:
+            kept = [row.sequence for row in last.sampled if len(row.emitted) == len(row.accepted) + 1]
+            verdict = verdict if kept == sequences else None
         if self._guard.pause_left and not step.is_paused:  # it failed while samples were placed, after `plan`
             step.is_paused, step.is_measured = True, False
         if step.is_paused:
@@ -365,8 +366,9 @@ class Speculation:
         batch = self._delivery.build(sequences, max_nodes, verdict, num_unread)
         try:
             draft = self._guard.propose(batch, max_nodes)
-            if num_unread:
-                self._delivery.mark(sequences, batch)
+        except NeedsTokens:
+            self._delivery.take_back(sequences, batch)
+            raise
         finally:
             if self._delivery.draft_slots is not None:
                 self._delivery.draft_slots.close()

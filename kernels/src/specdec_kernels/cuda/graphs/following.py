@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,15 +13,9 @@ from specdec.interfaces import NeedsTokens, PassMemory, Places
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, Place
+from specdec_kernels.cuda.graphs.static_start import Start
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_runtime.interfaces import ChainWork
-
-
-class Beginning(Protocol):
-    """What a loop starts from."""
-
-    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
-        """See `Start.follow`."""
 
 
 class Loop(Place, Protocol):
@@ -32,21 +26,11 @@ class Loop(Place, Protocol):
         """What it was recorded for."""
 
     @property
-    def start(self) -> Beginning:
+    def start(self) -> Start:
         """What it starts from."""
 
 
 L = TypeVar("L", bound=Loop)
-
-
-class _Last(NamedTuple):
-    """The last replay of a recorded loop."""
-
-    loop: Any
-    work: ChainWork
-    """The requests in its table, and how deep it drafts for them."""
-    places: Places
-    """Where it looks for the verdict on this draft."""
 
 
 class FollowingGraphs(Graphs[L]):
@@ -67,7 +51,10 @@ class FollowingGraphs(Graphs[L]):
         """New tokens of a request that loops were recorded for at load; 0 if none were, and they are recorded in use."""
         self._verdicts: PassMemory | None = None
         """Where the target's verification leaves its verdicts."""
-        self._last: _Last | None = None
+        self._last: tuple[L, ChainWork] | None = None
+        """The last loop that was replayed, the requests in its table, and how deep it drafts for them."""
+        self._expected = NOWHERE
+        """Where that loop looks for the verdict on its draft."""
         self._places: dict[int, Places] = {}
         """Where the last verdict on so many requests was, and the next one is likely to be."""
 
@@ -81,32 +68,28 @@ class FollowingGraphs(Graphs[L]):
         Raises:
             NeedsTokens: if numbers have to be sent, and the host does not know them.
         """
-        last, memory, size = self._last, self._verdicts, len(work.num_cached)
-        if work.verdict is not None:
-            self._places[size] = work.verdict
-        found = None if last is None else self._recordings.find(last.loop.shape)
-        depths = None if last is None or found is None else self._depths_behind(last, work, found[0])
-        if (
-            last is not None
-            and memory is not None
-            and found is not None
-            and depths is not None
-            and found[0].start.follow(memory, last.places, size)
-        ):
-            self._last = last._replace(work=replace(work, depths=depths))
-            return self._replayed(found[1])
+        memory, verdict, size = self._verdicts, work.verdict, len(work.num_cached)
+        if verdict is not None and memory is not None and self._last is not None:
+            loop, last = self._last
+            found, depths = self._recordings.find(loop.shape), self._depths_behind(loop, last, work)
+            is_kept = found is not None and found[0] is loop
+            if found is not None and is_kept and depths and loop.start.follow(memory, verdict, size):
+                self._last = loop, replace(work, depths=depths)
+                return self._replayed(found[1])
+        if verdict is not None:
+            self._places[size] = verdict
         if work.is_unread:
             raise NeedsTokens
         return None
 
-    def _depths_behind(self, last: _Last, work: ChainWork, loop: L) -> list[int] | None:
+    def _depths_behind(self, loop: L, last: ChainWork, work: ChainWork) -> list[int] | None:
         """Return how deep the last loop drafts behind a verdict; None if its table is not that of these requests."""
         # A verdict that was followed before the host had read it is not followed again.
-        is_next = work.verdict == last.places and (work.is_unread or not last.work.is_unread)
-        if not is_next or [*work.first_slots] != [*last.work.first_slots]:
+        is_next = work.verdict == self._expected and (work.is_unread or not last.is_unread)
+        if not is_next or [*work.first_slots] != [*last.first_slots]:
             return None
         room = np.array(work.ends or [NO_END]) - work.keys.positions - 1
-        depths = np.maximum(np.minimum(depths_of(last.work), room), 1)
+        depths = np.maximum(np.minimum(depths_of(last), room), 1)
         # A deeper chain is cut; a tree chooses its nodes by its depth.
         is_chain, wanted = max(work.rules.width, work.rules.siblings) == 1, depths_of(work)
         is_deep = depths >= wanted if is_chain or work.is_unread else depths == wanted
@@ -123,9 +106,8 @@ class FollowingGraphs(Graphs[L]):
             send: sends them and fills what it starts from, for a verdict at some place.
             work: what to draft.
         """
-        places = self._places.get(len(work.num_cached), NOWHERE)
-        self._last = _Last(found[0], work, places)
-        send(places)
+        self._last, self._expected = (found[0], work), self._places.get(len(work.num_cached), NOWHERE)
+        send(self._expected)
         return self._replayed(found[1])
 
     def _replayed(self, recording: Recording) -> Tensors:
