@@ -26,7 +26,7 @@ adapts_by_default = build.adapts_by_default
 # Tests count drafts, so k stays k unless a test sets `adaptive`, or asks for the fixture `defaults_of_users`.
 build.adapts_by_default = lambda sampler: False
 
-pytest_plugins = ["speccheck.model_files", "speccheck.site"]
+pytest_plugins = ["speccheck.levels", "speccheck.model_files", "speccheck.site"]
 
 SKIPPED = {
     "gpu": (not torch.cuda.is_available(), "there is no GPU"),
@@ -103,7 +103,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     item.add_marker(pytest.mark.skip(reason=reason))
     for item in items:
         is_like_another = item.get_closest_marker("few_promises") is not None
-        if item.name in SLOW or (is_like_another and item.name not in FEW_PROMISES):
+        if item.name in SLOW:
+            item.add_marker(pytest.mark.full if is_like_another else pytest.mark.slow)
+        elif is_like_another and item.name not in FEW_PROMISES:
             item.add_marker(pytest.mark.slow)
     items.sort(key=_place)
 

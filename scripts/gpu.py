@@ -40,7 +40,7 @@ _NEEDED = (
 
 
 @dataclass(frozen=True)
-class Part:
+class Job:
     """One command.
 
     Args:
@@ -54,17 +54,17 @@ class Part:
 
 _METHODS = ("benchmarks/device_methods.py", "--jobs", "4")
 PARTS = {
-    "environment": Part(("-m", "specdec_cli", "doctor"), 2),
-    "tests": Part((
+    "environment": Job(("-m", "specdec_cli", "doctor"), 2),
+    "tests": Job((
         "-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "runtime", "samplers", "plugins",
     )),
-    "zoo": Part((*_METHODS, "--json", "{out}/device_zoo.json")),
-    "zoo_bfloat16": Part((*_METHODS, "--dtype", "bfloat16", "--deterministic", "--json", "{out}/device_zoo_bfloat16.json")),
-    "smollm2": Part((*_METHODS, "--model", "smollm2", "--json", "{out}/device_smollm2.json")),
-    "steps": Part(("benchmarks/device_bench.py", "gpu", "--parts", "engine", "--json", "{out}/device_gpu.json")),
-    "assisted": Part(("benchmarks/device_bench.py", "gpu", "--parts", "assisted", "--json", "{out}/device_assisted.json")),
-    "kernels": Part(("benchmarks/device_bench.py", "gpu", "--parts", "kernels", "--json", "{out}/device_kernels.json")),
-    "train": Part((
+    "zoo": Job((*_METHODS, "--json", "{out}/device_zoo.json")),
+    "zoo_bfloat16": Job((*_METHODS, "--dtype", "bfloat16", "--deterministic", "--json", "{out}/device_zoo_bfloat16.json")),
+    "smollm2": Job((*_METHODS, "--model", "smollm2", "--json", "{out}/device_smollm2.json")),
+    "steps": Job(("benchmarks/device_bench.py", "gpu", "--parts", "engine", "--json", "{out}/device_gpu.json")),
+    "assisted": Job(("benchmarks/device_bench.py", "gpu", "--parts", "assisted", "--json", "{out}/device_assisted.json")),
+    "kernels": Job(("benchmarks/device_bench.py", "gpu", "--parts", "kernels", "--json", "{out}/device_kernels.json")),
+    "train": Job((
         "-m", "specdec_cli", "train", "eagle3", "--target", "smollm2", "--self-instruct", "20000", "--minutes", "8",
         "--out", "{out}/eagle3",
     )),
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run(name: str, part: Part, out: Path, environment: dict[str, str]) -> int:
+def _run(name: str, part: Job, out: Path, environment: dict[str, str]) -> int:
     """Run a part unless it has ended well before; returns whether it failed."""
     done, log = out / f"{name}.done", out / f"{name}.log"
     if done.exists():

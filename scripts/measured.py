@@ -109,7 +109,7 @@ def rewritten(page: Path, text: str) -> str:
     return LINK.sub(link, text)
 
 
-def unfollowed(text: str) -> list[str]:
+def unlinked_claims(text: str) -> list[str]:
     """Return the numbers about speed in a page that lead to no file, each with what is beside it."""
     text = LINK.sub("", GENERATED.sub("", text))
     # Code, addresses and names are no claims; what is taken out leaves a letter, so that its neighbours stay apart.

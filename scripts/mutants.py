@@ -1,7 +1,7 @@
-"""`python scripts/mutants.py [NAME ...]`: plant faults, one at a time, and name those that no test at the default level finds.
+"""`python scripts/mutants.py [NAME ...]`: apply faults, one at a time, and name those that no test at the default level finds.
 
 `mutants.toml` lists each file's faults: a text that it has once, what replaces it, and the tests that must fail then. Each is
-planted in a copy of the working tree, `build/mutants`, where its tests run in a process of their own. The exit code is 1 if a
+applied to a copy of the working tree, `build/mutants`, where its tests run in a process of their own. The exit code is 1 if a
 fault survives, if its text is not found, or if its tests fail without it. Run it before and after tests are removed or made
 faster. All faults take about half an hour; `NAME` is a fault or the beginning of some, `--jobs 2` tries two at once.
 """
@@ -33,7 +33,7 @@ _PASSED, _FAILED = 0, 1
 
 @dataclass(frozen=True)
 class Fault:
-    """One planted fault."""
+    """One applied fault."""
 
     name: str
     file: str
@@ -42,7 +42,7 @@ class Fault:
     tests: tuple[str, ...]
     """Node ids, files or folders."""
 
-    def planted(self, source: str) -> str:
+    def mutated(self, source: str) -> str:
         """Return the source of the file with the fault.
 
         Raises:
@@ -101,9 +101,9 @@ class Copy:
     def _with_fault(self, fault: Fault, run: Callable[[], tuple[int, str]]) -> tuple[int, str]:
         file = self.root / fault.file
         whole = file.with_name(f"{file.name}.whole")
-        planted = fault.planted(file.read_text(encoding="utf-8"))
+        mutated = fault.mutated(file.read_text(encoding="utf-8"))
         file.rename(whole)
-        file.write_text(planted, encoding="utf-8")
+        file.write_text(mutated, encoding="utf-8")
         try:
             return run()
         finally:

@@ -72,6 +72,7 @@ WAYS = [
     ],
     indirect=["plain"],
 )
+@pytest.mark.sampled(2, slow=2)
 def test_the_text_is_that_of_plain_decoding(method: str, batch: int, plain) -> None:
     params, expected = plain
     speculation = {

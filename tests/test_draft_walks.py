@@ -128,6 +128,7 @@ def llm(request: pytest.FixtureRequest) -> LLM:
         for turn, temperature in enumerate((0.8, 0.0))
     ],
 )
+@pytest.mark.sampled(16, slow=64)
 def test_what_fails_along_a_draft_changes_no_text(
     llm: LLM,
     monkeypatch: pytest.MonkeyPatch,

@@ -26,6 +26,7 @@ def worst(got: dict[Key, Tensor], wanted: dict[Key, Tensor]) -> float:
 
 @pytest.mark.parametrize("is_fused", [False, True], ids=["own forward", "compiled"])
 @pytest.mark.parametrize("name", HEADS)
+@pytest.mark.sampled(20, slow=20)
 def test_logits_are_the_exporters(name: str, is_fused: bool) -> None:
     proposer = load(name, is_fused=is_fused)
     layers = HEADS[name]["layers"]

@@ -19,7 +19,7 @@ from speccheck.states import check_states
 
 from specdec import LLM, ConfigError, ModelError, RequestOutput, SamplingParams
 from specdec_runtime.interfaces import Segment
-from specdec_runtime.states.checkpoints import Checkpoints, Kept, Piece
+from specdec_runtime.states.checkpoints import Checkpoints, Kept, StateSpan
 from specdec_runtime.states.pool import StatePool
 
 pytestmark = pytest.mark.slow
@@ -122,7 +122,9 @@ def check_aborts(subject: Subject, draft: str) -> None:
     for round_ in range(4):
         for index, prompt in enumerate(SHARED):
             given = {"prompt_token_ids": prompt}
-            request = llm._intake.prepare(f"{round_}-{index}", given, greedy(MAX_TOKENS), is_streaming=False)
+            request = llm._input_processor.prepare(
+                f"{round_}-{index}", given, greedy(MAX_TOKENS), is_streaming=False
+            )
             engine.add(request)
         for _ in range(3 + 2 * round_):
             engine.step()
@@ -146,6 +148,7 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", DEFAULT)
+@pytest.mark.sampled(0, slow=8)
 def test_text_is_that_of_transformers(name, check, draft) -> None:
     check(Subject(name), draft)
 
@@ -272,7 +275,7 @@ def test_a_state_that_is_not_restored_gives_other_texts(name, monkeypatch) -> No
     subject = Subject(name)
     drafting = make_llm(subject.model, subject.drafts(0.3))
 
-    def unrestored(self: Checkpoints, start: int, segment: Segment, kept: Kept) -> list[Piece]:
+    def unrestored(self: Checkpoints, start: int, segment: Segment, kept: Kept) -> list[StateSpan]:
         place = kept.states[max(kept.states)] if start else None
         kept.states, kept.num_inputs = {start: place}, 0
         return []

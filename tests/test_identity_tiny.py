@@ -109,6 +109,7 @@ def some(index: int) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.sampled(6, slow=5)
 def test_greedy_text_is_that_of_transformers(name: str) -> None:
     labels, eager = some(list(CONFIGS).index(name))
     check(name, labels, [eager])

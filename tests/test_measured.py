@@ -40,7 +40,7 @@ def titled(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=titled)
 def test_every_number_about_speed_leads_to_a_file(page: Path) -> None:
-    told, known = measured.unfollowed(page.read_text(encoding="utf-8")), SET.get(titled(page), ())
+    told, known = measured.unlinked_claims(page.read_text(encoding="utf-8")), SET.get(titled(page), ())
     missing = [claim for claim in told if not any(words in claim for words in known)]
     assert missing == [], "link each to its result file (scripts/measured.py), or leave it out"
     assert [words for words in known if not any(words in claim for claim in told)] == []
@@ -89,8 +89,8 @@ def test_every_result_file_names_its_machine() -> None:
     ],
 )
 def test_a_claim_without_a_file_is_found(claim: str) -> None:
-    assert measured.unfollowed(f"# A page\n\nIt has words.\n\n{claim}\n"), claim
-    assert measured.unfollowed(f"Notes {measured.UNMEASURED}.\n\n{claim}\n") == []
+    assert measured.unlinked_claims(f"# A page\n\nIt has words.\n\n{claim}\n"), claim
+    assert measured.unlinked_claims(f"Notes {measured.UNMEASURED}.\n\n{claim}\n") == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_claim_without_a_file_is_found(claim: str) -> None:
     ],
 )
 def test_what_is_no_claim_is_left_alone(harmless: str) -> None:
-    assert measured.unfollowed(f"# A page\n\nIt has words.\n\n{harmless}\n") == []
+    assert measured.unlinked_claims(f"# A page\n\nIt has words.\n\n{harmless}\n") == []
 
 
 def test_numbers_are_written_from_their_files(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_every_listed_fault_can_be_planted() -> None:
     faults = read_faults()
     assert len(faults) > 100
     for fault in faults:
-        fault.planted((ROOT / fault.file).read_text(encoding="utf-8"))
+        fault.mutated((ROOT / fault.file).read_text(encoding="utf-8"))
         assert fault.tests
         assert all((ROOT / test.partition("::")[0]).exists() for test in fault.tests), fault.name
 

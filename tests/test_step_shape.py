@@ -114,7 +114,9 @@ def step(request: pytest.FixtureRequest) -> Iterator[tuple[str, Shape]]:
         engine = llm._built.engine
         text = llm.get_tokenizer()("import os\nimport sys\nimport os\nimport sys\nimport os\n")["input_ids"]
         params = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
-        engine.add(llm._intake.prepare("shape", {"prompt_token_ids": text}, params, is_streaming=False))
+        engine.add(
+            llm._input_processor.prepare("shape", {"prompt_token_ids": text}, params, is_streaming=False)
+        )
         for _ in range(6):
             engine.step()
         before = engine.metrics.num_draft_tokens

@@ -17,7 +17,7 @@ class EnginePlan:
     """Probability that a drafted token is accepted if all earlier ones are."""
     prompt_tokens: int
     num_steps: int
-    """Steps timed undisturbed; as many again with a device sync at every border, half of them with the pass run twice."""
+    """Uninstrumented steps; as many again with a device sync at every border, half of them with the pass run twice."""
     recorded_tokens: int
     """Recorded tokens per request that the proposer can draft from."""
     budget_s: float

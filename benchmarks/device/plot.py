@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 _PARTS = (("propose", "#4c9f70"), ("score", "#4472c4"), ("verify", "#e08e45"), ("other", "#b3b3b3"))
-_UNDISTURBED, _BOUND = "#222222", "#c44e52"
+_PLAIN, _BOUND = "#222222", "#c44e52"
 _COLUMNS = 4
 _RATES_CELLS = 2
 
@@ -57,7 +57,7 @@ def _title(result: Mapping[str, Any]) -> str:
 
 def _legend(*, has_bound: bool) -> list[Patch | Line2D]:
     handles: list[Patch | Line2D] = [Patch(color=colour, label=name) for name, colour in _PARTS]
-    handles.append(Line2D([], [], color=_UNDISTURBED, linewidth=2, label="step, undisturbed"))
+    handles.append(Line2D([], [], color=_PLAIN, linewidth=2, label="step, not instrumented"))
     if has_bound:
         handles.append(Line2D([], [], color=_BOUND, linewidth=2, linestyle=":", label="bandwidth bound"))
     return handles
@@ -71,7 +71,7 @@ def _bars(axes: Axes, points: Points) -> None:
         for name, colour in _PARTS:
             axes.bar(x, point["split"][f"{name}_ms"], 0.7, bottom=end, color=colour)
             end += point["split"][f"{name}_ms"]
-        axes.hlines(point["step_ms"], x - 0.4, x + 0.4, color=_UNDISTURBED, linewidth=2)
+        axes.hlines(point["step_ms"], x - 0.4, x + 0.4, color=_PLAIN, linewidth=2)
         if point["bound_ms"] is not None:
             axes.hlines(point["bound_ms"], x - 0.4, x + 0.4, color=_BOUND, linewidth=2, linestyle=":")
     axes.set_xticks(range(len(ordered)), [f"{point['k']}" for point in ordered])

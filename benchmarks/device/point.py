@@ -15,7 +15,7 @@ class Point:
     k: int
     """0 means no speculation."""
     step_ms: float
-    """Median of undisturbed steps."""
+    """Median of steps without instrumentation."""
     tokens_per_s: float
     """Measured in the same run."""
     mean_acceptance_length: float

@@ -63,14 +63,14 @@ class SteadyEngine:
             "seed": 0,
             "async_scheduling": False,  # the parts of a step are timed one after the other
         }
-        self._built, intake = build(model, config, arguments)
+        self._built, input_processor = build(model, config, arguments)
         self._device = self._built.info.device
         self._num_requests = len(prompts)
         self._num_emitted = 0
         params = SamplingParams(temperature=0.0, max_tokens=None, ignore_eos=True)
         for index, prompt in enumerate(prompts):
             given = {"prompt_token_ids": list(prompt)}
-            request = intake.prepare(str(index), given, params, is_streaming=False)
+            request = input_processor.prepare(str(index), given, params, is_streaming=False)
             self._built.engine.add(request)
         self._step()
         while self._stats.num_prompt_tokens:
@@ -84,7 +84,7 @@ class SteadyEngine:
         return self._num_emitted / self._num_requests
 
     def run(self, num_steps: int) -> FreeRun:
-        """Run steps undisturbed."""
+        """Run steps without instrumentation."""
         times, before = [], self._num_emitted
         num_drafts = num_accepted = 0
         synchronize(self._device)

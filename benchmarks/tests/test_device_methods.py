@@ -53,7 +53,7 @@ def test_a_method_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("part", gpu.PARTS.values(), ids=gpu.PARTS)
-def test_parts_run_files_that_are_there(part: gpu.Part) -> None:
+def test_parts_run_files_that_are_there(part: gpu.Job) -> None:
     first = part.command[0]
     assert first == "-m" or (gpu.ROOT / first).is_file()
     assert part.minutes <= 9
@@ -69,9 +69,9 @@ def test_metadata_has_the_entry_points(tmp_path: Path) -> None:
 
 
 def test_what_has_ended_well_is_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    part = gpu.Part(("-c", "print('run')"))
+    part = gpu.Job(("-c", "print('run')"))
     assert gpu._run("one", part, tmp_path, {}) == 0
     assert (tmp_path / "one.log").read_text() == "run\n"
-    assert gpu._run("one", gpu.Part(("-c", "raise SystemExit(3)")), tmp_path, {}) == 0
-    assert gpu._run("two", gpu.Part(("-c", "raise SystemExit(3)")), tmp_path, {}) == 1
+    assert gpu._run("one", gpu.Job(("-c", "raise SystemExit(3)")), tmp_path, {}) == 0
+    assert gpu._run("two", gpu.Job(("-c", "raise SystemExit(3)")), tmp_path, {}) == 1
     assert "exit status 3" in capsys.readouterr().out

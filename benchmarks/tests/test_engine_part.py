@@ -22,6 +22,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 
 @pytest.mark.parametrize("verification", [STRICT, SYNTHETIC])
 @pytest.mark.parametrize(("share_right", "length"), [(1.0, 4.0), (0.0, 1.0)])
+@pytest.mark.sampled(1, slow=1)
 def test_drafts_stand_as_often_as_asked_for(
     models: Models, verification: str, share_right: float, length: float, tmp_path: Path
 ) -> None:

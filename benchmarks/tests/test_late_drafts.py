@@ -75,6 +75,7 @@ def speculated(
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method[0]['method']} {method[1]}")
+@pytest.mark.sampled(2, slow=2)
 def test_without_a_lag_the_replay_counts_what_the_engine_counts(
     target: LoadedTarget, texts: list[Text], method: tuple[Any, int, Any], request: Any
 ) -> None:

@@ -50,6 +50,7 @@ def test_kv_write(dtype: str) -> None:
         ("*fp32", 64, 64, True),
     ],
 )
+@pytest.mark.sampled(2, slow=4)
 def test_paged_attention(dtype: str, key_dim: int, value_dim: int, is_decode: bool) -> None:
     from specdec_kernels.triton.paged_attention.config import Problem, heuristic, invariant
     from specdec_kernels.triton.paged_attention.kernel import paged_attention_kernel
@@ -102,6 +103,7 @@ def test_paged_attention(dtype: str, key_dim: int, value_dim: int, is_decode: bo
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("has_sinks", [False, True])
+@pytest.mark.sampled(2, slow=2)
 def test_combine(dtype: str, has_sinks: bool) -> None:
     from specdec_kernels.triton.paged_attention.kernel import combine_kernel
 
@@ -144,6 +146,7 @@ def test_kv_compact(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("size", [80, 4096, 16384])
 @pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.sampled(4, slow=6)
 def test_rms_norm(dtype: str, size: int, has_residual: bool) -> None:
     from specdec_kernels.triton.rms_norm.config import heuristic
     from specdec_kernels.triton.rms_norm.kernel import rms_norm_kernel
@@ -173,6 +176,7 @@ def test_silu_mul(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("has_norms", [False, True])
 @pytest.mark.parametrize(("interleaved", "half"), [(False, 64), (True, 16)])
+@pytest.mark.sampled(3, slow=3)
 def test_rope_kv_write(dtype: str, interleaved: bool, half: int, has_norms: bool) -> None:
     from specdec_kernels.triton.rope_kv_write.config import heuristic
     from specdec_kernels.triton.rope_kv_write.kernel import rope_kv_write_kernel
@@ -201,6 +205,7 @@ def test_rope_kv_write(dtype: str, interleaved: bool, half: int, has_norms: bool
 
 @pytest.mark.parametrize("dtype", ["*bf16", "*fp16"])
 @pytest.mark.parametrize("num_columns", [1024, 151936])
+@pytest.mark.sampled(1, slow=2)
 def test_matmul_invariant(dtype: str, num_columns: int) -> None:
     from specdec_kernels.triton.matmul_invariant.config import heuristic
     from specdec_kernels.triton.matmul_invariant.kernel import matmul_invariant_kernel

@@ -45,6 +45,7 @@ def test_noise(is_gumbel: bool, compile_launches) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.sampled(1, slow=2)
 def test_gumbel_sample(dtype: torch.dtype, compile_launches) -> None:
     from specdec_kernels.triton.gumbel_sample import kernel
     from specdec_kernels.triton.gumbel_sample.config import heuristic
@@ -59,6 +60,7 @@ def test_gumbel_sample(dtype: torch.dtype, compile_launches) -> None:
 
 
 @pytest.mark.parametrize(("width", "is_tree"), [(0, False), (1, True), (7, False), (7, True)])
+@pytest.mark.sampled(1, slow=2)
 def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
     from specdec_kernels.triton.noise import NoiseKeys
     from specdec_kernels.triton.strict_verify import kernel
@@ -83,6 +85,7 @@ def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.sampled(1, slow=2)
 def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
     from specdec_kernels.triton.process_logits import Cuts, kernel
     from specdec_kernels.triton.process_logits.config import heuristic
@@ -93,7 +96,7 @@ def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
     out = torch.empty(2, VOCAB_SIZE)
     for each in (cuts, cuts._replace(top_k=None, top_p=None)):
         kernel.process_logits_triton(logits, each, out, heuristic(VOCAB_SIZE))
-    assert set(compiled) == {"widen_kernel", "heat_kernel", "cut_kernel"}
+    assert set(compiled) == {"widen_kernel", "temperature_kernel", "cut_kernel"}
 
 
 @pytest.mark.parametrize(("dtype", "is_tree"), [(torch.bfloat16, False), (torch.float32, True)], ids=str)
@@ -110,6 +113,7 @@ def test_list_logprobs(dtype: torch.dtype, is_tree: bool, compile_launches) -> N
 
 @pytest.mark.parametrize("is_in_place", [False, True])
 @pytest.mark.parametrize(("path_len", "is_tree"), [(0, False), (7, False), (7, True)])
+@pytest.mark.sampled(2, slow=2)
 def test_penalise(path_len: int, is_tree: bool, is_in_place: bool, compile_launches) -> None:
     from specdec_kernels.triton.penalise import PathRows, Texts, kernel
     from specdec_kernels.triton.penalise.config import heuristic

@@ -7,7 +7,7 @@ from kernelcheck import POISON
 from specdec.noise import exponentials, row_operations
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.gumbel_sample.config import LaunchConfig
-from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference, heated_logits
+from specdec_kernels.triton.gumbel_sample.reference import apply_temperature, gumbel_sample_reference
 from specdec_kernels.triton.noise import NoiseKeys
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
@@ -27,7 +27,7 @@ def check(logits, temperatures, keys, words, device, **options) -> list[int]:
     noise = -exponentials(
         *keys, torch.zeros_like(keys.seeds) if words is None else words, logits.shape[1]
     ).log()
-    scores = heated_logits(logits, temperatures) + noise
+    scores = apply_temperature(logits, temperatures) + noise
     if logits.shape[1] > 1:
         first, second = scores.topk(2, 1).values.unbind(1)
         assert ((first - second > 1e-5) | (temperatures == 0) | (first == -INF)).all()
@@ -106,7 +106,7 @@ def test_tokens_are_those_of_core(device: torch.device) -> None:
     logits, keys = 2 * torch.randn(16, 500), keys_for(16, seed=11)
     words = torch.arange(16)
     operations = row_operations(torch.device("cpu"))
-    expected = operations.race(torch.softmax(logits / 0.8, -1), *(key.numpy() for key in keys), words)
+    expected = operations.multinomial(torch.softmax(logits / 0.8, -1), *(key.numpy() for key in keys), words)
     assert check(logits, [0.8] * 16, keys, words, device) == expected.tolist()
 
 
@@ -149,7 +149,7 @@ def test_wrong_arguments_are_named() -> None:
 MUTANTS = {
     "adds the same noise everywhere": ("tile, BLOCK_V)\n        scores -=", "0, BLOCK_V)\n        scores -="),
     "forgets where a tile begins": ("return score, tile * BLOCK_V + index", "return score, index"),
-    "compares tiles from their own best": ("heated_below(best, tl.max(best, 0), divisor) + score", "score"),
+    "compares tiles from their own best": ("scaled_below(best, tl.max(best, 0), divisor) + score", "score"),
     "forgets the temperature": ("0.0, (logits - best) / divisor)", "0.0, logits - best)"),
     "heats greedy rows": ("tl.load(temperatures_ptr + row) > 0.0,", "True,"),
     "lets the padding of a tile win": ('ids < vocab_size, other=-float("inf")', "ids < vocab_size, other=9.0"),

@@ -6,7 +6,7 @@ from kernelchains import of_core
 from kernelcheck import POISON, keys_for
 
 from specdec.noise import exponentials
-from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference, heated_logits
+from specdec_kernels.triton.gumbel_sample.reference import apply_temperature, gumbel_sample_reference
 from specdec_kernels.triton.noise import NoiseKeys
 from specdec_kernels.triton.strict_verify import PathVerdict, strict_verify
 from specdec_kernels.triton.strict_verify.config import LaunchConfig
@@ -27,7 +27,7 @@ def drawn_after(logits, start, temperature, keys, request, depth) -> list[int]:
     )
     temperatures = torch.full((count,), float(temperature))
     noise = -exponentials(*by_row, torch.zeros_like(by_row.seeds), rows.shape[1]).log()
-    scores = heated_logits(rows, temperatures) + noise
+    scores = apply_temperature(rows, temperatures) + noise
     if temperature > 0 and rows.shape[1] > 1:
         first, second = scores.topk(2, 1).values.unbind(1)
         assert (first - second > 1e-5).all()
@@ -225,7 +225,7 @@ def test_the_first_row_on_the_path_that_is_not_numbers_is_named(device: torch.de
         broken = logits.clone()
         broken[row, slice(None) if value < 0 else 5] = value
         out = check(broken, draft, torch.tensor([0, 8]), torch.tensor([3, 3]), [0.0, 0.0], device, parents)
-        assert out.first_unsound.tolist() == first
+        assert out.first_invalid.tolist() == first
         assert ((out.token_ids >= -1) & (out.token_ids < 8)).all()
 
 
@@ -275,7 +275,7 @@ MUTANTS = {
     "forgets the token after the path": ("places == last, drawn", "places == 0, drawn"),
     "does not pad what it emits": ("tl.full((BLOCK_N,), -1, tl.int64)\n    step", "places.to(tl.int64)\n    step"),
     "calls rows with a NaN numbers": ("tl.where(is_broken, -1 - winner, winner)", "winner"),
-    "looks at the last row only": ("tl.where(is_broken, step, first_unsound)", "first_unsound"),
+    "looks at the last row only": ("tl.where(is_broken, step, first_invalid)", "first_invalid"),
 }  # fmt: skip
 
 

@@ -190,6 +190,7 @@ PLACES = {
 
 @pytest.mark.parametrize("depth", [90, 190, 450, 700, 980, 2000])
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.sampled(12, slow=12)
 def test_nothing_is_nested_too_deeply_to_be_told(served: Served, place: str, depth: int) -> None:
     for kind in ("lists", "objects", "schema"):
         body = (PLACES[place] % nested(depth, kind)).replace('{"messages"', '{"max_tokens": 1, "messages"', 1)
@@ -198,6 +199,7 @@ def test_nothing_is_nested_too_deeply_to_be_told(served: Served, place: str, dep
 
 
 @pytest.mark.parametrize("depth", [90, 190, 450, 700, 980, 2000])
+@pytest.mark.sampled(2, slow=2)
 def test_arguments_of_earlier_calls_may_be_nested(served: Served, depth: int) -> None:
     """They are JSON in a text, which templates may take apart."""
     for kind in ("lists", "objects"):

@@ -19,7 +19,7 @@ from specdec_server.data_parallel.conversation import conversation_of, response_
 from specdec_server.data_parallel.engine import EngineEndedError, EngineProcess, environment_of
 from specdec_server.data_parallel.engines import MOST_AHEAD, Engines
 from specdec_server.data_parallel.metrics import merged_metrics
-from specdec_server.data_parallel.place import Place
+from specdec_server.data_parallel.rank import DataParallelRank
 from specdec_server.data_parallel.refusals import Refusals
 from specdec_server.data_parallel.relay import Relay
 
@@ -111,17 +111,17 @@ def test_cores_are_divided_unless_the_user_says_how(monkeypatch: pytest.MonkeyPa
 def test_each_engine_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    Place(1, 2).take_device()
+    DataParallelRank(1, 2).take_device()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    Place(1, 2).take_device()
+    DataParallelRank(1, 2).take_device()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     with pytest.raises(
         ConfigError, match="--data-parallel-size 3 needs a GPU for each engine, and 2 are visible"
     ):
-        Place(0, 3).take_device()
+        DataParallelRank(0, 3).take_device()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    Place(5, 6).take_device()
+    DataParallelRank(5, 6).take_device()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
 

@@ -94,7 +94,7 @@ def failing(function: Callable[..., Any], num_right: int) -> Callable[..., Any]:
 def test_a_request_that_fails_is_told_so_and_no_other(
     bytewise: Served, monkeypatch: pytest.MonkeyPatch, find: Callable[..., tuple[Any, str]], stream: bool
 ) -> None:
-    right = bytewise.llm._intake.prepare
+    right = bytewise.llm._input_processor.prepare
 
     def prepare(name: str, prompt: Any, params: Any, **more: Any) -> Any:
         request = right(name, prompt, params, **more)
@@ -104,7 +104,7 @@ def test_a_request_that_fails_is_told_so_and_no_other(
             setattr(owner, what, failing(getattr(owner, what), num_right=40 if stream else 0))
         return request
 
-    monkeypatch.setattr(bytewise.llm._intake, "prepare", prepare)
+    monkeypatch.setattr(bytewise.llm._input_processor, "prepare", prepare)
     body = {
         "prompt": ids_of(TOKENIZER, "x"),
         "max_tokens": 60,

@@ -265,6 +265,7 @@ def test_an_id_in_use_harms_nobody(served: Served) -> None:
     assert (status, answer["choices"][0]["finish_reason"]) == (200, "length")
 
 
+@pytest.mark.slow
 def test_one_client_does_not_fill_the_queue_for_others() -> None:
     settings = Settings(
         model_names=("zoo",), api_key=("A", "B"), log_every_s=0.0, limits=Limits(max_queued_requests=40)

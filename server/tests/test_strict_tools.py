@@ -60,6 +60,7 @@ def parser_of(name: str) -> type[ToolParser]:
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=[json.dumps(schema["properties"]) for schema in SCHEMAS])
 @pytest.mark.parametrize(("name", "template"), FORMATS)
+@pytest.mark.sampled(16, slow=20)
 def test_arguments_keep_to_the_schema(name: str, template: str, schema: dict[str, Any]) -> None:
     parser, tool = parser_of(name), Tool("f", parameters=schema, is_strict=True)
     choice = ToolChoice((tool,), "required", (tool,), is_parallel=False)

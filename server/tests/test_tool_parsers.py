@@ -164,6 +164,7 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("name", "text", "content", "calls"), CASES)
+@pytest.mark.sampled(24, slow=25)
 def test_calls_are_found_however_the_text_is_cut(
     name: str, text: str, content: str, calls: list[tuple[str, str]]
 ) -> None:

@@ -56,6 +56,7 @@ def whole(completion: Any) -> tuple[str, list[tuple[str, str]], str | None]:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.sampled(1, slow=1)
 def test_a_required_call_is_one_streamed_whole_and_without_drafts(client: OpenAI, seed: int) -> None:
     asked = ASKED | {
         "tool_choice": "required",

@@ -24,6 +24,7 @@ def test_a_backend_that_is_right_keeps_every_promise(model: str) -> None:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.sampled(12, slow=12)
 def test_a_mutant_breaks_its_promise(name: str) -> None:
     backend, test = MUTANTS[name]
     [report] = run_suite(suite_of(backend), only=[test])

@@ -24,6 +24,7 @@ SLOW = ("DropsWhatItDrew", "LiesByTemperature", "SiblingsOfTheWholeLaw")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.full if name in SLOW else ()) for name in MUTANTS]
 )
+@pytest.mark.sampled(17, slow=17)
 def test_a_mutant_breaks_its_promise(name: str) -> None:
     test = MUTANTS[name][1]
     [report] = run_suite(suite_of(name), only=[test])

@@ -37,12 +37,14 @@ def test_a_right_sampler_keeps_every_promise(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["strict", "probabilistic"])
+@pytest.mark.sampled(1, slow=1)
 def test_a_lossless_sampler_keeps_some_promises(name: str) -> None:
     reports = run_suite(type("TestRight", (SamplerConformance,), {"sampler": name}), only=QUICK)
     assert [report.verdict for report in reports] == [PromiseVerdict.KEPT] * len(QUICK)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.sampled(8, slow=8)
 def test_a_mutant_breaks_its_promise(name: str) -> None:
     sampler, test = MUTANTS[name]
     [report] = run_suite(type("TestMutant", (SamplerConformance,), {"sampler": sampler}), only=[test])

@@ -26,6 +26,7 @@ NEEDS = {
 @pytest.mark.parametrize(
     "toy", [pytest.param(toy, marks=pytest.mark.full if toy == "siblings" else ()) for toy in TOYS]
 )
+@pytest.mark.sampled(2, slow=2)
 def test_a_right_proposer_keeps_every_promise(toy: str) -> None:
     suite = type(
         "TestToy", (ProposerConformance,), {"method": TOYS[toy], "config": kit_config(), "model": "tiny"}

@@ -148,7 +148,7 @@ def test_requests_end_by_their_length_come_and_are_aborted(end, plain, device, p
         if tick in (0, 2, 5):
             row = (0, 2, 5).index(tick)
             prompt = {"prompt_token_ids": prompts[row]}
-            engine.add(plain._intake.prepare(names[row], prompt, given[row], is_streaming=False))
+            engine.add(plain._input_processor.prepare(names[row], prompt, given[row], is_streaming=False))
         aborted = engine.abort([names[2]]) if tick == 5 + end else []
         done |= {o.request_id: o for o in [*aborted, *(engine.step() if engine.has_work else [])]}
     assert done[names[0]].outputs[0].token_ids == wanted[0][:end]
@@ -181,8 +181,8 @@ def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
     given[0] = given[0].model_copy(update={"max_tokens": end})
     for is_ahead in (False, True):
         options = OPTIONS | {"async_scheduling": is_ahead}
-        rests = config | {"adaptive": False, "disable_by_batch_size": 2, "on_proposer_error": "raise"}
-        llm = LLM("zoo", device="cuda:0", speculative_config=rests, **options)
+        suspended = config | {"adaptive": False, "disable_by_batch_size": 2, "on_proposer_error": "raise"}
+        llm = LLM("zoo", device="cuda:0", speculative_config=suspended, **options)
         calls.clear()
         outputs, steps = counted(llm, device, prompts, given)
         assert tokens(outputs) == [wanted[0][:end], *wanted[1:]]
@@ -199,16 +199,16 @@ def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
 
 @pytest.mark.parametrize("sampler", ["probabilistic", pytest.param("block", marks=pytest.mark.slow)])
 def test_steps_of_samplers_that_compare_p_and_q_are_ahead_too(sampler: str, device, prompts) -> None:
-    rests = METHODS["draft_model"] | {
+    suspended = METHODS["draft_model"] | {
         "adaptive": False,
         "disable_by_batch_size": 1,
         "on_proposer_error": "raise",
     }
-    rests |= {"rejection_sample_method": sampler}
+    suspended |= {"rejection_sample_method": sampler}
     found = []
     for is_ahead in (False, True):
         options = OPTIONS | {"async_scheduling": is_ahead}
-        llm = LLM("zoo", device="cuda:0", speculative_config=rests, **options)
+        llm = LLM("zoo", device="cuda:0", speculative_config=suspended, **options)
         outputs, steps = counted(llm, device, prompts, params("sampled"))
         llm.shutdown()
         found.append([(o.outputs[0].token_ids, o.outputs[0].logprobs) for o in outputs])
@@ -224,14 +224,16 @@ def test_states_stay_whole_if_a_request_that_needs_its_tokens_is_aborted(
     found = []
     given = params("greedy", repetition_penalty=1.0)
     given[2] = given[2].model_copy(update={"repetition_penalty": 1.2})
-    rests = METHODS["eagle3"] | {"adaptive": False, "disable_by_batch_size": 1}
+    suspended = METHODS["eagle3"] | {"adaptive": False, "disable_by_batch_size": 1}
     for is_ahead in (False, True):
         llm = LLM(
-            "zoo", device="cuda:0", speculative_config=rests, **OPTIONS | {"async_scheduling": is_ahead}
+            "zoo", device="cuda:0", speculative_config=suspended, **OPTIONS | {"async_scheduling": is_ahead}
         )
         engine, names = llm._built.engine, ["0", "1", "2"]
         for name, prompt, own in zip(names, prompts, given, strict=True):
-            engine.add(llm._intake.prepare(name, {"prompt_token_ids": prompt}, own, is_streaming=False))
+            engine.add(
+                llm._input_processor.prepare(name, {"prompt_token_ids": prompt}, own, is_streaming=False)
+            )
         calls.clear()
         for tick in range(3 * NUM_TOKENS):
             engine.abort(names[2:] if tick == 4 else [])

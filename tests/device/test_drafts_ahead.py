@@ -39,16 +39,16 @@ def expected(prompts, request) -> dict[tuple[str, float], list[RequestOutput]]:
     """What the methods of the tests that run answer on the CPU."""
     own = [each for each in request.session.items if each.path == request.path]
     given = [each.callspec.params for each in own if hasattr(each, "callspec")]
-    wanted = {(params.get("method"), params.get("heat", 0.0)) for params in given}
+    wanted = {(params.get("method"), params.get("temperature", 0.0)) for params in given}
     return {
-        (method, heat): served("cpu", method, prompts, [LENGTH] * 3, heat)[0]
-        for method, heat in product(LIKE, HEATS)
-        if (method, heat) in wanted
+        (method, temperature): served("cpu", method, prompts, [LENGTH] * 3, temperature)[0]
+        for method, temperature in product(LIKE, HEATS)
+        if (method, temperature) in wanted
     }
 
 
 def served(
-    where: str, method: str, prompts: list[list[int]], lengths: list[int], heat: float, **params: Any
+    where: str, method: str, prompts: list[list[int]], lengths: list[int], temperature: float, **params: Any
 ) -> tuple[list[RequestOutput], list[bool]]:
     """Return outputs, and which steps with drafts were launched before the host had the verdict on the last ones."""
     config = LIKE[method] | {"adaptive": False, "on_proposer_error": "raise"}
@@ -64,7 +64,7 @@ def served(
 
     engine._launch = launching
     given = [
-        SamplingParams(temperature=heat, seed=row, max_tokens=length, ignore_eos=True, **params)
+        SamplingParams(temperature=temperature, seed=row, max_tokens=length, ignore_eos=True, **params)
         for row, length in enumerate(lengths)
     ]
     outputs = llm.generate(prompts, given)
@@ -78,29 +78,31 @@ def check_same(ours: list[RequestOutput], theirs: list[RequestOutput]) -> None:
         assert own.metrics.num_accepted_tokens == other.metrics.num_accepted_tokens
 
 
-def level_of(method: str, heat: float, size: int) -> list[pytest.MarkDecorator]:
+def level_of(method: str, temperature: float, size: int) -> list[pytest.MarkDecorator]:
     """Return marks by which temperatures and sizes are tested pairwise, and both of each other at the full level."""
-    if (heat > 0) == (size > 1):
+    if (temperature > 0) == (size > 1):
         return [pytest.mark.full]
     return [] if method in ("eagle3", "eagle3-tree") and size > 1 else [pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
-    ("method", "heat", "size"),
+    ("method", "temperature", "size"),
     [pytest.param(*each, marks=level_of(*each)) for each in product(LIKE, HEATS, (1, 3))],
 )
+@pytest.mark.sampled(2, slow=8)
 def test_texts_and_drafts_are_those_of_the_cpu(
-    method: str, heat: float, size: int, device: PretendDevice, prompts, expected
+    method: str, temperature: float, size: int, device: PretendDevice, prompts, expected
 ) -> None:
-    outputs, steps = served("cuda:0", method, prompts[:size], [LENGTH] * size, heat)
-    check_same(outputs, expected[method, heat])
-    print(f"\nahead: {method} {heat} {size} {sum(steps)} of {len(steps)}")  # pytest -rP shows it
+    outputs, steps = served("cuda:0", method, prompts[:size], [LENGTH] * size, temperature)
+    check_same(outputs, expected[method, temperature])
+    print(f"\nahead: {method} {temperature} {size} {sum(steps)} of {len(steps)}")  # pytest -rP shows it
     assert len(steps) > 4 * NUM_FIRST
     assert all(steps[NUM_FIRST : len(steps) // 2]), "the last drafts end where texts do, and wait"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["eagle3", "draft_model", "eagle3-tree"])
+@pytest.mark.sampled(0, slow=2)
 def test_texts_end_one_after_another(method: str, device: PretendDevice, prompts, expected) -> None:
     """By their lengths, and by tokens within drafts that the host has not read when the next step is launched."""
     wanted = expected[method, 0.0]

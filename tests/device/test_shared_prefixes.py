@@ -98,9 +98,9 @@ class Watched:
 
     def run(self, prompts, chosen, aborted: dict[int, list[str]] | None = None) -> dict[str, RequestOutput]:
         """Run requests `r0`, `r1`, ..., aborting some before a step."""
-        engine, intake, done = self.llm._built.engine, self.llm._intake, {}
+        engine, input_processor, done = self.llm._built.engine, self.llm._input_processor, {}
         for row, (prompt, own) in enumerate(zip(prompts, chosen, strict=True)):
-            engine.add(intake.prepare(f"r{row}", prompt, own, is_streaming=False))
+            engine.add(input_processor.prepare(f"r{row}", prompt, own, is_streaming=False))
         step, kv = 0, engine._scheduler._kv
         refusals: list[bool] = []
         kv.reserve = lambda *room: refusals.pop() if refusals else KVManager.reserve(kv, *room)

@@ -144,6 +144,7 @@ def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: l
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.sampled(12, slow=24)
 def test_a_generation(name: str, size: int, served, device, prompts) -> None:
     method, llm, expected = served
     given = params(name, SIZES[-1], NUM_TOKENS + MORE_TOKENS * (method in LONGER))[:size]
@@ -155,6 +156,7 @@ def test_a_generation(name: str, size: int, served, device, prompts) -> None:
     "method",
     [pytest.param(m, marks=() if m in ALWAYS_LARGE else pytest.mark.full) for m in (*METHODS, *MORE, *HEADS)],
 )
+@pytest.mark.sampled(0, slow=1)
 def test_a_large_batch(method: str, device, prompts, expected, tmp_path) -> None:
     if method in HEADS:
         MORE[method] = heads.make(method, tmp_path)

@@ -44,6 +44,7 @@ def test_every_draft_is_there_and_small(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAFTS)
+@pytest.mark.slow
 def test_guesses_stand_as_often_as_recorded(name: str, target: PreTrainedModel, tokens: torch.Tensor) -> None:
     [measured] = acceptance(load(name), target, tokens, 4)  # type: ignore[arg-type]  # Llamas, as all of the zoo
     [recorded] = facts(name)["heldout"]["acceptance"]

@@ -64,6 +64,7 @@ def first_stands(outputs: list[RequestOutput]) -> float:
 
 
 @pytest.mark.parametrize("name", HEADS)
+@pytest.mark.sampled(1, slow=1)
 def test_text_is_the_targets(name: str, prompts: list[str], plain: list[list[int]]) -> None:
     llm = make_llm(name)
     proposer, calls = llm._built.engine.proposer, []

@@ -107,7 +107,7 @@ def counts(hosted: HostedProposer) -> dict[str, float]:
     return {metric.name: metric.value for metric in hosted.metrics() if hasattr(metric, "value")}
 
 
-def check_told(hosted: HostedProposer, texts: list[list[int]]) -> None:
+def check_delivered(hosted: HostedProposer, texts: list[list[int]]) -> None:
     proposer = hosted.proposer
     assert proposer.complaints == []
     assert sorted(tokens for _, _, tokens in proposer.finished) == sorted(texts)
@@ -120,7 +120,7 @@ def test_drafts_that_cost_too_much_are_left_out(clock, count) -> None:
     late = run(hosted, clock, texts, node_s=PLAIN_S)[300:]
     assert sum(1 for drafted in late if drafted) < 0.1 * len(late)
     assert counts(hosted)["specdec:steps_without_drafts"] > 0.8 * len(late)
-    check_told(hosted, texts)
+    check_delivered(hosted, texts)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -130,7 +130,7 @@ def test_drafts_that_pay_stay(clock, count) -> None:
     for adaptive in (False, True):
         hosted = opened(texts, wrong=0.05, adaptive=adaptive)
         steps[adaptive] = run(hosted, clock, texts, node_s=0.01 * PLAIN_S)
-        check_told(hosted, texts)
+        check_delivered(hosted, texts)
     assert len(steps[True]) < 1.1 * len(steps[False])
 
 
@@ -274,4 +274,4 @@ def test_a_host_in_pieces_gets_everything(clock) -> None:
     prompts = {"a": 9, "b": 31, "c": 2}
     emitted = drive(hosted, texts, prompts, piece=7)
     assert emitted == {name: text[prompts[name] :] for name, text in texts.items()}
-    check_told(hosted, list(texts.values()))
+    check_delivered(hosted, list(texts.values()))

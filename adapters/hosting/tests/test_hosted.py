@@ -54,7 +54,7 @@ def proposer_of(hosted: HostedProposer):
     return hosted.proposer
 
 
-def check_told(hosted: HostedProposer, reason: FinishReason = FinishReason.LENGTH) -> None:
+def check_delivered(hosted: HostedProposer, reason: FinishReason = FinishReason.LENGTH) -> None:
     """Everything was delivered in order, and each request ended once, with all of its tokens."""
     proposer = proposer_of(hosted)
     assert proposer.complaints == []
@@ -68,7 +68,7 @@ def check_told(hosted: HostedProposer, reason: FinishReason = FinishReason.LENGT
 def test_tokens_come_in_order_and_drafts_are_made(wrong, piece) -> None:
     hosted = opened(scripted(wrong=wrong))
     assert drive(hosted, texts(), PROMPTS, piece=piece) == {n: t[PROMPTS[n] :] for n, t in texts().items()}
-    check_told(hosted)
+    check_delivered(hosted)
     assert list(hosted.request_ids) == []
     counted = counts(hosted)
     assert counted["specdec:num_emitted_tokens"] == 120
@@ -87,7 +87,7 @@ def test_tokens_come_with_the_states_that_chose_them(wrong, piece) -> None:
     assert hosted.needs_hidden
     assert hosted.aux_layer_ids == (0, 1)
     drive(hosted, texts(), PROMPTS, piece=piece)
-    check_told(hosted)
+    check_delivered(hosted)
     for name, text in texts().items():
         _, states, _ = proposer_of(hosted).final[name]
         assert len(states) == len(text)
@@ -120,7 +120,7 @@ def test_rows_of_rejected_nodes_shift_no_states_and_the_memory_is_the_hosts_agai
 def test_a_bad_draft_costs_that_step_alone(kind) -> None:
     hosted = opened(scripted(malformed_every=3, kinds=(kind,)))
     assert drive(hosted, texts(), PROMPTS) == {n: t[PROMPTS[n] :] for n, t in texts().items()}
-    check_told(hosted)
+    check_delivered(hosted)
     assert proposer_of(hosted).num_malformed > 1
     assert counts(hosted)["vllm:spec_decode_num_accepted_tokens"] > 20
 

@@ -12,7 +12,7 @@ from support import PROMPTS, add_all, bound, counted, known, proposer_of, stock_
 from specdec import ConfigError, FinishReason
 
 
-def check_told(binding, texts: dict[str, list[int]], reason=FinishReason.LENGTH) -> None:
+def check_delivered(binding, texts: dict[str, list[int]], reason=FinishReason.LENGTH) -> None:
     proposer = proposer_of(binding)
     assert proposer.complaints == []
     assert proposer.held == {}
@@ -28,7 +28,7 @@ def test_texts_are_those_without_drafts(temperature, wrong, piece) -> None:
     runner, binding = bound(known(texts, wrong=wrong), piece=piece)
     add_all(runner, temperature)
     assert runner.run() == texts
-    check_told(binding, texts)
+    check_delivered(binding, texts)
     assert counted(binding, "num_accepted_tokens") > 20
     assert counted(binding, "num_draft_tokens") >= counted(binding, "num_accepted_tokens")
     assert counted(binding, "adapter_failures") == 0
@@ -52,7 +52,7 @@ def test_tokens_come_with_the_states_that_chose_them(wrong, piece) -> None:
     assert runner.model.aux_layers == (0, 1)
     add_all(runner, 0.8)
     assert runner.run() == texts
-    check_told(binding, texts)
+    check_delivered(binding, texts)
     for name, text in texts.items():
         _, states, _ = proposer_of(binding).final[name]
         assert len(states) == len(text)
@@ -174,7 +174,7 @@ def test_preempted_requests_go_on(name) -> None:
         if step in (2, 4):
             runner.preempt("r2")
     assert runner.run() == texts
-    check_told(binding, texts)
+    check_delivered(binding, texts)
 
 
 def test_cached_prefixes_have_no_states() -> None:

@@ -284,6 +284,7 @@ def test_what_cannot_be_lent_is_left_out() -> None:
     assert {c.value for c in target.gives} == {"hidden_states", "own_kv"}
 
 
+@pytest.mark.slow
 def test_adaptive_leaves_out_drafts_that_do_not_pay(monkeypatch) -> None:
     """Drafts that are mostly wrong, in an engine in which a row costs as much as a step: the texts stay, most drafts go."""
     texts = stock_texts(max_tokens=60)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from specdec_cli.probe import ProbeResult
     from specdec_cli.progress_bar import Steps, loading, progress
-    from specdec_cli.quiet import hush_libraries
+    from specdec_cli.quiet import quiet_libraries
 
 __all__ = [
     "USER_ERROR",
@@ -37,12 +37,12 @@ __all__ = [
     "default_configs",
     "error",
     "hint",
-    "hush_libraries",
     "loading",
     "print_fields",
     "print_json",
     "print_table",
     "progress",
+    "quiet_libraries",
     "run",
     "table_lines",
     "warn",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 
-def hush_libraries() -> None:
+def quiet_libraries() -> None:
     """Disable the weight-loading bar of transformers, and the download bars if the output is a pipe."""
     from huggingface_hub.utils.tqdm import disable_progress_bars
     from transformers.utils import logging

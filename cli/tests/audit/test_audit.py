@@ -90,6 +90,7 @@ def test_rounding_at_a_tie_is_no_fault() -> None:
     assert "near-tie" in report["summary"][0]
 
 
+@pytest.mark.slow
 def test_a_token_that_changes_among_others_only_is_a_fault() -> None:
     status, report = audited(Stub(takes_second_best_in_batch=True), "--temperature", "0")
     assert status == 1
@@ -97,6 +98,7 @@ def test_a_token_that_changes_among_others_only_is_a_fault() -> None:
     assert kinds(report, "with and without, alone")["wrong token"] == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_changes_without_speculation_cannot_be_judged_in_batches() -> None:
     stub = Stub(takes_second_best_in_batch=True, plain_takes_second_best_in_batch=True, is_speculative=True)
     status, report = audited(stub, "--temperature", "0")

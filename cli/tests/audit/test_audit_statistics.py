@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from specdec_cli.audit.answer import Answer, Place
+from specdec_cli.audit.answer import Answer, TokenLogprobs
 from specdec_cli.audit.chi_square import NOTHING, Homogeneity, detectable_variation, homogeneity
 from specdec_cli.audit.divergence import Divergence, Kind, gap_noise
 from specdec_cli.audit.sampled import Position, SampledResult
@@ -91,7 +91,7 @@ def test_few_rare_tokens_join_the_least_frequent_one() -> None:
 def test_noise_is_measured_before_the_first_divergence_alone() -> None:
     def answer(text: str, gaps: list[float]) -> Answer:
         places = tuple(
-            Place(token, -0.1, {token: -0.1, "other": -0.1 - gap})
+            TokenLogprobs(token, -0.1, {token: -0.1, "other": -0.1 - gap})
             for token, gap in zip(text, gaps, strict=True)
         )
         return Answer(text, tuple(text), places, has_ended=False)

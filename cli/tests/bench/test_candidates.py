@@ -62,6 +62,7 @@ def test_a_method_that_does_not_load_is_kept_to_be_told(site: Any, monkeypatch: 
     assert found(monkeypatch) == {"mine", "gone"}
 
 
+@pytest.mark.slow
 def test_a_published_method_gets_its_draft_from_the_zoo(
     site: Any, target: LoadedTarget, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:

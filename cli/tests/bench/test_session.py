@@ -25,6 +25,7 @@ def test_text_is_that_of_llm(target: LoadedTarget, workload: Workload, texts: li
 
 @pytest.mark.parametrize("batch_size", [1, 2, 8])
 @pytest.mark.parametrize("shape", ["chain", "tree"])
+@pytest.mark.sampled(2, slow=2)
 def test_passes_that_run_twice_change_nothing(
     target: LoadedTarget,
     workload: Workload,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specdec_cli.bench.shown import speed_cells, told
+from specdec_cli.bench.shown import ratio_text, speed_cells
 from specdec_cli.bench.table import print_summary
 from specdec_cli.demo.report import print_demo
 
@@ -42,14 +42,14 @@ def test_bounds_around_one_have_no_point_estimate(bounds: tuple[float, float]) -
     assert speedup == "none shown"
     assert speed == f"{219 * bounds[0]:.0f}-{219 * bounds[1]:.0f}"
     assert shown == f"{bounds[0]:.2f}-{bounds[1]:.2f}"
-    assert told((1.28, *bounds)) == f"no difference shown [{bounds[0]:.2f}, {bounds[1]:.2f}]"
+    assert ratio_text((1.28, *bounds)) == f"no difference shown [{bounds[0]:.2f}, {bounds[1]:.2f}]"
 
 
 def test_speed_and_speedup_are_one_statistic() -> None:
     assert speed_cells(PLAIN, PLAIN) == ("219", "1.00x", "-")
     assert speed_cells(FASTER, PLAIN) == ("328", "1.50x", "1.20-1.80")
     assert speed_cells(SLOWER, PLAIN) == ("110", "0.50x", "0.40-0.60")
-    assert told((1.5, 1.2, 1.8)) == "1.50 [1.20, 1.80] times"
+    assert ratio_text((1.5, 1.2, 1.8)) == "1.50 [1.20, 1.80] times"
 
 
 def test_tables_tell_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,8 +202,8 @@ def test_an_interruption_leaves_the_best_so_far(num_answers: int, stage: int) ->
     assert choice.fastest is not None
     assert choice.fastest.candidate.name == "m17"
     assert choice.stage.number == stage
-    told = choice.reasons()[-1].startswith(f"The search ended in stage {stage} of ")
-    assert told == (stage < 3)
+    ratio_text = choice.reasons()[-1].startswith(f"The search ended in stage {stage} of ")
+    assert ratio_text == (stage < 3)
 
 
 def test_plain_decoding_may_be_best() -> None:

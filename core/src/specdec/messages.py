@@ -56,12 +56,12 @@ def unfilled(report: Mapping[str, Any], model: object) -> str | None:
     if not missing and not shapes:
         return None
     if missing:
-        told = f"{len(missing)} missing, {lacking(missing, report['unexpected_keys'])}"
+        summary = f"{len(missing)} missing, {lacking(missing, report['unexpected_keys'])}"
     else:
         name, had, wanted = min(shapes)
-        told = f"{len(shapes)} of another shape, {name} {list(had)} instead of {list(wanted)} first"
+        summary = f"{len(shapes)} of another shape, {name} {list(had)} instead of {list(wanted)} first"
     return (
-        f"of the tensors of {type(model).__name__} {told}: config.json does not describe these weights, or they are "
+        f"of the tensors of {type(model).__name__} {summary}: config.json does not describe these weights, or they are "
         "incomplete; fetch the files again, or convert them for this class"
     )
 

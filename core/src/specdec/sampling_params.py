@@ -11,12 +11,12 @@ from typing import Any, Literal
 import torch
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from specdec.config_model import ConfigModel
 from specdec.errors import ConfigError
-from specdec.keys import Keys
 from specdec.structured_outputs import StructuredOutputsParams
 from specdec.text.unicode import check_unicode
 
-__all__ = ["LogitsProcessor", "SamplingParams", "takes_prompt"]
+__all__ = ["LogitsProcessor", "SamplingParams", "accepts_prompt_ids"]
 
 LogitsProcessor = (
     Callable[[list[int], torch.Tensor], torch.Tensor]
@@ -25,7 +25,7 @@ LogitsProcessor = (
 """Takes the output tokens so far (or the prompt's and the output's) and logits `[V]`, returns logits `[V]`."""
 
 
-def takes_prompt(processor: LogitsProcessor) -> bool:
+def accepts_prompt_ids(processor: LogitsProcessor) -> bool:
     """Return whether a logits processor takes three arguments.
 
     Raises:
@@ -39,7 +39,7 @@ def takes_prompt(processor: LogitsProcessor) -> bool:
         ) from None
 
 
-class SamplingParams(Keys):
+class SamplingParams(ConfigModel):
     """Sampling parameters of one request, with vLLM's names and meanings. All work with speculation.
 
     Raises:
@@ -47,7 +47,7 @@ class SamplingParams(Keys):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
-    _place = "SamplingParams"
+    _error_prefix = "SamplingParams"
 
     n: int = Field(default=1, ge=1, description="Number of samples, each with its own noise.")
     temperature: float = Field(default=1.0, ge=0.0, allow_inf_nan=False, description="0 means greedy.")
@@ -185,7 +185,7 @@ class SamplingParams(Keys):
     @classmethod
     def _processors_can_be_called(cls, processors: list[LogitsProcessor] | None) -> object:
         for processor in processors or ():
-            num_arguments = 3 if takes_prompt(processor) else 2
+            num_arguments = 3 if accepts_prompt_ids(processor) else 2
             try:
                 signature(processor).bind(*[None] * num_arguments)
             except TypeError:

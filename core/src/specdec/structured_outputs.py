@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from specdec.keys import Keys
+from specdec.config_model import ConfigModel
 from specdec.text.unicode import check_unicode
 
 
-class StructuredOutputsParams(Keys):
+class StructuredOutputsParams(ConfigModel):
     """One constraint on the generated text. Names are vLLM's.
 
     Raises:
@@ -18,7 +18,7 @@ class StructuredOutputsParams(Keys):
     """
 
     model_config = ConfigDict(populate_by_name=True)
-    _place = "StructuredOutputsParams"
+    _error_prefix = "StructuredOutputsParams"
 
     json_schema: str | dict[str, Any] | None = Field(
         default=None,

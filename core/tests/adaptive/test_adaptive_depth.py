@@ -101,6 +101,7 @@ def run(
 @pytest.mark.parametrize("rate", [0.3, 0.5, 0.7, 0.9])
 @pytest.mark.parametrize("node", [0.01e-3, 0.1e-3, 0.4e-3])
 @pytest.mark.parametrize("depth", [0.0, 0.1e-3, 0.4e-3])
+@pytest.mark.sampled(10, slow=14)
 def test_one_request_is_nearly_as_fast_as_its_best_depth_allows(rate, node, depth):
     k = 12
     world = World(node=node, depth=depth, rates=(rate,))
@@ -146,10 +147,10 @@ def test_the_first_step_without_drafts_is_not_measured():
     world = World(rates=(0.9,), first_plain=3.0, spread=0.0)
     adaptive, sequences = opened(4, can_shorten=True), make_sequences(1)
     depths, _, _ = run(adaptive, world, 2000, 4, sequences)
-    rests = [len(rest) for rest in "".join("-" if depth else "0" for depth in depths).split("-") if rest]
-    assert rests[0] == 4, "one that is not measured, then three"
-    assert len(rests) > 6
-    assert set(rests[1:]) == {2}, "one that is not measured, then one"
+    pauses = [len(rest) for rest in "".join("-" if depth else "0" for depth in depths).split("-") if rest]
+    assert pauses[0] == 4, "one that is not measured, then three"
+    assert len(pauses) > 6
+    assert set(pauses[1:]) == {2}, "one that is not measured, then one"
     world.rates = (0.2,)  # 0.8 times as fast as without drafts, and 2.4 times were they so dear
     depths, _, _ = run(adaptive, world, 1000, 4, sequences)
     assert sum(depth > 0 for depth in depths[500:]) < 50

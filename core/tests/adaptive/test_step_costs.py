@@ -32,9 +32,9 @@ def test_what_is_not_done_while_the_machine_is_slow_counts_as_slow_too() -> None
     noise = cycle([0.9, 1.2, 1.0, 0.95, 1.1])
     for slowness in (1.0, 1.0, 1.0, 3.0, 3.0, 3.0):
         for _ in range(50):
-            costs.observe_rest(1, 4, slowness * 2.0 * next(noise))
+            costs.observe_step_without_draft(1, 4, slowness * 2.0 * next(noise))
     for _ in range(5):
-        costs.observe_rest(1, 0, 3.0)  # measured in the slow time alone
+        costs.observe_step_without_draft(1, 0, 3.0)  # measured in the slow time alone
         costs.observe_draft(0, 2, 1.5)
     assert costs.rest(1).at(0) == pytest.approx(0.5 * costs.rest(1).at(4), rel=0.15)
     assert costs.drafting(0).at(2) == pytest.approx(0.5 * costs.rest(1).at(0), rel=0.15)

@@ -65,7 +65,7 @@ class _Front:
     """As much of an `LLM` as `chat` needs before it generates."""
 
     def __init__(self, llm: AsyncLLM) -> None:
-        self._intake = llm._intake
+        self._input_processor = llm._input_processor
 
 
 def test_the_model_is_made_where_it_works(monkeypatch):

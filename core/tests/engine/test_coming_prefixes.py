@@ -7,7 +7,7 @@ from speccheck.engines import engine_of, greedy, make_llm, scripted
 from speccheck.models import VOCAB
 
 from specdec import SamplingParams
-from specdec.engine.kv_manager import _LEAST_COMING
+from specdec.engine.kv_manager import _LEAST_PENDING
 
 LEAST = 8
 TOKENS = 6
@@ -19,13 +19,13 @@ PREFIX = 4 * (len(SHARED) // 4)
 def made(subject, speculation=None, **options):
     """An engine with small blocks, where few rows are worth a step."""
     llm = make_llm(subject.model, speculation, block_size=4, **options)
-    engine_of(llm)._scheduler._kv._least_coming = LEAST
+    engine_of(llm)._scheduler._kv._least_pending = LEAST
     return llm
 
 
 def add(llm, prompts: dict[str, list[int]], params: SamplingParams | None = None) -> None:
     for name, prompt in prompts.items():
-        request = llm._intake.prepare(name, prompt, params or greedy(TOKENS), is_streaming=False)
+        request = llm._input_processor.prepare(name, prompt, params or greedy(TOKENS), is_streaming=False)
         engine_of(llm).add(request)
 
 
@@ -71,7 +71,7 @@ def test_samples_of_a_request_share_its_prompt(subject) -> None:
     llm = made(subject)
     sampled = SamplingParams(temperature=0.8, seed=3, n=4, max_tokens=TOKENS, ignore_eos=True)
     expected = make_llm(subject.model, enable_prefix_caching=False).generate([SHARED], sampled)
-    request = llm._intake.prepare("n", SHARED, sampled, is_streaming=False)
+    request = llm._input_processor.prepare("n", SHARED, sampled, is_streaming=False)
     engine_of(llm).add(request)
     num_rows, output = [], None
     while engine_of(llm).has_work:
@@ -108,7 +108,7 @@ def test_a_prefix_that_is_there_is_not_waited_for(subject) -> None:
 def waiting_with(subject, params=None, least=LEAST, **options) -> list[str]:
     """Return who runs after the first step of three equal requests."""
     llm = made(subject, **options)
-    engine_of(llm)._scheduler._kv._least_coming = least
+    engine_of(llm)._scheduler._kv._least_pending = least
     add(llm, dict.fromkeys("abc", SHARED), params)
     engine_of(llm).step()
     return running(llm)
@@ -122,15 +122,19 @@ def test_who_gains_nothing_does_not_wait(subject) -> None:
     assert waiting_with(subject, greedy(TOKENS, prompt_logprobs=1)) == everyone
     states = scripted("HiddenRecorder", 2, texts=subject.texts)
     assert waiting_with(subject, speculation=states) == everyone
-    assert len(SHARED) < _LEAST_COMING["cpu"] < _LEAST_COMING["cuda"]
+    assert len(SHARED) < _LEAST_PENDING["cpu"] < _LEAST_PENDING["cuda"]
 
 
 def test_no_more_wait_apart_than_could_run(subject, monkeypatch) -> None:
     llm = made(subject, max_num_seqs=3)
     asked: list[str] = []
     kv = engine_of(llm)._scheduler._kv
-    is_coming = kv.is_coming
-    monkeypatch.setattr(kv, "is_coming", lambda s, others: asked.append(s.request_id) or is_coming(s, others))
+    has_pending_prefix = kv.has_pending_prefix
+    monkeypatch.setattr(
+        kv,
+        "has_pending_prefix",
+        lambda s, others: asked.append(s.request_id) or has_pending_prefix(s, others),
+    )
     names = [str(number) for number in range(30)]
     add(llm, dict.fromkeys(names, SHARED))
     engine_of(llm).step()
@@ -142,7 +146,7 @@ def test_no_more_wait_apart_than_could_run(subject, monkeypatch) -> None:
 
 
 def add_of(llm, client: str | None, name: str, prompt: list[int], **keys) -> None:
-    request = llm._intake.prepare(
+    request = llm._input_processor.prepare(
         name, prompt, greedy(**{"max_tokens": TOKENS} | keys), is_streaming=False, client=client
     )
     engine_of(llm).add(request)

@@ -296,7 +296,7 @@ def test_all_sequences_that_ended_are_gone_where_finish_raises(subject) -> None:
 def test_an_abort_that_no_step_follows_finishes_what_ended_before(subject) -> None:
     """With its last tokens, also where letting go of the aborted request raises."""
     llm = make_llm(subject.model, scripted("Recorder", 2, texts=subject.texts, on_proposer_error="raise"))
-    proposer, engine, intake = proposer_of(llm), engine_of(llm), llm._intake
+    proposer, engine, input_processor = proposer_of(llm), engine_of(llm), llm._input_processor
     finish = proposer.finish
 
     def failing(request_ids, reason) -> None:
@@ -306,7 +306,7 @@ def test_an_abort_that_no_step_follows_finishes_what_ended_before(subject) -> No
 
     proposer.finish = failing
     for name, prompt, tokens in zip(("short", "long"), subject.prompts, (3, 32), strict=False):
-        engine.add(intake.prepare(name, prompt, greedy(tokens), is_streaming=False))
+        engine.add(input_processor.prepare(name, prompt, greedy(tokens), is_streaming=False))
     ended: list[str] = []
     while not ended:
         ended = [output.request_id for output in engine.step()]

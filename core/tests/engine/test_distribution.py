@@ -56,6 +56,7 @@ LAWS = {
 
 @pytest.mark.parametrize("name", PROPOSERS)
 @pytest.mark.parametrize("law", LAWS)
+@pytest.mark.sampled(3, slow=3)
 def test_sampled_texts_follow_the_exact_law(model, name, law) -> None:
     config = PROPOSERS[name]
     if config is not None:

@@ -49,6 +49,7 @@ def test_ids_that_are_no_integers_raise(row) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sampler", ["strict", "probabilistic"])
 @pytest.mark.parametrize("keys", [{}, {"logprobs": 1}, {"temperature": 0.0}, {"logit_bias": {3: 1.0}}])
+@pytest.mark.sampled(12, slow=18)
 def test_every_form_can_be_verified(subject, form, sampler, keys) -> None:
     params = SamplingParams(**{"temperature": 0.8, "seed": 7, "max_tokens": 12, "ignore_eos": True} | keys)
     expected = tokens_of(make_llm(subject.model), subject.prompts, params)

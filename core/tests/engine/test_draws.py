@@ -8,7 +8,7 @@ import torch
 
 from specdec import SamplingParams
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.shown import EngineDraws
+from specdec.engine.speculation.plugin_view import EngineDraws
 from specdec.noise import Stream, exponentials, node_word
 
 VOCAB = 11

@@ -85,14 +85,14 @@ def test_many_samples_make_way_for_who_has_none(subject, speculation) -> None:
     """A request for one token by another client, or by the same one, is not kept waiting until one of many samples ends."""
     config = None if speculation is None else speculation | {"texts": subject.texts}
     llm = make_llm(subject.model, config, max_num_seqs=2)
-    engine, intake = engine_of(llm), llm._intake
+    engine, input_processor = engine_of(llm), llm._input_processor
     wanted = [o.token_ids for o in llm.generate([subject.prompts[0]], greedy(32))[0].outputs] * 5
     many = greedy(32).model_copy(update={"n": 5})
-    engine.add(intake.prepare("many", subject.prompts[0], many, is_streaming=False, client="x"))
+    engine.add(input_processor.prepare("many", subject.prompts[0], many, is_streaming=False, client="x"))
     for _ in range(3):
         engine.step()
-    engine.add(intake.prepare("one", subject.prompts[1], greedy(2), is_streaming=False, client="y"))
-    engine.add(intake.prepare("own", subject.prompts[2], greedy(2), is_streaming=False, client="x"))
+    engine.add(input_processor.prepare("one", subject.prompts[1], greedy(2), is_streaming=False, client="y"))
+    engine.add(input_processor.prepare("own", subject.prompts[2], greedy(2), is_streaming=False, client="x"))
     done, steps = {}, 0
     while engine.has_work:
         steps += 1
@@ -110,7 +110,7 @@ def test_nobody_makes_way_with_its_only_sample(subject) -> None:
     llm = make_llm(subject.model, max_num_seqs=1)
     engine, ended = engine_of(llm), list[str]()
     for row, client in enumerate(("x", "y")):
-        request = llm._intake.prepare(
+        request = llm._input_processor.prepare(
             client, subject.prompts[row], greedy(6), is_streaming=False, client=client
         )
         engine.add(request)
@@ -127,7 +127,7 @@ def test_of_equals_the_last_one_makes_room(subject, policy: str) -> None:
     llm = make_llm(subject.model, num_gpu_blocks_override=80, scheduling_policy=policy, **keys)
     engine, ended = engine_of(llm), list[str]()
     for row, prompt in enumerate(prompts([12] * 3, seed=5)):
-        engine.add(llm._intake.prepare(str(row), prompt, greedy(30), is_streaming=False))
+        engine.add(llm._input_processor.prepare(str(row), prompt, greedy(30), is_streaming=False))
     while engine.has_work:
         ended += [output.request_id for output in engine.step()]
     assert ended == ["0", "1", "2"]
@@ -143,13 +143,13 @@ def test_offline_nobody_makes_way(subject) -> None:
 def test_priorities_need_their_policy(subject) -> None:
     llm = make_llm(subject.model)
     with pytest.raises(ConfigError, match="scheduling_policy='priority'"):
-        llm._intake.prepare("r", prompts([4])[0], greedy(2), is_streaming=False, priority=1)
+        llm._input_processor.prepare("r", prompts([4])[0], greedy(2), is_streaming=False, priority=1)
     with pytest.raises(ConfigError, match="fcfs, priority"):
         make_llm(subject.model, scheduling_policy="fair")
     llm = make_llm(subject.model, scheduling_policy="priority", max_num_seqs=1)
     engine = engine_of(llm)
     for name, priority in (("late", 5), ("soon", 1), ("now", -1)):
-        request = llm._intake.prepare(
+        request = llm._input_processor.prepare(
             name, subject.prompts[0], greedy(2), is_streaming=False, priority=priority
         )
         engine.add(request)

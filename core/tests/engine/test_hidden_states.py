@@ -35,6 +35,7 @@ RUNS = {
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize(("shape", "wrong"), [("chain", 0.3), ("tree", 0.3), ("mixed", 0.0)])
+@pytest.mark.sampled(7, slow=7)
 def test_states_belong_to_their_tokens(subject, run, shape, wrong) -> None:
     arguments = dict(RUNS[run])
     if "kv_cache_tokens" in arguments:

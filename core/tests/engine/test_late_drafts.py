@@ -14,7 +14,7 @@ from speccheck.models import prompts, tiny
 from specdec import SamplingParams
 from specdec.engine.late_drafts import LateDrafts, aligned
 from specdec.engine.step import Row, Step
-from specdec.interfaces import Begun, Capability, CheckedDraft, UnreadVerdict
+from specdec.interfaces import AsyncVerdict, Capability, CheckedDraft, UnreadVerdict
 
 
 def left_of(draft: list[int], emitted: list[int], width: int) -> list[int]:
@@ -57,7 +57,7 @@ def test_nodes_are_those_that_a_row_has_room_for() -> None:
     emitted, counts = torch.tensor([[5, 6], [5, -1], [5, 6], [7, -1]]), torch.tensor([1, 0, 1, 0])
     verdict: Any = None
     scores: Any = SimpleNamespace(logits=torch.zeros(8, 50))
-    last.begun, last.scores = Begun(emitted, counts, lambda: verdict), scores
+    last.pending, last.scores = AsyncVerdict(emitted, counts, lambda: verdict), scores
     step.behind = UnreadVerdict(emitted, None, [0, 1, 2, 3], 1)
     asked: Any = Asked([(5, 6, 1, 2, 3), (5, 9, 8, 8), (), (4, 8)])
     draft = LateDrafts(asked).draft(step, last)

@@ -97,7 +97,7 @@ def test_samples_have_their_own_and_ids_have_text(subject) -> None:
 def test_only_the_first_sample_records_the_prompt(subject) -> None:
     llm = make_llm(subject.model)
     params = SamplingParams(n=3, prompt_logprobs=1, max_tokens=2)
-    request = llm._intake.prepare("r", subject.prompts[1], params, is_streaming=False)
+    request = llm._input_processor.prepare("r", subject.prompts[1], params, is_streaming=False)
     assert [sequence.prompt_logprobs is None for sequence in request.sequences] == [False, True, True]
 
 

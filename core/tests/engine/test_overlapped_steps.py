@@ -99,7 +99,9 @@ def outputs_of(llm: LLM, plan: list[Visit]) -> dict[str, RequestOutput]:
         for name, visit in zip(names, plan, strict=True):
             if visit.arrival == tick:
                 prompt = {"prompt_token_ids": PROMPTS[visit.prompt]}
-                engine.add(llm._intake.prepare(name, prompt, visit.params, is_streaming=visit.is_streaming))
+                engine.add(
+                    llm._input_processor.prepare(name, prompt, visit.params, is_streaming=visit.is_streaming)
+                )
         gone = [name for name, visit in zip(names, plan, strict=True) if visit.aborted == tick]
         for output in [*engine.abort(gone), *(engine.step() if engine.has_work else [])]:
             before = last.get(output.request_id)
@@ -128,6 +130,7 @@ def check_nothing_is_left(llm: LLM) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(plan=st.lists(visits(), min_size=1, max_size=7))
+@pytest.mark.sampled(3, slow=2)
 def test_texts_are_those_of_steps_in_order(plan: list[Visit], plain: LLM, ahead: LLM) -> None:
     wanted = plain.generate([PROMPTS[visit.prompt] for visit in plan], [visit.params for visit in plan])
     got = outputs_of(ahead, plan)
@@ -155,6 +158,7 @@ def test_texts_are_those_of_steps_in_order(plan: list[Visit], plain: LLM, ahead:
 
 @pytest.mark.parametrize("victim", range(3))
 @pytest.mark.parametrize("tick", range(2, 9))
+@pytest.mark.sampled(30, slow=50)
 def test_an_aborted_request_moves_and_tells_nothing(tick: int, victim: int, plain: LLM, ahead: LLM) -> None:
     """Whatever the step that is launched has of it: nodes of a tree, states, a draft."""
     params = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
@@ -208,7 +212,7 @@ def test_a_draft_of_a_request_that_left_is_read_before_the_next_step(
     engine._launch_before_verdict = noting  # type: ignore[method-assign]
     alone = params.model_copy(update={"speculative": False})
     for name, prompt, own in (("drafts", PROMPTS[0], params), ("alone", PROMPTS[1], alone)):
-        engine.add(llm._intake.prepare(name, {"prompt_token_ids": prompt}, own, is_streaming=False))
+        engine.add(llm._input_processor.prepare(name, {"prompt_token_ids": prompt}, own, is_streaming=False))
     for _ in range(3):
         engine.step()
     assert [output.request_id for output in engine.abort(["drafts"])] == ["drafts"]
@@ -243,7 +247,7 @@ def test_a_step_is_not_lost_if_the_next_one_cannot_be_launched(
     monkeypatch.setattr(engine._scorer, "score", failing)
     for row in range(2):
         prompt = {"prompt_token_ids": PROMPTS[row]}
-        engine.add(llm._intake.prepare(str(row), prompt, params, is_streaming=False))
+        engine.add(llm._input_processor.prepare(str(row), prompt, params, is_streaming=False))
     done, num_failed = dict[str, list[int]](), 0
     while engine.has_work:
         try:
@@ -277,7 +281,7 @@ def test_text_is_delivered_if_the_next_step_cannot_be_launched(
     for is_aborted in (False, True):
         calls.clear()
         prompt = {"prompt_token_ids": PROMPTS[0]}
-        engine.add(llm._intake.prepare("0", prompt, params, is_streaming=True))
+        engine.add(llm._input_processor.prepare("0", prompt, params, is_streaming=True))
         sequence, streamed = engine._requests["0"].sequences[0], list[int]()
         while len(calls) < tick:
             for output in engine.step():

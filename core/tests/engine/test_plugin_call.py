@@ -82,6 +82,7 @@ assert heard > 20, heard
 """
 
 
+@pytest.mark.slow
 def test_an_alarm_may_ring_at_any_moment() -> None:
     """It must find its handler, or be off: with the default handler it would end the process."""
     done = subprocess.run([sys.executable, "-c", ALARMS], capture_output=True, text=True, check=False)

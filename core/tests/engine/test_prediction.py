@@ -207,6 +207,7 @@ def test_a_draft_ends_where_the_text_or_the_pass_does(
         pytest.param("block", {}, marks=pytest.mark.full),
     ],
 )
+@pytest.mark.sampled(1, slow=1)
 def test_sampled_texts_follow_the_exact_probabilities(sampler: str, drawn: dict[str, bool] | None) -> None:
     """Half of the requests predict the likeliest text; the others have drafts without q, or with it."""
     size, prompt, count = 5, [1, 4, 0, 2], 2000

@@ -95,7 +95,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 def spoil(llm: Any, place: str, error: BaseException, after: int) -> SamplingParams:
     """Make the request with seed `BAD` fail at the nth call of a place; returns its parameters."""
     keys, find = PLACES[place]
-    right = llm._intake.prepare
+    right = llm._input_processor.prepare
 
     def prepare(request_id: str, prompt: Any, params: SamplingParams, **more: Any) -> Any:
         request = right(request_id, prompt, params, **more)
@@ -104,7 +104,7 @@ def spoil(llm: Any, place: str, error: BaseException, after: int) -> SamplingPar
             setattr(owner, name, Boom(error, after, getattr(owner, name)))
         return request
 
-    llm._intake.prepare = prepare
+    llm._input_processor.prepare = prepare
     return greedy(TOKENS, seed=BAD, **keys)
 
 
@@ -130,6 +130,7 @@ def is_empty(engine: Any) -> bool:
         if not after or place not in ("prompt", "output")
     ],
 )
+@pytest.mark.sampled(16, slow=24)
 def test_a_batch_goes_on_without_the_request_that_fails(subject, place, after, error) -> None:
     llm = make_llm(
         subject.model, scripted("Recorder", K, texts=subject.texts, wrong=0.2), tokenizer=letter_tokenizer(),
@@ -196,7 +197,7 @@ def test_abort_never_raises(subject, place, is_streaming) -> None:
     params = spoil(llm, place, ValueError("boom"), 10**6)
     for name, given in (("bad", params), ("good", greedy(TOKENS))):
         engine.add(
-            llm._intake.prepare(
+            llm._input_processor.prepare(
                 name, {"prompt_token_ids": subject.prompts[0]}, given, is_streaming=is_streaming
             )
         )
@@ -230,7 +231,9 @@ def test_samples_that_have_not_begun_end_with_an_output_that_fails(subject) -> N
     engine, proposer = engine_of(llm), proposer_of(llm)
     params = spoil(llm, "output", ValueError("boom"), 0).model_copy(update={"n": 4})
     engine.add(
-        llm._intake.prepare("bad", {"prompt_token_ids": subject.prompts[0]}, params, is_streaming=True)
+        llm._input_processor.prepare(
+            "bad", {"prompt_token_ids": subject.prompts[0]}, params, is_streaming=True
+        )
     )
     outputs = []
     while engine.has_work:

@@ -204,7 +204,9 @@ def test_lines_are_written_anew_after_a_step_that_failed(monkeypatch: pytest.Mon
     monkeypatch.setattr(steps, "check_verdict", failing)
     params = SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)
     engine.add(
-        llm._intake.prepare("a", {"prompt_token_ids": prompts([9], seed=1)[0]}, params, is_streaming=False)
+        llm._input_processor.prepare(
+            "a", {"prompt_token_ids": prompts([9], seed=1)[0]}, params, is_streaming=False
+        )
     )
     while engine.has_work:
         try:

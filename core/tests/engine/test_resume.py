@@ -39,6 +39,7 @@ def twice(llm: LLM, subject) -> list[Any]:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("most", [0, 1, 6, 16, 10**6])
+@pytest.mark.sampled(6, slow=8)
 def test_every_token_is_held_or_comes_with_its_states(subject, run, most) -> None:
     llm = make_llm(subject.model, resuming(subject, most=most), block_size=4, **RUNS[run])
     proposer = proposer_of(llm)
@@ -147,7 +148,7 @@ def test_samples_of_one_prompt_and_of_another_that_begins_alike(subject) -> None
 
 
 @pytest.fixture
-def always_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+def always_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafting never pays."""
 
     def begin(self: AdaptiveDepth, sequences: object, most: int) -> int:
@@ -157,7 +158,7 @@ def always_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AdaptiveDepth, "begin", begin)
 
 
-def test_a_prefix_that_was_missed_is_told_while_the_proposer_rests(subject, always_rests) -> None:
+def test_a_prefix_that_was_missed_is_told_while_the_proposer_rests(subject, always_paused) -> None:
     llm = make_llm(subject.model, resuming(subject, adaptive=True), block_size=4)
     proposer = proposer_of(llm)
     prompt, expected = subject.prompts[1], subject.expected[1]
@@ -174,7 +175,7 @@ def test_a_prefix_that_was_missed_is_told_while_the_proposer_rests(subject, alwa
     assert found == [0, 0, 36]
 
 
-def test_one_aborted_before_its_first_row_is_finished(subject, always_rests) -> None:
+def test_one_aborted_before_its_first_row_is_finished(subject, always_paused) -> None:
     llm = make_llm(subject.model, resuming(subject, adaptive=True), block_size=4)
     proposer = proposer_of(llm)
     for _ in range(2):

@@ -194,6 +194,7 @@ def check_law(model, law, name: str, sampler: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(("sampler", "name"), [(sampler, name) for sampler in SOME for name in SOME[sampler]])
+@pytest.mark.sampled(4, slow=4)
 def test_sampled_texts_follow_the_exact_law(model, law, name, sampler) -> None:
     check_law(model, law, name, sampler, SAMPLES)
 

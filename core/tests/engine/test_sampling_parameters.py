@@ -58,6 +58,7 @@ def case(request, subject):
 
 
 @pytest.mark.parametrize("proposer", PROPOSERS, ids=["1", "8", "tree-8", "wrong"])
+@pytest.mark.sampled(16, slow=16)
 def test_speculation_changes_no_token(subject, case, proposer) -> None:
     params, expected = case
     texts = [[*p, *e] for p, e in zip(subject.prompts, expected, strict=True)]
@@ -71,7 +72,7 @@ def test_the_reference_loop_says_the_same(subject, case) -> None:
     params, expected = case
     llm = make_llm(subject.model)
     for index in (0, 2):
-        ends = llm._intake._end_ids(params[index])
+        ends = llm._input_processor._end_ids(params[index])
         rules = rules_of(params[index], None, None, ends)
         prompt, want = subject.prompts[index], expected[index]
         got = reference.generate(

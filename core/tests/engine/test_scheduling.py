@@ -130,10 +130,10 @@ def test_samples_of_one_request_are_those_of_requests_of_their_own(subject, spec
 @pytest.mark.parametrize("caching", [True, False])
 def test_aborting_some_leaves_the_others_alone(subject, speculation, caching) -> None:
     llm = make_llm(subject.model, speculation, enable_prefix_caching=caching, max_num_seqs=4, block_size=4)
-    engine, intake = engine_of(llm), llm._intake
+    engine, input_processor = engine_of(llm), llm._input_processor
     names = {}
     for index, prompt in enumerate(subject.prompts):
-        request = intake.prepare(f"r{index}", prompt, greedy(32), is_streaming=False)
+        request = input_processor.prepare(f"r{index}", prompt, greedy(32), is_streaming=False)
         engine.add(request)
         names[f"r{index}"] = index
     if engine.proposer is not None:
@@ -166,9 +166,9 @@ def test_every_decoding_request_gets_a_row_of_a_small_budget(subject) -> None:
     llm = make_llm(
         subject.model, speculation, max_num_batched_tokens=11
     )  # room for both prompts, and for one draft
-    engine, intake = engine_of(llm), llm._intake
+    engine, input_processor = engine_of(llm), llm._input_processor
     for index in (0, 2):
-        request = intake.prepare(f"r{index}", subject.prompts[index], greedy(32), is_streaming=True)
+        request = input_processor.prepare(f"r{index}", subject.prompts[index], greedy(32), is_streaming=True)
         engine.add(request)
     counts: dict[str, list[int]] = {"r0": [], "r2": []}
     while engine.has_work:
@@ -184,11 +184,11 @@ def test_drafts_leave_room_for_prompts(subject) -> None:
     """Drafts of requests that run would take the whole budget of 40 rows: four times 1 + 9."""
     speculation = scripted("Scripted", 9, texts=subject.texts)
     llm = make_llm(subject.model, speculation, max_num_batched_tokens=40, enable_prefix_caching=False)
-    engine, intake = engine_of(llm), llm._intake
+    engine, input_processor = engine_of(llm), llm._input_processor
     params = SamplingParams(temperature=1.0, max_tokens=60, ignore_eos=True)  # few drafts are accepted
 
     def add(name: str, prompt: list[int]) -> None:
-        engine.add(intake.prepare(name, prompt, params, is_streaming=True))
+        engine.add(input_processor.prepare(name, prompt, params, is_streaming=True))
 
     for index in range(4):
         add(f"r{index}", subject.prompts[0])
@@ -206,9 +206,9 @@ def test_drafts_leave_room_for_prompts(subject) -> None:
 
 def test_a_budget_below_the_number_of_requests_limits_that_number(subject) -> None:
     llm = make_llm(subject.model, max_num_batched_tokens=3, max_num_seqs=6)
-    engine, intake = engine_of(llm), llm._intake
+    engine, input_processor = engine_of(llm), llm._input_processor
     for index, prompt in enumerate(subject.prompts):
-        engine.add(intake.prepare(f"r{index}", prompt, greedy(32), is_streaming=True))
+        engine.add(input_processor.prepare(f"r{index}", prompt, greedy(32), is_streaming=True))
     while engine.has_work:
         engine.step()
         assert len(engine._scheduler.running) <= 3
@@ -275,10 +275,10 @@ def test_without_speculation_what_has_ended_is_let_go_of_while_others_run(subjec
 
 def test_an_id_that_runs_is_refused(subject) -> None:
     llm = make_llm(subject.model)
-    intake, engine = llm._intake, engine_of(llm)
-    engine.add(intake.prepare("x", subject.prompts[0], greedy(2), is_streaming=False))
+    input_processor, engine = llm._input_processor, engine_of(llm)
+    engine.add(input_processor.prepare("x", subject.prompts[0], greedy(2), is_streaming=False))
     with pytest.raises(ConfigError, match="request id 'x' is in use"):
-        engine.add(intake.prepare("x", subject.prompts[1], greedy(2), is_streaming=False))
+        engine.add(input_processor.prepare("x", subject.prompts[1], greedy(2), is_streaming=False))
 
 
 def test_a_call_that_is_cut_off_while_requests_end_leaves_nothing_behind(subject, monkeypatch) -> None:

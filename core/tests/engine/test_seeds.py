@@ -33,6 +33,7 @@ def plain(request, subject):
 @pytest.mark.parametrize("k", [1, 4, 8])
 @pytest.mark.parametrize("shape", ["chain", "tree", "mixed"])
 @pytest.mark.parametrize("wrong", [0.1, 1.0])
+@pytest.mark.sampled(12, slow=20)
 def test_any_proposer_and_k(subject, plain, k, shape, wrong) -> None:
     params, expected = plain
     texts = [[*p, *e] for p, e in zip(subject.prompts, expected, strict=True)]
@@ -43,6 +44,7 @@ def test_any_proposer_and_k(subject, plain, k, shape, wrong) -> None:
 
 
 @pytest.mark.parametrize("order", [[5, 4, 3, 2, 1, 0], [2, 0, 4, 1, 5, 3], [3], [1, 1, 1]])
+@pytest.mark.sampled(4, slow=4)
 def test_any_batch_and_order(subject, plain, order) -> None:
     params, expected = plain
     for arguments in ({}, {"max_num_seqs": 2}, {"max_num_batched_tokens": 13}, {"enforce_eager": True}):

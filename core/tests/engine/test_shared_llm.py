@@ -14,7 +14,7 @@ import pytest
 from speccheck.engines import engine_of, greedy, make_llm, scripted
 
 from specdec import EngineError
-from specdec.frontend.threads import Turns
+from specdec.frontend.threads import FairLock
 
 NUM_THREADS = 6
 
@@ -53,7 +53,7 @@ def test_requests_of_several_threads_share_a_batch(subject) -> None:
 
 
 def test_a_thread_that_waits_has_the_next_turn() -> None:
-    turns, order = Turns(), []
+    turns, order = FairLock(), []
 
     def wait() -> None:
         with turns.take():

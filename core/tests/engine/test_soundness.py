@@ -50,6 +50,7 @@ def poison(llm, length: int, value: float, whole: bool) -> None:
 @pytest.mark.parametrize("kind", PARAMS)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("speculation", [None, "strict", "probabilistic", "typical"])
+@pytest.mark.sampled(8, slow=12)
 def test_only_the_request_whose_logits_are_not_numbers_ends(subject, kind, whole, speculation) -> None:
     config = None
     if speculation is not None:

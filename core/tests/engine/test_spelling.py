@@ -39,6 +39,7 @@ def test_bytes_that_are_no_text_after_a_character(tokenizer, output, text) -> No
 
 
 @pytest.mark.parametrize("head", [["x"], ["x", b"\xc3"], ["x", BLOCK], ["x", b"\xef\xbf\xbd"], [b"\xff"]])
+@pytest.mark.sampled(5, slow=5)
 def test_random_bytes_never_raise_and_are_what_the_tokenizer_says(tokenizer, head) -> None:
     """Where the tokenizer changes what it said before, the stream cannot follow; elsewhere it says the same."""
     draw = random.Random(0)

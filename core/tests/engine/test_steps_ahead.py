@@ -11,25 +11,25 @@ import pytest
 import torch
 
 from specdec.engine.containment.guard import ProposerGuard
-from specdec.engine.following import needs_tokens_to_draft, step_behind
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
+from specdec.engine.step_behind import needs_tokens_to_draft, step_behind
 from specdec.engine.steps_ahead import StepsAhead
 from specdec.interfaces import (
-    Begun,
+    AsyncVerdict,
     DeviceNodes,
     Draft,
     Draws,
     NeedsTokens,
     PassMemory,
-    Places,
     ProposeBatch,
     Proposer,
     Scores,
+    VerdictOffsets,
 )
 from specdec.sampling_params import SamplingParams
 
-PLACES = Places(40, 48, 4)
+PLACES = VerdictOffsets(40, 48, 4)
 
 
 def last_step(*, most: int = 30) -> Step:
@@ -43,7 +43,7 @@ def last_step(*, most: int = 30) -> Step:
         rows.append(Row(sequence, count - 1, count, chunk=1, is_sampled=True, num_nodes=3 - 2 * index))
     step = Step(rows, sampled=rows)
     step.device_nodes = DeviceNodes(torch.zeros(1, 2, 3, dtype=torch.int64), [3, 1], 9)
-    step.begun = Begun(torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2), cast(Any, None), PLACES)
+    step.pending = AsyncVerdict(torch.zeros(2, 4, dtype=torch.int64), torch.zeros(2), cast(Any, None), PLACES)
     step.scores = cast(Any, SimpleNamespace(prompt_logits=None, logits=torch.zeros(6, 9)))
     return step
 
@@ -85,9 +85,11 @@ def test_a_row_of_which_something_else_was_kept_leaves() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda step: setattr(step, "begun", step.begun.read),
+        lambda step: setattr(step, "pending", step.pending.read),
         lambda step: setattr(
-            step, "begun", Begun(step.begun.token_ids, step.begun.num_accepted, step.begun.read)
+            step,
+            "pending",
+            AsyncVerdict(step.pending.token_ids, step.pending.num_accepted, step.pending.read),
         ),
         lambda step: setattr(step.rows[1], "chunk", 0),
         lambda step: setattr(step, "sampled", step.rows[:1]),
@@ -159,7 +161,7 @@ def test_states_are_found_where_the_next_pass_has_put_them(has_run: bool) -> Non
     step.scores = Scores(
         torch.zeros(6, 9), torch.zeros(6, 9), None, table.states[0, :6], (table.states[1, :6],)
     )
-    step.begun = None
+    step.pending = None
     assert ahead.make(step, has_ended=False) is None
     table.num_passes += has_run
     ahead.find_states(step)

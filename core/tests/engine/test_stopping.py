@@ -145,7 +145,7 @@ def test_end_of_text_and_ignore_eos(subject) -> None:
         end = subject.expected[0][7]
         for watch_ids in (engine_of(llm),):
             assert watch_ids is not None
-        object.__setattr__(llm._intake._info, "eos_token_ids", (end, 5))
+        object.__setattr__(llm._input_processor._info, "eos_token_ids", (end, 5))
         outputs = llm.generate(
             [{"prompt_token_ids": p} for p in subject.prompts],
             greedy(32, ignore_eos=False, stop_token_ids=[9]),
@@ -235,6 +235,7 @@ def test_the_automaton_finds_what_a_search_finds(stops, pieces) -> None:
 
 
 @pytest.mark.parametrize("num_stops", [1, 20_000])
+@pytest.mark.slow
 def test_a_token_takes_the_same_time_with_many_stop_strings(num_stops) -> None:
     stops = [f"stop {place:09d} " + "x" * 80 for place in range(num_stops)]
     params = greedy(400, stop=stops)

@@ -44,6 +44,7 @@ def asked_twice(llm: LLM, subject) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.sampled(4, slow=4)
 def test_texts_are_the_targets(subject, run, noise) -> None:
     llm = made(subject, run, noise=noise)
     assert asked_twice(llm, subject) == [subject.expected] * 2

@@ -18,7 +18,7 @@ from specdec.interfaces import (
     Proposer,
     ProposerConfig,
     TargetInfo,
-    done_once,
+    one_time_work,
     step_time,
 )
 from specdec.interfaces.batch import TokenIds
@@ -90,8 +90,8 @@ def test_work_that_is_done_once_counts_for_no_step(monkeypatch: pytest.MonkeyPat
         name: ClassVar[str] = "compiling"
 
         def propose(self, batch: ProposeBatch) -> Draft:
-            with done_once():
-                with done_once():
+            with one_time_work():
+                with one_time_work():
                     time.sleep(0.1)
                 return super().propose(batch)
 

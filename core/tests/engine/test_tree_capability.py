@@ -64,7 +64,7 @@ def test_trees_from_where_none_were_declared_are_cut_and_change_nothing(
 
 def test_a_row_is_cut_before_its_first_node_that_makes_it_no_chain() -> None:
     draft = Draft.from_lists([[1, 2, 3], [1, 2, 3], [1]], [CHAIN, BROOM, [-1]])
-    checked, num_cut, flaw = check_draft(draft, [9] * 3, 128, takes_trees=False)
+    checked, num_cut, flaw = check_draft(draft, [9] * 3, 128, supports_trees=False)
     assert flaw == "row 1: node 2 has parent -1, which makes a tree: declare Capability.TREE"
     assert (checked.rows, checked.parents, num_cut) == (((1, 2, 3), (1, 2), (1,)), None, 1)
     whole = check_draft(draft, [9] * 3, 128)[0]
@@ -76,6 +76,6 @@ def test_a_chain_of_a_drawn_tree_keeps_its_q() -> None:
     """Whether a node is kept depends on parents alone, never on what was drawn."""
     q = torch.full((1, 4, 8), 1 / 8)
     draft = replace(Draft.from_lists([[1, 9, 3]], [BROOM]), node_probs=q, sampling=DraftSampling.IID)
-    checked, num_cut, _ = check_draft(draft, [9], 8, takes_trees=False)
+    checked, num_cut, _ = check_draft(draft, [9], 8, supports_trees=False)
     assert (checked.rows, checked.parents, num_cut) == (((1, 0),), None, 2)
     assert torch.equal(checked.drawn.node_probs, q)

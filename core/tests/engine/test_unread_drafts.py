@@ -100,7 +100,7 @@ def test_parents_are_read_with_the_ids(monkeypatch) -> None:
     assert len(reads) == 1
     assert draft.device_nodes.num_outside == 5
     assert select_rows(draft, [2, 0]).read().parents == ((-1, -1), (-1, 0, 1))
-    chains, num_cut, flaw = check_draft(offered, [3, 3, 3], VOCAB, takes_trees=False)
+    chains, num_cut, flaw = check_draft(offered, [3, 3, 3], VOCAB, supports_trees=False)
     assert (chains.rows, chains.parents, num_cut) == (((1, 2), (), ()), None, 4)
     assert flaw == "row 0: node 2 has parent 2, which makes a tree: declare Capability.TREE"
     known, num_cut, flaw = check_draft(offered, [3, 3, 3], VOCAB, reads=True)

@@ -43,7 +43,7 @@ CONFIGS = {
     "without speculation": (None, "walk"),
     "strict": (scripted(k=4, shape="mixed", seed=3), "walk"),
     "block": (DRAWING | {"shape": "iid", "rejection_sample_method": "block"}, "compiled_stops"),
-    "typical": (scripted(k=4, shape="mixed") | {"rejection_sample_method": "typical"}, "race_rows"),
+    "typical": (scripted(k=4, shape="mixed") | {"rejection_sample_method": "typical"}, "multinomial_rows"),
 }
 
 

@@ -48,7 +48,7 @@ WRONG = {
     ),
     "no rows": (lambda verdict: Verdict(None, None), "returned a Verdict that cannot be read"),
     "text": (lambda verdict: Verdict("ab", "cd"), "returned a Verdict that cannot be read"),
-    "a number for is_sound": (
+    "a number for is_valid": (
         lambda verdict: Verdict(verdict.accepted_nodes, verdict.token_ids, 5),
         "returned a Verdict that cannot be read",
     ),

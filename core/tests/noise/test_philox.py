@@ -13,7 +13,7 @@ from scipy import stats
 
 from specdec.noise import Stream, exponentials, node_word, uniforms
 from specdec.noise.philox import philox
-from specdec_kernels.cpu.rows.noise import first_uniforms, race, race_rows
+from specdec_kernels.cpu.rows.noise import first_uniforms, multinomial, multinomial_rows
 from specdec_kernels.cpu.verification.walk import walk
 
 # Random123's kat_vectors for philox4x32 with 10 rounds: counter, key, output.
@@ -109,14 +109,14 @@ def test_compiled_race_equals_torch(weights, seed, position, sample, word) -> No
     if not any(weights):
         weights[0] = 1.0
     array = np.array(weights, np.float32)
-    assert race(array, seed, position, sample, word) == torch_race(array, seed, position, sample, word)
+    assert multinomial(array, seed, position, sample, word) == torch_race(array, seed, position, sample, word)
 
 
 def test_compiled_race_equals_torch_over_a_real_vocabulary() -> None:
     generator = torch.Generator().manual_seed(0)
     for position in range(100):
         weights = torch.softmax(3 * torch.randn(5003, generator=generator), -1).numpy()
-        assert race(weights, 11, position, 0, 0) == torch_race(weights, 11, position, 0, 0)
+        assert multinomial(weights, 11, position, 0, 0) == torch_race(weights, 11, position, 0, 0)
 
 
 keys64 = st.tuples(
@@ -130,7 +130,7 @@ def test_races_of_many_rows_are_those_of_each(keys, dtype) -> None:
     weights = np.random.default_rng(len(keys)).gamma(0.3, size=(len(keys), 9)).astype(dtype) + dtype(1e-9)
     columns = [np.array(column, np.int64) for column in zip(*keys, strict=True)]
     expected = [torch_race(row, *key) for row, key in zip(weights, keys, strict=True)]
-    assert race_rows(weights, *columns).tolist() == expected
+    assert multinomial_rows(weights, *columns).tolist() == expected
 
 
 @given(st.lists(keys64, min_size=1, max_size=6), st.lists(st.integers(0, 2**31), min_size=0, max_size=5))
@@ -157,7 +157,7 @@ def test_the_race_draws_in_proportion_to_the_weights(axis) -> None:
     key = {"seed": 5, "position": 9, "sample": 0, "word": 0}
     for value in range(total):
         key[axis] = value
-        counts[race(weights, key["seed"], key["position"], key["sample"], key["word"])] += 1
+        counts[multinomial(weights, key["seed"], key["position"], key["sample"], key["word"])] += 1
     assert counts[1] == counts[6] == 0
     alive = weights > 0
     expected = total * weights[alive].astype(float)
@@ -183,6 +183,7 @@ def naive_walk(weights, row_start, drafted, parents, seed, sample, position, nod
 
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(0, 7))
 @settings(max_examples=150, deadline=None)
+@pytest.mark.slow
 def test_walk_equals_a_naive_tree_walk(seed, batch, width) -> None:
     rng = np.random.default_rng(seed)
     vocab = 3

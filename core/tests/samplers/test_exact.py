@@ -49,6 +49,7 @@ def random_error(name: str, seed: int, vocab: int, parents: list[int], sampling,
 @pytest.mark.parametrize("sampling", DraftSampling)
 @pytest.mark.parametrize("name", VERIFIERS)
 @pytest.mark.parametrize("vocab", [2, 3, 4])
+@pytest.mark.sampled(12, slow=12)
 def test_chains_are_exact(name, vocab, sampling) -> None:
     for parents in CHAINS:
         for seed in range(4):

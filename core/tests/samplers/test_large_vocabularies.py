@@ -45,6 +45,7 @@ def check_law(name: str, parents: list[int], chunk: int = 1000) -> None:
 
 
 @pytest.mark.parametrize(("name", "is_compiled"), [("probabilistic", False), ("block", True)])
+@pytest.mark.sampled(0, slow=1)
 def test_the_law_at_4096_ids(monkeypatch, name, is_compiled) -> None:
     choose(monkeypatch, is_compiled)
     check_law(name, [-1, 0])
@@ -68,6 +69,7 @@ def test_the_law_at_4096_ids_of_point_masses() -> None:
 @pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("vocab", [8193, 50257, 151936])
 @pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.sampled(0, slow=4)
 def test_no_id_outside_the_vocabulary(monkeypatch, name, vocab, is_compiled) -> None:
     """`first_tokens` checks every emitted id. q speaks of ids that the target lacks, and of fewer than it has."""
     choose(monkeypatch, is_compiled)

@@ -61,6 +61,7 @@ def test_typical_takes_the_longest_path_of_a_tree() -> None:
     ids=str,
 )
 @pytest.mark.parametrize(("is_tree", "temperature"), [(False, 1.0), (True, 0.0)])
+@pytest.mark.sampled(3, slow=3)
 def test_tokens_stand_at_the_rates_asked_for_whatever_they_are(rates, is_tree, temperature) -> None:
     params = SamplingParams(temperature=temperature)
     count = 20000

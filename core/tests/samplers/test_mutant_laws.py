@@ -18,15 +18,15 @@ from lawcheck.world import CHAINS, Drafts, World, all_drafts, ancestors, on_tria
 
 from specdec.interfaces import DraftSampling
 from specdec.samplers.block import block_scheme
+from specdec.samplers.padded_drafts import PaddedDrafts
 from specdec.samplers.rejection import rejection_scheme
 from specdec.samplers.scheme import Scheme
 from specdec.samplers.sibling_walk import walk_siblings
-from specdec.samplers.trial import Trial
 
 IID, WITHOUT = DraftSampling.IID, DraftSampling.WITHOUT_REPLACEMENT
 EXACT, BIASED = 1e-12, 1e-3
 LENGTH = 4
-LAWS: dict[str, Callable[[Trial], Scheme]] = {"probabilistic": rejection_scheme, "block": block_scheme}
+LAWS: dict[str, Callable[[PaddedDrafts], Scheme]] = {"probabilistic": rejection_scheme, "block": block_scheme}
 
 
 def worst(
@@ -37,7 +37,7 @@ def worst(
     return bias(outcome(law, world, drafts, LENGTH, decision), world, drafts, LENGTH)
 
 
-def swapped_residual(trial: Trial) -> Scheme:
+def swapped_residual(trial: PaddedDrafts) -> Scheme:
     """Draws from max(q - p, 0)."""
 
     def emission(stop: torch.Tensor) -> torch.Tensor:
@@ -48,17 +48,17 @@ def swapped_residual(trial: Trial) -> Scheme:
     return replace(rejection_scheme(trial), emission=emission)
 
 
-def no_residual(trial: Trial) -> Scheme:
+def no_residual(trial: PaddedDrafts) -> Scheme:
     return replace(rejection_scheme(trial), emission=trial.target_after)
 
 
-def inverted_ratio(trial: Trial) -> Scheme:
+def inverted_ratio(trial: PaddedDrafts) -> Scheme:
     law = rejection_scheme(trial)
     q = trial.draft_probs.of_nodes(trial.parent_places, trial.token_ids, trial.columns)
     return replace(law, thresholds=(q / trial.target_of_nodes()).clamp_max(1.0))
 
 
-def weights_left_as_they_were(trial: Trial) -> Scheme:
+def weights_left_as_they_were(trial: PaddedDrafts) -> Scheme:
     """A parent is judged by the weight it had before its children failed."""
     return replace(block_scheme(trial), thresholds=walk_siblings(trial, is_block=True).acceptance)
 

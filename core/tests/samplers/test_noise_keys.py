@@ -19,7 +19,7 @@ from specdec.samplers import verifier
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.paths import node_depths
 from specdec.samplers.probabilistic import ProbabilisticSampler
-from specdec_kernels.cpu.rows.noise import first_uniforms, race_rows
+from specdec_kernels.cpu.rows.noise import first_uniforms, multinomial_rows
 from specdec_testing.support.chi_square import excess
 
 COUNT, LENGTH = 20000, 3
@@ -34,6 +34,7 @@ def measured(sampler: str, parents: list[int], draw: Draw = drafting, count: int
 
 @pytest.mark.parametrize("parents", [PAIR, CHAIN, TREE], ids=str)
 @pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.sampled(2, slow=2)
 def test_texts_of_several_steps_follow_the_law(sampler, parents) -> None:
     assert measured(sampler, parents) < 1
 
@@ -53,13 +54,15 @@ def test_many_texts_of_several_steps_follow_the_law(sampler, parents) -> None:
 def drafting_by_position(
     weights: np.ndarray, seeds: np.ndarray, num_tokens: np.ndarray, node: int, depth: int
 ) -> np.ndarray:
-    return race_rows(weights, seeds, num_tokens + depth - 1, 0 * seeds, 0 * seeds + node_word(Stream.DRAFT))
+    return multinomial_rows(
+        weights, seeds, num_tokens + depth - 1, 0 * seeds, 0 * seeds + node_word(Stream.DRAFT)
+    )
 
 
 def drafting_with_draws_of_acceptance(
     weights: np.ndarray, seeds: np.ndarray, num_tokens: np.ndarray, node: int, depth: int
 ) -> np.ndarray:
-    return race_rows(weights, seeds, num_tokens, 0 * seeds, 0 * seeds + node_word(Stream.ACCEPT, node))
+    return multinomial_rows(weights, seeds, num_tokens, 0 * seeds, 0 * seeds + node_word(Stream.ACCEPT, node))
 
 
 def keys(batch: VerifyBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -87,7 +90,7 @@ def drawing_by_position(
     """Draw the last token with a key of its position in a chain."""
     seeds, positions, samples = keys(batch)
     words = 0 * seeds + node_word(Stream.RESIDUAL)
-    tokens = race_rows(weights.numpy(), seeds, positions + stop.numpy() + 1, samples, words)
+    tokens = multinomial_rows(weights.numpy(), seeds, positions + stop.numpy() + 1, samples, words)
     return stop.tolist(), tokens.tolist()
 
 
@@ -127,6 +130,7 @@ P, Q = np.array([0.1, 0.35, 0.25, 0.3]), np.array([0.4, 0.3, 0.2, 0.1])
 
 @pytest.mark.usefixtures("torch_alone")
 @pytest.mark.parametrize(("sampler", "q"), [("probabilistic", None), ("probabilistic", Q), ("block", Q)])
+@pytest.mark.sampled(1, slow=1)
 def test_siblings_that_share_a_uniform_are_found(monkeypatch, sampler, q) -> None:
     def run() -> float:
         seen = first_tokens(

@@ -15,7 +15,7 @@ from speccheck.recorder import use_backends
 
 from specdec.interfaces import SamplerConfig, Scores, VerifyBatch
 from specdec.noise import exponentials
-from specdec.samplers.paths import follow, node_depths
+from specdec.samplers.paths import accept_path, node_depths
 from specdec.samplers.strict import StrictSampler
 from specdec.sampling_params import SamplingParams
 
@@ -85,7 +85,7 @@ def test_torch_draws_what_compiled_code_draws(seed, is_tree, temperatures) -> No
     host = SAMPLER.verify(scores, batch)
     for i, row in enumerate(batch.nodes):
         start = batch.row_starts[i]
-        nodes, tokens = follow(
+        nodes, tokens = accept_path(
             drawn[start : start + len(row) + 1], row, None if parents is None else parents[i]
         )
         assert (nodes, tokens) == (list(host.accepted_nodes[i]), list(host.token_ids[i]))
@@ -103,8 +103,8 @@ def test_logits_that_are_not_numbers_are_not_sampled_from() -> None:
     with pytest.raises(FloatingPointError, match="not numbers"):
         SAMPLER.verify_with_torch(scores, batch)
     verdict = SAMPLER.verify(scores, batch)
-    assert verdict.is_sound is not None
-    assert not verdict.is_sound[0]
+    assert verdict.is_valid is not None
+    assert not verdict.is_valid[0]
     assert (list(verdict.accepted_nodes[0]), len(verdict.token_ids[0])) == ([], 1)
 
 
@@ -114,7 +114,7 @@ def test_a_path_ends_where_logits_are_not_numbers() -> None:
     batch = VerifyBatch([(0, 1, 2)], [5], [0], [0], [SamplingParams(temperature=0.0)])
     verdict = SAMPLER.verify(Scores(logits, logits), batch)
     assert list(verdict.accepted_nodes[0]) == [0, 1]
-    assert verdict.is_sound == [True, True, False, True]
+    assert verdict.is_valid == [True, True, False, True]
 
 
 def test_samplers_are_imported_without_models() -> None:

@@ -28,12 +28,12 @@ from specdec.noise import Stream, exponentials, node_word
 from specdec.samplers.block import BlockSampler, block_scheme
 from specdec.samplers.decision import decide
 from specdec.samplers.emission import draw_tokens
-from specdec.samplers.paths import follow
+from specdec.samplers.padded_drafts import pad_drafts
+from specdec.samplers.paths import accept_path
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.rejection import rejection_scheme
 from specdec.samplers.strict import StrictSampler
 from specdec.samplers.synthetic import SyntheticConfig, SyntheticSampler
-from specdec.samplers.trial import make_trial
 from specdec.samplers.typical import TypicalConfig, TypicalSampler
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
 from specdec_testing.support.checked_draft import with_draft
@@ -150,7 +150,7 @@ def test_greedy_rows_take_the_longest_path_of_best_tokens(sampler, problem) -> N
     for i, row in enumerate(batch.nodes):
         if batch.sampling_params[i].is_greedy:
             start = batch.row_starts[i]
-            expected = follow(best[start : start + len(row) + 1], row, links(batch, i))
+            expected = accept_path(best[start : start + len(row) + 1], row, links(batch, i))
             nodes, tokens = verdict.accepted_nodes[i], verdict.token_ids[i]
             if sampler.name == "typical":  # among equal siblings it takes the one that leads further
                 assert len(nodes) >= len(expected[0])
@@ -210,9 +210,9 @@ def test_logits_that_are_not_numbers_are_not_sampled_from(sampler) -> None:
     scores.logits[:, 2] = float("nan")
     with pytest.raises(FloatingPointError, match="not numbers"):
         sampler.verify_with_torch(scores, batch)
-    sound = sampler.verify(scores, batch).is_sound
-    assert sound is not None
-    assert not any(sound)
+    valid = sampler.verify(scores, batch).is_valid
+    assert valid is not None
+    assert not any(valid)
 
 
 LAWS = {
@@ -231,7 +231,7 @@ def test_a_residual_without_mass_falls_back_to_p(name, is_tree) -> None:
     probs = torch.softmax(scores.logits, -1)
     drawn = DrawnNodes(torch.tensor([[0, 0]]), probs[None], DraftSampling.IID)
     batch = replace(batch, nodes=[(0, 0)], parents=[(-1, 0)] if is_tree else None, drawn=drawn)
-    trial = make_trial(scores, batch)
+    trial = pad_drafts(scores, batch)
     law = LAWS[name](trial)
     for stop in (-1, 0, 1):
         assert torch.equal(law.emission(torch.tensor([stop])).float(), probs[stop + 1][None])
@@ -245,7 +245,7 @@ def test_a_node_after_a_forbidden_one_never_passes_however_small_its_q(name) -> 
     q = torch.tensor([[[0.5, 0.25, 0.25], [1e-40, 0.5, 0.5], [1.0, 0.0, 0.0]]])
     drawn = DrawnNodes(torch.zeros(1, 2, dtype=torch.int64), q, DraftSampling.IID)
     batch = replace(a_problem(1, [1.0], sizes=[2])[1], nodes=[(0, 0)], drawn=drawn)
-    trial = make_trial(Scores(logits, logits), batch)
+    trial = pad_drafts(Scores(logits, logits), batch)
     lowest = torch.full((1, 2), 2.0**-33, dtype=torch.float64)
     assert decide(LAWS[name](trial), lowest, trial).tolist() == [-1]
 
@@ -255,7 +255,7 @@ def test_a_nan_in_q_rejects(name) -> None:
     scores, batch = a_problem(9, [1.0] * 3, sampling=DraftSampling.IID, sizes=[2, 1, 2])
     probs = batch.drawn.node_probs.clone()
     probs[:, :2] = torch.nan
-    trial = make_trial(scores, with_q(batch, node_probs=probs, has_probs=None))
+    trial = pad_drafts(scores, with_q(batch, node_probs=probs, has_probs=None))
     lowest = torch.full((3, 2), 2.0**-33, dtype=torch.float64)
     assert decide(LAWS[name](trial), lowest, trial).tolist() == [-1] * 3
 
@@ -270,7 +270,7 @@ def test_the_compiled_law_is_that_of_torch(name, problem) -> None:
     if batch.drawn is not None:
         wide = batch.drawn.node_probs.double()
         batch = with_q(batch, node_probs=wide / wide.sum(-1, keepdim=True))
-    trial = make_trial(scores, batch)
+    trial = pad_drafts(scores, batch)
     law, compiled = LAWS[name](trial), LAWS[f"{name}, compiled"](trial)
     assert law.rule is compiled.rule
     assert (law.thresholds - compiled.thresholds).abs().max() < 1e-12
@@ -330,8 +330,8 @@ def test_a_gpu_decides_what_the_host_decides(sampler, is_tree, sampling) -> None
             tensors = ("token_ids", "node_probs", "has_probs")
             there = with_q(batch, **{name: getattr(batch.drawn, name).cuda() for name in tensors})
         verdict = sampler.verify(replace(scores, logits=scores.logits.cuda()), there)
-        assert all(verdict.is_sound or ())  # which the host says of rows that are not
-        assert replace(verdict, is_sound=None) == sampler.verify(scores, batch)
+        assert all(verdict.is_valid or ())  # which the host says of rows that are not
+        assert replace(verdict, is_valid=None) == sampler.verify(scores, batch)
 
 
 def test_a_draw_says_where_logits_are_not_numbers() -> None:

@@ -33,7 +33,7 @@ def folder(tmp_path, monkeypatch, caplog):
     caplog.set_level("WARNING", "specdec.compiled")  # the root conftest.py turns it down
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # source.py is written again within one second
-    monkeypatch.setattr(cache, "_told", set())
+    monkeypatch.setattr(cache, "_warned", set())
     monkeypatch.setattr(cache, "_last_compiled", -cache.inf)
     monkeypatch.setattr(still_compiling, "LINE_EVERY_S", 600.0)
     monkeypatch.setattr(still_compiling, "_thread", None)
@@ -127,7 +127,7 @@ def test_a_damaged_folder_is_one_warning(twice, folder, caplog):
     for file in files:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     caplog.clear()
-    cache._told.clear()
+    cache._warned.clear()
     function = twice()
     assert (function(3), function(1.5), hits(function)) == (6, 3.0, 0)
     (told,) = (record.getMessage() for record in caplog.records)
@@ -149,7 +149,7 @@ def test_a_sound_file_that_numba_cannot_load_is_compiled_again(twice, folder, ca
 def test_a_folder_that_cannot_be_made(twice, monkeypatch, caplog):
     for made, reason in (("/dev/null/sub", "Not a directory"), ("/proc/sub", "No such file or directory")):
         monkeypatch.setenv("NUMBA_CACHE_DIR", made)
-        cache._told.clear()
+        cache._warned.clear()
         caplog.clear()
         function = twice()
         assert (function(3), function(1.5)) == (6, 3.0)

@@ -15,7 +15,7 @@ from specdec_kernels.cpu.compiled.math import exp
 from specdec_kernels.cpu.compiled.team import make_team, run_with_team
 from specdec_kernels.cpu.rows.draw import EVERY_ID, can_draw, draw
 from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team, sure_of_highest
-from specdec_kernels.cpu.rows.noise import philox_block, race
+from specdec_kernels.cpu.rows.noise import multinomial, philox_block
 
 INF, ONE = math.inf, np.float32(1)
 THREADS = pytest.mark.parametrize("num_threads", [1, 2, 3, 8])
@@ -60,11 +60,12 @@ def raced(logits, ids, scale, seed, position) -> int:
     wide = weights if not len(ids) else np.zeros(ids.max() + 1, logits.dtype)
     if len(ids):
         wide[ids] = weights
-    return race(wide, seed, position, 3, 0)
+    return multinomial(wide, seed, position, 3, 0)
 
 
 @THREADS
 @pytest.mark.parametrize("size", [1, 3, 63, 64, 65, 130, 1000, 4096])
+@pytest.mark.sampled(8, slow=12)
 def test_it_draws_what_the_race_does(size, num_threads) -> None:
     """Rows are wide, narrow, tied, cut, equal, with an id far above, steep, and high; also with one NaN."""
     rng = np.random.default_rng(size)
@@ -91,6 +92,7 @@ def test_it_draws_what_the_race_does(size, num_threads) -> None:
 
 @THREADS
 @pytest.mark.parametrize("size", [1, 2, 3, 65, 1000])
+@pytest.mark.sampled(6, slow=6)
 def test_how_sure_a_draw_is(size, num_threads) -> None:
     """It is the winner's share of its weight and the next best one's, noise included, where these are within the ratio."""
     rng, ids = np.random.default_rng(size), np.empty(0, np.int64)
@@ -117,6 +119,7 @@ def test_how_sure_a_draw_is(size, num_threads) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [0.05, 1.0, 1.25])
+@pytest.mark.sampled(2, slow=2)
 def test_many_draws_are_the_races(scale, dtype) -> None:
     rng, scale = np.random.default_rng(7), np.float32(scale)
     for position in range(1500):

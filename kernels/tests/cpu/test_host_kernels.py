@@ -112,6 +112,7 @@ def blend(weights, values, start, head, out):
 @pytest.mark.parametrize(("num_queries", "length"), [(1, 1), (3, 16), (5, 33), (8, 7), (15, 20), (17, 3)])
 @pytest.mark.parametrize("depth", [1, 6, 7, 16, 32, 33, 64, 80])
 @pytest.mark.parametrize("is_half", [False, True])
+@pytest.mark.sampled(24, slow=36)
 def test_scores_equal_float64(num_queries, length, depth, is_half):
     torch.manual_seed(depth)
     queries, keys = torch.randn(num_queries, depth), torch.randn(length + 2, 3, depth)

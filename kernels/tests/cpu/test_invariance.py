@@ -23,7 +23,7 @@ from transformers import (
 
 from specdec import ConfigError, ModelError, registry
 from specdec.engine_options import EngineOptions
-from specdec_kernels.cpu.pieces import in_pieces
+from specdec_kernels.cpu.pass_chunks import in_chunks
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.layers.backend import LayersBackend
 from specdec_runtime.interfaces import PackedBatch, Segment
@@ -180,7 +180,7 @@ def test_hidden_states_are_those_of_one_pass() -> None:
     runner.capture_hidden((1, 0, 1))
     ids = torch.tensor(TEXT[:300])
     whole = PackedBatch(ids, torch.arange(300), [Segment(0, 300, 0, 0)], None, torch.tensor([299, 3, 97]))
-    assert len(in_pieces(whole)) > 1
+    assert len(in_chunks(whole)) > 1
     output = runner.forward(whole)
     parts = []
     for start in range(0, 300, 20):
@@ -196,7 +196,7 @@ def test_hidden_states_are_those_of_one_pass() -> None:
 def test_without_it_rows_do_depend_on_their_company() -> None:
     """What the other tests would let pass is a runner that ignores the option; larger models take torch's long passes."""
     runner = make_runner("llama", torch.float32, is_invariant=False)
-    runner.forms[0][0]._takes_pieces = False
+    runner.forms[0][0]._supports_chunks = False
     with pytest.raises(AssertionError):
         check(runner, 47)
 

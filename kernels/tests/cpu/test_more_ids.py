@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, LlamaConfig
 
 from specdec.interfaces.draws import NoiseKeys
-from specdec_kernels.cpu.rows.noise import race
+from specdec_kernels.cpu.rows.noise import multinomial
 from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch, Segment
 from specdec_runtime.runner import ModuleRunner
 
@@ -90,7 +90,7 @@ def test_each_row_draws_from_the_named_ids_and_its_own(kind, dtype, named) -> No
             temperature = TEMPERATURES[row] or 1.0
             probs[allowed] = torch.softmax(logits[allowed] / temperature, -1).numpy()
             if TEMPERATURES[row]:
-                token = race(probs, int(keys.seeds[row]), int(keys.positions[row]) + step, row, 0)
+                token = multinomial(probs, int(keys.seeds[row]), int(keys.positions[row]) + step, row, 0)
             else:
                 token = int(probs.argmax())
             running = [token]

@@ -10,7 +10,7 @@ import torch
 from numba import njit
 
 from specdec_kernels.cpu.compiled.math import exp
-from specdec_kernels.cpu.rows.logits import are_sound, best_ids, scale
+from specdec_kernels.cpu.rows.logits import are_valid, best_ids, scale
 from specdec_kernels.cpu.rows.operations import CpuRows
 
 NAN, INF = math.nan, math.inf
@@ -65,10 +65,10 @@ def test_temperatures_at_once_are_bit_for_bit_those_of_single_operations(size, t
 def test_sound_rows_have_numbers_and_something_to_choose(dtype) -> None:
     rows = np.array([[0, 1, -INF], [-INF] * 3, [0, NAN, 1], [NAN] * 3, [-INF, INF, 0]], dtype)
     out = np.zeros(5, bool)
-    assert not are_sound(rows, out)
+    assert not are_valid(rows, out)
     assert out.tolist() == [True, False, False, False, True]
     assert out.tolist() == (torch.from_numpy(rows).amax(-1) > -INF).tolist()
-    assert are_sound(rows[[0, 4]], out)
+    assert are_valid(rows[[0, 4]], out)
 
 
 def test_exp_is_exact_for_float64_and_close_for_float32() -> None:

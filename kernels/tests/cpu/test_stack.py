@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
-from specdec_kernels.cpu.rows.noise import race
+from specdec_kernels.cpu.rows.noise import multinomial
 from specdec_runtime.interfaces import ChainRules, ChainWork, ForwardOutput, NewRows, PackedBatch, Segment
 from specdec_runtime.runner import ModuleRunner, in_inference_mode
 
@@ -62,6 +62,7 @@ def run(runner, forward, ids, first_slot, num_cached, tree_mask=None, depths=Non
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 5, 8, 13])
+@pytest.mark.sampled(10, slow=10)
 def test_compiled_layers_equal_the_models_own_forward(name, num_rows):
     fast, own = make_runner(name), make_runner(name)
     assert fast.max_chain_rows > 0
@@ -132,7 +133,7 @@ def test_a_chain_is_what_a_pass_and_a_choice_per_token_give(dtype, num_rows):
                 token = int(scores.argmax())
             else:
                 probs = torch.softmax(scores / temperatures[row], -1).numpy()
-                token = race(
+                token = multinomial(
                     probs, int(keys.seeds[row]), int(keys.positions[row]) + step, int(keys.samples[row]), 0
                 )
             expected[row, step] = token
@@ -160,7 +161,9 @@ def test_a_chain_cuts_as_the_target_does(target_ids):
         for scores in (kept, scaled):
             wide = np.zeros((3, int(names[-1]) + 1), np.float32)
             wide[:, names] = torch.softmax(scores, -1).numpy()
-            drawn.append([race(wide[i], int(keys.seeds[i]), int(keys.positions[i]), i, 0) for i in range(3)])
+            drawn.append(
+                [multinomial(wide[i], int(keys.seeds[i]), int(keys.positions[i]), i, 0) for i in range(3)]
+            )
         work = ChainWork([0, 64, 128], [4, 9, 1], 1, temperatures, keys, rules, cuts)
         assert runner.draft_chain(ForwardOutput(logits), work).token_ids[:, 0].tolist() == drawn[0]
         num_cut += sum(a != b for a, b in zip(*drawn, strict=True))

@@ -19,6 +19,7 @@ print(is_available(), "extension" in sys.modules and sys.modules["extension"].is
 
 
 @pytest.mark.parametrize("entry_points", [b"[other]\nx = caf\xe9\n", b"[other]\nx\n"])
+@pytest.mark.sampled(1, slow=1)
 def test_a_broken_package_costs_only_itself(tmp_path: Path, entry_points: bytes) -> None:
     (tmp_path / "extension.py").write_text(
         "is_made = False\ndef make():\n    global is_made\n    is_made = True\n"
@@ -50,6 +51,7 @@ print(torch.get_num_threads(), numba.get_num_threads() <= 3)
 """
 
 
+@pytest.mark.slow
 def test_torch_keeps_its_number_of_threads() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(

@@ -11,7 +11,7 @@ from kernelchains import chosen_by_hand
 from speccheck.recorder import Rerun, StandInAttention
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.shown import EngineDraws
+from specdec.engine.speculation.plugin_view import EngineDraws
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
@@ -293,8 +293,8 @@ def test_q_is_what_is_drawn_from() -> None:
     params = [SamplingParams(top_k=k, top_p=p, min_p=least) for k, p, least in cuts]
     for turn in range(4):
         logits = torch.randn(3, 310, generator=torch.Generator().manual_seed(turn))
-        heated = logits[:, :300] / torch.tensor([[0.7], [0.9], [1.0]])
-        expected = apply_temperature_and_truncation(heated, params, [1, 1, 1]).softmax(-1)
+        scaled = logits[:, :300] / torch.tensor([[0.7], [0.9], [1.0]])
+        expected = apply_temperature_and_truncation(scaled, params, [1, 1, 1]).softmax(-1)
         work = ChainWork(FIRST_SLOTS, CACHED, 1, [0.7, 0.9, 0.0], keys_of(sequences), rules, cuts, [1] * 3)
         chains = graphs.draft(logits, None, work)
         assert chains.draft_probs.shape == (3, 2, 300), "as many rows as `Draft.node_probs`"

@@ -13,7 +13,7 @@ from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
 from specdec import LLM
-from specdec.interfaces import DeviceNodes, PassMemory, Places, Transfer, UnreadVerdict
+from specdec.interfaces import DeviceNodes, PassMemory, Transfer, UnreadVerdict, VerdictOffsets
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
@@ -135,7 +135,7 @@ def test_rows_take_the_tokens_of_a_verdict_wherever_these_are(is_recorded: bool)
         counts_at = offset + num_verdicts * num_columns
         table.numbers[counts_at : counts_at + num_verdicts] = 0
         wanted = tokens[rows, 0].tolist()
-        moves = UnreadVerdict(tokens, Places(counts_at, offset, num_columns), rows, 0)
+        moves = UnreadVerdict(tokens, VerdictOffsets(counts_at, offset, num_columns), rows, 0)
         batch = PackedBatch.of_rows(plain.host, plain.segments, CPU, None, None, moves)
         assert batch.token_ids.tolist() == wanted
         got, _ = made.forward(batch)

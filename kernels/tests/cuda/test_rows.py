@@ -69,4 +69,4 @@ def test_a_row_with_a_nan_is_found_after_truncation() -> None:
     operations, logits = DeviceRows(CPU), torch.randn(3, 50)
     logits[1, 7] = torch.nan
     settings = np.array([[1.0, 0.5, 0.0], [0.0] * 3, [5.0] * 3, [0.9] * 3])
-    assert operations.sound_rows(operations.truncated(logits, settings)).tolist() == [True, False, True]
+    assert operations.valid_rows(operations.truncated(logits, settings)).tolist() == [True, False, True]

@@ -9,10 +9,10 @@ import pytest
 import torch
 from kernelchains import chosen_by_hand
 from speccheck.recorder import Rerun
+from specdec.engine.speculation.plugin_view import EngineDraws
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.shown import EngineDraws
-from specdec.interfaces import PassMemory, Places
+from specdec.interfaces import PassMemory, VerdictOffsets
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
@@ -24,7 +24,7 @@ NUM_IDS, WIDTH, MOST_STEPS = 24, 6, 4
 NAMES = np.arange(NUM_IDS) * 3 + 1
 TEMPERATURES = [0.7, 0.0, 1.3]
 LAST = np.array([5, 0, 9])
-PLACES = Places(40, 46, MOST_STEPS + 1, 90)
+PLACES = VerdictOffsets(40, 46, MOST_STEPS + 1, 90)
 RULES = {
     "greedy or coupled": ChainRules(NUM_IDS),
     "reduced": ChainRules(NUM_IDS, NAMES),
@@ -83,6 +83,7 @@ def made(rules: ChainRules, recorder: Rerun | None = None) -> StepGraphs:
 @pytest.mark.parametrize("num_steps", [1, MOST_STEPS, MOST_STEPS + 2])
 @pytest.mark.parametrize("temperatures", [TEMPERATURES, [0.0, 0.0], [0.9]])
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.sampled(8, slow=10)
 def test_what_is_chosen(rules: ChainRules, temperatures: list[float], num_steps: int) -> None:
     graphs, count = made(rules), len(temperatures)
     for seed in range(3):

@@ -8,7 +8,7 @@ import torch
 from speccheck.recorder import Rerun, StandInAttention
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.shown import EngineDraws
+from specdec.engine.speculation.plugin_view import EngineDraws
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_start import Reads

@@ -28,7 +28,7 @@ from specdec.logits.logprobs import listings
 from specdec.samplers import BlockSampler, ProbabilisticSampler, StrictSampler
 from specdec.samplers.torch_sampler import fast_verify
 from specdec_kernels.cuda import verification
-from specdec_kernels.cuda.verification import SCHEMES, JudgeOnDevice, WalkOnDevice
+from specdec_kernels.cuda.verification import SCHEMES, RejectionOnDevice, StrictOnDevice
 
 # Infinities are part of the arithmetic of draws; the interpreter's numpy warns where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered:RuntimeWarning")
@@ -39,7 +39,7 @@ SAMPLERS = {
     "probabilistic": ProbabilisticSampler(SamplerConfig()),
     "block": BlockSampler(SamplerConfig()),
 }
-VERIFY = {"strict": WalkOnDevice()} | {name: JudgeOnDevice(scheme) for name, scheme in SCHEMES.items()}
+VERIFY = {"strict": StrictOnDevice()} | {name: RejectionOnDevice(scheme) for name, scheme in SCHEMES.items()}
 
 
 def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, VerifyBatch]:
@@ -157,7 +157,7 @@ def test_rows_that_are_not_numbers_are_found_and_greedy_batches_taken(name, is_t
     scores, batch = problem(3, is_tree=is_tree, is_drawn=False)
     logits, row = scores.logits.clone(), batch.row_starts[2]
     logits[row, 2] = torch.nan
-    found = sampler.verify(replace(scores, logits=logits), batch).is_sound
+    found = sampler.verify(replace(scores, logits=logits), batch).is_valid
     assert found == [place != row for place in range(len(logits))]
     greedy = replace(batch, sampling_params=[SamplingParams(temperature=0.0)] * 4)
     assert VERIFY[name](scores, greedy) == sampler.verify_with_torch(scores, greedy)
@@ -188,7 +188,7 @@ def test_the_first_row_that_is_not_numbers_is_told_and_other_requests_are_as_wit
                 assert got.token_ids[row] == [*expected.token_ids[row]]
             reached = range(start, start + len(got.accepted_nodes[row]) + 1)
             broken |= {*[place for place in reached if place in places][:1]}
-        assert {place for place, is_sound in enumerate(got.is_sound or ()) if not is_sound} == broken
+        assert {place for place, is_valid in enumerate(got.is_valid or ()) if not is_valid} == broken
         found |= {place in batch.row_starts for place in broken}
     assert found == {True, False}, "after the last committed token, and after drafted ones"
 
@@ -257,7 +257,7 @@ def test_a_kernel_that_decides_otherwise_is_not_used(name, monkeypatch, caplog) 
         return fast_verify(type(sampler), cpu, registry.backends())
 
     assert choose() is VERIFY[name]
-    function = "strict_verify" if name == "strict" else "race"
+    function = "strict_verify" if name == "strict" else "multinomial"
     honest = getattr(verification, function)
 
     def wrong(*given: Any, **options: Any) -> Any:

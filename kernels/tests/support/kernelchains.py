@@ -16,16 +16,16 @@ def chosen_by_hand(
     scores: torch.Tensor, temperatures: list[float], draws: Draws, rules: ChainRules, step: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the target's ids `[R]` that proposers choose in a step from `scores [R, num_ids]`, and the laws `[R, num_ids]`."""
-    heat, rows = torch.tensor(temperatures), range(len(temperatures))
+    scale, rows = torch.tensor(temperatures), range(len(temperatures))
     names = torch.arange(rules.num_ids) if rules.target_ids is None else torch.from_numpy(rules.target_ids)
-    scaled = scores / torch.where(heat > 0, heat, 1.0)[:, None]
+    scaled = scores / torch.where(scale > 0, scale, 1.0)[:, None]
     if rules.is_drawn:
         drawn, _ = draws.sample(scaled, rows, step)
     else:
         wide = torch.full((len(rows), int(names[-1]) + 1), -torch.inf)
         wide[:, names] = scaled
         drawn = torch.searchsorted(names, draws.coupled(wide, rows, step + 1))
-    return names[torch.where(heat > 0, drawn, scores.argmax(-1))], scaled.softmax(-1)
+    return names[torch.where(scale > 0, drawn, scores.argmax(-1))], scaled.softmax(-1)
 
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]

@@ -17,7 +17,7 @@ from specdec_plugin_composite.choose import Choose
 from specdec_plugin_composite.choose.acceptance import Acceptance
 from specdec_plugin_composite.choose.best_plan import best_plan
 from specdec_plugin_composite.choose.options import Option, Pick, Plan
-from specdec_plugin_composite.choose.scoring import Scoring, Waiting
+from specdec_plugin_composite.choose.scoring import PendingOffer, Scoring
 from specdec_plugin_composite.choose.trials import Trials
 from specdec_plugin_composite.choose.worth import Worth
 from specdec_plugin_composite.round import Round
@@ -77,7 +77,7 @@ def test_a_request_whose_first_draft_fails_is_expected_to_be_like_others_if_thes
 
 def test_a_draft_is_scored_by_the_text_once_that_decides() -> None:
     scoring, chain = Scoring(), Offer((7, 8, 9), (-1, 0, 1), "")
-    scoring.add("a", Waiting(0, chain, 3, 2.0))
+    scoring.add("a", PendingOffer(0, chain, 3, 2.0))
     text = [1, 2, 3]
 
     def decided(*tokens: int) -> list[list[int]]:
@@ -88,7 +88,7 @@ def test_a_draft_is_scored_by_the_text_once_that_decides() -> None:
     assert decided(7) == []
     assert decided(8, 5) == [[0, 1]]
     assert decided(6) == []
-    scoring.add("a", Waiting(0, Offer((7, 8), (-1, -1), ""), len(text), 1.0))
+    scoring.add("a", PendingOffer(0, Offer((7, 8), (-1, -1), ""), len(text), 1.0))
     assert decided(8) == [[1]]
 
 
@@ -305,12 +305,12 @@ def test_a_chosen_model_is_not_looked_at() -> None:
 def test_the_time_between_requests_is_no_step() -> None:
     composite = composite_of("choose", scripted(4, 4), scripted(9, needs=[Capability.OWN_KV]))
     seen: list[float | None] = []
-    composite._policy.begin = lambda turn, rest_s: seen.append(rest_s)  # type: ignore[method-assign]
+    composite._policy.begin = lambda turn, other_s: seen.append(other_s)  # type: ignore[method-assign]
     composite.propose(batch_of([1, 2, 3], 0))  # a prompt
     composite.propose(batch_of([1, 2, 3, 4], 3))
     composite.propose(batch_of([1, 2, 3, 4, 5], 4))
     composite.propose(replace(batch_of([1, 2], 0), request_ids=("b",)))
-    assert [rest_s is None for rest_s in seen] == [True, True, False, True]
+    assert [other_s is None for other_s in seen] == [True, True, False, True]
 
 
 def test_a_node_is_accepted_as_often_as_all_on_its_path() -> None:

@@ -170,6 +170,7 @@ def drafts_that_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
         for sampler in ("strict", "probabilistic", "block")
     ],
 )
+@pytest.mark.sampled(2, slow=3)
 def test_texts_follow_the_exact_law(model: Any, law: TextProbs, policy: str, sampler: str) -> None:
     if policy == "merge" and sampler == "block":
         pytest.skip("block verifies chains, and merge makes trees")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from composite_check import batch_of
 
-from specdec.engine.speculation.shown import EngineDraws
+from specdec.engine.speculation.plugin_view import EngineDraws
 from specdec.interfaces import ProposeBatch
 from specdec_plugin_composite.going_on import batch_behind
 

@@ -74,6 +74,7 @@ def plain() -> dict[float, list[list[int]]]:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in LIKE_OTHERS else ()) for kind in KINDS]
 )
+@pytest.mark.sampled(3, slow=3)
 def test_text_is_that_of_plain_decoding(kind: str, plain: dict[float, list[list[int]]]) -> None:
     llm = make_llm(**KINDS[kind])
     assert tokens(run(llm, 0.0)) == plain[0.0]
@@ -88,6 +89,7 @@ def test_prompts_that_come_again_are_not_computed_again(plain: dict[float, list[
     assert sum(output.num_cached_tokens for output in second) > sum(o.num_cached_tokens for o in first)
 
 
+@pytest.mark.slow
 def test_together_they_draft_more_than_each_alone() -> None:
     together = tokens_per_step(run(make_llm(**KINDS["cascade"]), 0.0))
     alone = [tokens_per_step(run(make_llm(**member), 0.0)) for member in ({"method": "suffix"}, HEAD)]

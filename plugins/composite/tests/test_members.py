@@ -154,7 +154,8 @@ def test_finish_drops_a_request_everywhere() -> None:
     composite.finish(["a"], FinishReason.LENGTH)
     assert [member.heard for member in members_of(composite)] == [[], []]
     assert all(
-        member._inbox._told == member._verified == member._feedback == {} for member in composite._members
+        member._inbox._num_delivered == member._verified == member._feedback == {}
+        for member in composite._members
     )
 
 

@@ -11,7 +11,7 @@ from composite_check import batch_of, composite_of, scripted
 from specdec.interfaces import CheckedDraft, DeviceNodes, DraftSampling, DrawnNodes
 from specdec_plugin_composite import Offer
 from specdec_plugin_composite.assemble import draft_of
-from specdec_plugin_composite.choose.scoring import Scoring, Waiting
+from specdec_plugin_composite.choose.scoring import PendingOffer, Scoring
 from specdec_plugin_composite.offer import UnreadOffer, offers_of
 
 
@@ -29,25 +29,25 @@ def test_the_verdict_is_all_that_is_known_of_a_chain() -> None:
     assert none is None
     assert isinstance(offer, UnreadOffer)
     assert (offer.num_nodes, offer.is_chain, offer.promise) == (3, True, 3.0)
-    offer.judge(3, 2)
+    offer.observe_verdict(3, 2)
     assert offer.path([5, 6]) == [0, 1]  # reading a tensor without data would raise
     scoring = Scoring()
-    scoring.add("a", Waiting(1, offer, 7, 2.5))
+    scoring.add("a", PendingOffer(1, offer, 7, 2.5))
     assert scoring.decided("a", 10, lambda start: [5, 6, 7][start - 7 :]) == [
-        (Waiting(1, offer, 7, 2.5), [0, 1])
+        (PendingOffer(1, offer, 7, 2.5), [0, 1])
     ]
 
 
 def test_of_a_chain_that_was_cut_the_rest_is_not_known() -> None:
     _, (offer,) = unread(torch.empty(1, 3, dtype=torch.int64, device="meta"), (3,))
     assert isinstance(offer, UnreadOffer)
-    offer.judge(2, 2)
-    assert not offer.is_judged
+    offer.observe_verdict(2, 2)
+    assert not offer.has_verdict
     scoring = Scoring()
-    scoring.add("a", Waiting(1, offer, 0, 2.5))
+    scoring.add("a", PendingOffer(1, offer, 0, 2.5))
     assert scoring.decided("a", 3, lambda start: [5, 6, 7][start:]) == []
     assert scoring.decided("a", 9, lambda start: [5] * 9) == []  # nor kept
-    offer.judge(2, 1)
+    offer.observe_verdict(2, 1)
     assert offer.path([5, 8]) == [0]
 
 
@@ -56,7 +56,7 @@ def test_a_member_passes_the_verdict_on_to_its_chain() -> None:
     assert isinstance(offer, UnreadOffer)
     member = composite_of("longest", scripted(7), scripted(5))._members[0]
     member.verify("a", offer)
-    member.tell(batch_of([1, 2, 3, 7, 8, 4], 3, last=(3, 2)))
+    member.deliver(batch_of([1, 2, 3, 7, 8, 4], 3, last=(3, 2)))
     assert offer.path([7, 8, 4]) == [0, 1]
 
 

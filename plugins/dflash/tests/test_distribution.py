@@ -29,6 +29,7 @@ PROMPT = [1, 4, 0, 2]
         ("block", 4),
     ],
 )
+@pytest.mark.sampled(1, slow=2)
 def test_texts_follow_the_exact_law(tmp_path: Path, sampler: str, num_logits: int) -> None:
     model = few_ids(VOCAB, flatness=0.25)
     size, layers = model.config.hidden_size, model.config.num_hidden_layers

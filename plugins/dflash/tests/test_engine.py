@@ -93,6 +93,7 @@ def sampled() -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("kind", "engine"), pairs(SHAPES, ENGINES))
+@pytest.mark.sampled(2, slow=3)
 def test_drafts_in_the_engine_are_the_references(tmp_path: Path, kind: str, engine: str) -> None:
     shape, drawn = SHAPES[kind], {"rejection_sample_method": "probabilistic"}
     llm = make_llm(tmp_path, shape, drawn, **ENGINES[engine])
@@ -128,6 +129,7 @@ def test_greedy_text_is_that_of_transformers(tmp_path: Path, kind: str, engine: 
 
 
 @pytest.mark.parametrize("kind", ["flat", "windows"])
+@pytest.mark.sampled(1, slow=1)
 def test_preempted_requests_keep_their_text_and_their_drafts(tmp_path: Path, kind: str) -> None:
     cramped = {"block_size": 4, "max_num_seqs": 2, "num_gpu_blocks_override": 29}
     llm = make_llm(tmp_path, SHAPES[kind], {}, **cramped)

@@ -78,6 +78,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("case", "way", "is_eager"), RUNS)
+@pytest.mark.sampled(10, slow=14)
 def test_every_logit_is_the_references(tmp_path: Path, case: str, way: str, is_eager: bool) -> None:
     shape, layout = CASES[case]
     folder, tensors = make_head(tmp_path, shape, layout)

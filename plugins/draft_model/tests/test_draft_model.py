@@ -12,7 +12,7 @@ import specdec_zoo
 from specdec import LLM, ConfigError, SamplingParams
 from specdec_plugin_draft_model import DraftModelConfig
 from specdec_plugin_draft_model.mask_token import mask_token
-from specdec_runtime.drafting.passes import MAX_PASS_ROWS, Piece, _portions
+from specdec_runtime.drafting.passes import MAX_PASS_ROWS, RowChunk, _portions
 
 PROMPTS = [prompt["prompt"] for prompt in specdec_zoo.prompts(6)]
 
@@ -69,7 +69,7 @@ def test_a_model_is_needed():
     "sizes", [[(10, 1)], [(5000, 1)], [(2047, 1), (3, 3)], [(1, 1), (2048, 2), (2049, 5)]]
 )
 def test_portions_cover_every_row_once_and_keep_logits_together(sizes):
-    pieces = [Piece(np.arange(n), 10_000 * i, 7, logits) for i, (n, logits) in enumerate(sizes)]
+    pieces = [RowChunk(np.arange(n), 10_000 * i, 7, logits) for i, (n, logits) in enumerate(sizes)]
     portions = list(_portions(pieces))
     assert all(sum(len(p.ids) for p in portion) <= MAX_PASS_ROWS for portion in portions)
     parts = [p for portion in portions for p in portion]
@@ -82,6 +82,7 @@ def test_portions_cover_every_row_once_and_keep_logits_together(sizes):
 
 
 @pytest.mark.parametrize("method", ["greedy", "coupled"])
+@pytest.mark.sampled(1, slow=1)
 def test_the_compiled_loop_drafts_what_the_plain_one_does(monkeypatch, method):
     drafted = []
     for rows in (32, 0):
@@ -141,6 +142,7 @@ def test_a_draft_ends_with_the_first_token_below_the_threshold():
 
 
 @pytest.mark.parametrize("keys", [{}, {"rejection_sample_method": "probabilistic"}, {"tree_top_k": 2}])
+@pytest.mark.sampled(1, slow=1)
 def test_a_grammar_masks_the_draft(keys):
     llm = make_llm(**keys)
     seen = []
@@ -158,6 +160,7 @@ def test_a_grammar_masks_the_draft(keys):
     assert len(output.outputs[0].text) == 13
 
 
+@pytest.mark.slow
 def test_long_prompts_in_pieces_and_many_requests_stay_right():
     plain = LLM(model="zoo", dtype="float32")
     prompts = [[int(t) for t in torch.randint(5, 4000, (n,))] for n in (700, 3, 90, 411)]

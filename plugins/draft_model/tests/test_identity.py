@@ -92,6 +92,7 @@ def run(llm: LLM, batch: int, temperature: float) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("kind", "k", "batch"), GRID)
+@pytest.mark.sampled(2, slow=3)
 def test_text_is_that_of_plain_decoding(make_llm, plain, kind, k, batch):
     llm = make_llm(num_speculative_tokens=k, **KINDS[kind])
     for temperature in (0.0, 0.8):
@@ -108,6 +109,7 @@ def test_text_is_that_of_plain_decoding(make_llm, plain, kind, k, batch):
         (1.0, {"rejection_sample_method": "block"}),
     ],
 )
+@pytest.mark.sampled(2, slow=1)
 def test_a_draft_that_is_the_target_is_accepted_whole(make_llm, temperature, keys):
     llm = make_llm(model=str(specdec_zoo.path("target")), num_speculative_tokens=4, **keys)
     metrics = [output.metrics for output in outputs(llm, 8, temperature)]

@@ -124,6 +124,7 @@ def test_two_things_are_wrong(text, tmp_path) -> None:
     assert '"norm_output": false' in remedies
 
 
+@pytest.mark.slow
 def test_an_eagle_1_head(text) -> None:
     found = of_zoo(str(specdec_zoo.path("eagle")), text)
     assert (found["method"], found["layers"], found["remedies"]) == ("eagle", [], [])
@@ -149,6 +150,7 @@ def drawn(folder: str, count: int) -> list[int]:
     return tokens
 
 
+@pytest.mark.slow
 def test_a_window_that_the_files_leave_out(tmp_path) -> None:
     """The text is drawn from the head with its window."""
     torch.manual_seed(1)

@@ -92,6 +92,7 @@ def test_parallel_drafts_are_the_references(tmp_path: Path, method: str, is_eage
 
 @pytest.mark.parametrize("kind", ["greedy", "coupled", "coupled tree", "threshold", "comb"])
 @pytest.mark.parametrize("shape", [ONE, THREE], ids=["1", "3"])
+@pytest.mark.sampled(4, slow=4)
 def test_compiled_and_own_forward_draft_the_same(tmp_path: Path, kind: str, shape: Shape) -> None:
     keys: dict[str, Any] = {
         "greedy": {},

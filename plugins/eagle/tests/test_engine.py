@@ -57,6 +57,7 @@ KINDS = {"1": (ONE, "chain"), "3": (THREE, "chain"), "3 tree": (THREE, "drawn tr
         for marks in [() if i == 1 or (i + j) % 3 == 0 else pytest.mark.slow]  # the chain has all
     ],
 )
+@pytest.mark.sampled(3, slow=3)
 def test_drafts_in_the_engine_are_the_references(
     tmp_path: Path, shape: Shape, kind: str, engine: str
 ) -> None:

@@ -129,6 +129,7 @@ def test_text_is_that_of_plain_decoding(tmp_path: Path, plain, greedy, kind, k, 
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3 tree"])
+@pytest.mark.sampled(1, slow=1)
 def test_text_on_the_zoo_is_that_of_transformers(tmp_path: Path, kind: str) -> None:
     given, keys = KINDS[kind]
     shape = Shape(**ZOO | {k: v for k, v in given.items() if not k.startswith("num_")})

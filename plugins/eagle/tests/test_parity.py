@@ -111,6 +111,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("case", "kind", "is_eager"), RUNS)
+@pytest.mark.sampled(16, slow=24)
 def test_every_logit_is_the_references(tmp_path: Path, case: str, kind: str, is_eager: bool) -> None:
     shape, layout = CASES[case]
     folder, tensors = make_head(tmp_path, shape, layout)

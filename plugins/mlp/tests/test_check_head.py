@@ -110,6 +110,7 @@ def speculator(answers, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_likelihoods_are_those_of_the_heads(speculator, tmp_path) -> None:
     heads = load_mlp_speculator(HeadCheckpoint(str(speculator)), dtype=torch.float32)
     target = AutoModelForCausalLM.from_pretrained(specdec_zoo.path("target"), dtype=torch.float32).eval()
@@ -139,6 +140,7 @@ def test_speculators_that_are_written_right_or_wrong(speculator, answers, tmp_pa
     assert of_zoo(folder, answers.file)["remedies"] == ['"scale_input": true in its config.json']
 
 
+@pytest.mark.slow
 def test_medusa_heads_that_are_written_right(answers, learnt_heads, tmp_path) -> None:
     found = of_zoo(written(tmp_path / "heads", learnt_heads), answers.file)
     assert (found["method"], found["dialect"], found["num_heads"]) == ("medusa", "vLLM's", 3)
@@ -160,6 +162,7 @@ def test_a_first_head_for_the_token_that_the_target_chooses(answers, learnt_head
     assert found["best"] == "heads from the second on"
 
 
+@pytest.mark.slow
 def test_medusa_heads_on_states_before_the_norm(answers, tmp_path) -> None:
     """The target's final norm changes signs, so that the states on its two sides differ."""
     heads = written(tmp_path / "before", answers.learnt(answers.before))

@@ -192,6 +192,7 @@ def narrow(name: str):
         (lambda t, c: c.update(n_predict=1, tie_weights=True), ["tie_weights needs n_predict of at least 2"]),
     ],
 )  # fmt: skip
+@pytest.mark.sampled(4, slow=5)
 def test_what_does_not_fit_is_named(make_heads, change, said):
     folder = make_heads()
     rewrite(folder, change)

@@ -45,6 +45,7 @@ def plain(texts):
 
 @pytest.mark.filterwarnings("ignore:.*lowers acceptance")
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(2, slow=2)
 def test_text_is_that_of_plain_decoding(learnt, texts, plain, kind):
     llm = make_llm(learnt[0], **KINDS[kind])
     for temperature, wanted in plain.items():
@@ -59,6 +60,7 @@ def test_random_heads_change_nothing(make_heads, texts, plain):
 
 @pytest.mark.parametrize("sampler", ["probabilistic", "block"])
 @pytest.mark.parametrize("keys", [{}, {"tree_top_k": 2, "num_speculative_tokens": 6}])
+@pytest.mark.sampled(1, slow=1)
 def test_samplers_that_use_q(learnt, texts, plain, sampler, keys):
     llm = make_llm(learnt[0], rejection_sample_method=sampler, **keys)
     assert tokens(run(llm, texts.prompts, 0.0)) == plain[0.0]

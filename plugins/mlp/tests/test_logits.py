@@ -69,6 +69,7 @@ def test_every_head_follows_the_formulas(make_heads, shape):
     "keys", [{}, {"tree_top_k": 2, "num_speculative_tokens": 6}, {"draft_sample_method": "greedy"}]
 )
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.sampled(2, slow=2)
 def test_in_the_engine_over_steps_with_partial_acceptances(learnt, texts, keys, temperature):
     folder = learnt[0]
     config = {"method": "mlp_speculator", "model": str(folder), "on_proposer_error": "raise", **keys}

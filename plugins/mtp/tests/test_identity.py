@@ -78,6 +78,7 @@ def half_right(made, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("kind", "temperature"), in_turn(KINDS))
+@pytest.mark.sampled(2, slow=3)
 def test_random_layers_change_nothing(made, kind, temperature):
     folder = str(made(kind).folder)
     assert tokens(run(folder, temperature, num_speculative_tokens=2)) == plain(folder, temperature)
@@ -130,6 +131,7 @@ def recurrent(made, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("way", "temperature"), in_turn(["greedy", "coupled", "drawn"]))
+@pytest.mark.sampled(1, slow=2)
 def test_a_target_with_recurrent_layers(recurrent, way, temperature):
     folder = str(recurrent.folder)
     outputs = run(folder, temperature, **WAYS[way])
@@ -148,6 +150,7 @@ def test_recurrent_layers_go_on_from_a_cached_prefix(recurrent):
         assert after.metrics.accepted_per_position == before.metrics.accepted_per_position
 
 
+@pytest.mark.slow
 def test_recurrent_layers_are_preempted_and_aborted_in_the_middle_of_drafts(recurrent):
     """The cache holds little more than one request; then requests end early, and leave nothing behind."""
     config = {"num_speculative_tokens": 3, "adaptive": False, "draft_sample_method": "greedy"}

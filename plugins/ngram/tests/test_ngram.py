@@ -43,6 +43,7 @@ def run_history(feed, delivery, history, check):
 @pytest.mark.parametrize("match", ["recent", "first"])
 @settings(max_examples=120, deadline=None)
 @given(history=histories(), lengths=LENGTHS)
+@pytest.mark.sampled(2, slow=4)
 def test_drafts_are_those_of_the_reference(make_feed, delivery, history, lengths, match, hash_mask):
     shortest, longest = lengths
     feed = make_feed(prompt_lookup_min=shortest, prompt_lookup_max=longest, match=match)

@@ -60,8 +60,8 @@ def test_what_was_seen_later_is_forgotten() -> None:
 
 def test_what_follows_a_token_in_the_text_is_its_successor_until_the_target_lists_some() -> None:
     known = SuccessorTable({9: ((1,), (0.9,))})
-    known.follow([7, 8], 2)
-    known.follow([8, 9, 7, 5], 5)  # 7 and 9 have successors
+    known.add_text([7, 8], 2)
+    known.add_text([8, 9, 7, 5], 5)  # 7 and 9 have successors
     assert [known.get(token) for token in (7, 8, 9)] == [((8,), (0.3,)), ((9,), (0.3,)), ((1,), (0.9,))]
     known.forget(3)
     assert known.get(8) == ((9,), (0.3,))
@@ -91,6 +91,7 @@ def accepted(outputs: list[RequestOutput]) -> int:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("method", ["recycling", EXAMPLE], ids=["plugin", "example"])
+@pytest.mark.sampled(1, slow=1)
 def test_the_zoo_says_the_same_in_fewer_steps(method: str, temperature: float) -> None:
     prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(4)]
     params = SamplingParams(temperature=temperature, max_tokens=48, seed=3)
@@ -126,6 +127,7 @@ def test_more_successors_than_ids_are_refused() -> None:
         )
 
 
+@pytest.mark.slow
 def test_in_a_composite() -> None:
     members = [
         {"method": "suffix"},

@@ -60,6 +60,7 @@ def plain(temperature: float, dtype: str = "float32", **keys: Any) -> list[list[
 
 
 @pytest.mark.parametrize("run", RUNS)
+@pytest.mark.sampled(2, slow=2)
 def test_texts_are_those_of_plain_decoding(run) -> None:
     llm = made(**RUNS[run])
     for temperature in (0.0, 0.8):
@@ -88,6 +89,7 @@ def test_texts_are_those_of_plain_decoding(run) -> None:
         {"draft_vocab_size": 512, "head_weights": "own"},
     ],
 )
+@pytest.mark.sampled(2, slow=2)
 def test_every_form_gives_the_same_text(keys) -> None:
     llm = made(dtype="float32", **keys)
     # A grammar, and a cut of the distribution, which compiled loops do not take.
@@ -97,6 +99,7 @@ def test_every_form_gives_the_same_text(keys) -> None:
     assert metrics.num_accepted_tokens > 0.2 * metrics.num_draft_tokens > 0
 
 
+@pytest.mark.slow
 def test_a_draft_names_the_ids_of_its_own_text_beside_the_frequent_ones(monkeypatch) -> None:
     accepted = []
     for temperature in (0.0, 0.8):
@@ -121,6 +124,7 @@ def test_a_draft_names_the_ids_of_its_own_text_beside_the_frequent_ones(monkeypa
         ({"draft_vocab_size": None}, False),
     ],
 )
+@pytest.mark.sampled(1, slow=2)
 def test_own_ids_are_looked_for_where_a_loop_names_them(keys, names_own) -> None:
     llm = made(dtype="float32", **({"draft_vocab_size": 256} | keys))
     assert (llm._built.engine.proposer._rows._own_ids is not None) == names_own
@@ -137,8 +141,9 @@ def test_a_draft_that_attends_to_the_newest_rows_errs_only_where_others_count() 
     assert accepted[1] == 1.0
 
 
-@pytest.mark.parametrize("heat", [0.0, 0.8])
-def test_a_draft_ends_at_a_near_tie(heat: float) -> None:
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.sampled(1, slow=1)
+def test_a_draft_ends_at_a_near_tie(temperature: float) -> None:
     """Of two texts alike, the draft that may end at one is the beginning of the other."""
     first, texts = {}, []
     for margin in (0.0, 1.0, 16.0):
@@ -146,7 +151,7 @@ def test_a_draft_ends_at_a_near_tie(heat: float) -> None:
         proposer, rows = llm._built.engine.proposer, []
         propose = proposer.propose
         proposer.propose = lambda batch, p=propose, r=rows: r.append(p(batch)) or r[-1]
-        texts.append(tokens(llm, PROMPTS, params(heat)))
+        texts.append(tokens(llm, PROMPTS, params(temperature)))
         first[margin] = next(draft.rows for draft in rows if draft.token_ids.numel())
     assert texts[0] == texts[1] == texts[2]
     assert any(len(row) == 4 for row in first[0.0])

@@ -67,6 +67,7 @@ def expected() -> list[list[int]]:
     return texts(LLM("zoo", dtype="float32", block_size=BLOCK_SIZE))
 
 
+@pytest.mark.slow
 def test_the_engine_itself_passes(expected) -> None:
     assert texts(drafting()) == expected
 
@@ -74,6 +75,7 @@ def test_the_engine_itself_passes(expected) -> None:
 @pytest.mark.parametrize(
     "mutant", [verification_that_keeps_drafted_rows, blocks_published_with_a_drafted_row]
 )
+@pytest.mark.slow
 def test_a_mutant_is_found(mutant, expected, monkeypatch) -> None:
     mutant(monkeypatch)
     assert texts(drafting()) != expected

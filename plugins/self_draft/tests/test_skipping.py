@@ -46,6 +46,7 @@ def test_layers_that_add_nothing_are_found_and_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "qwen2_window", "smollm3", "deepseek_v3", "gpt2"])
 @pytest.mark.parametrize("skipped", [[0], [1], 1])
+@pytest.mark.sampled(6, slow=6)
 def test_texts_of_models_whose_layers_differ_stay(name: str, skipped: Any) -> None:
     """Layers with windows or without positions, and models without a compiled form."""
     model, texts = tiny(name), prompts([9, 30, 41], seed=2)

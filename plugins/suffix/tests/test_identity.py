@@ -82,6 +82,7 @@ def check(k: int, batch_size: int, is_tree: bool, temperature: float, sampler: s
 
 
 @pytest.mark.parametrize(("k", "batch_size", "is_tree", "temperature"), SAMPLE)
+@pytest.mark.sampled(1, slow=1)
 def test_sample(k: int, batch_size: int, is_tree: bool, temperature: float) -> None:
     check(k, batch_size, is_tree, temperature)
 
@@ -95,6 +96,7 @@ def test_sample(k: int, batch_size: int, is_tree: bool, temperature: float) -> N
         pytest.param("probabilistic", False, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.sampled(1, slow=1)
 def test_samplers(sampler: str, is_tree: bool) -> None:
     check(5, 7, is_tree, 0.0, sampler)
     check(5, 7, is_tree, 0.8, sampler)

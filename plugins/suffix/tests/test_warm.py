@@ -149,6 +149,7 @@ def test_help_shows_the_command(capsys) -> None:
     assert "warm" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_zoo_has_responses_of_smollm2(smollm2_ids: str) -> None:
     """They fit its tokenizer, and end as the model ends its answers or at the recipe's length."""
     responses = read_responses(specdec_zoo.path("smollm2_suffix") / "responses.xz", smollm2_ids, 49152)

@@ -11,7 +11,7 @@ import torch
 from drafting_check import GREEDY, WARM, batch_of
 
 from specdec import SamplingParams
-from specdec.interfaces import DraftSampling, Places
+from specdec.interfaces import DraftSampling, VerdictOffsets
 from specdec_runtime.drafting import DraftingConfig, PartialDraft, equal_vocabulary, reduced_vocabulary
 from specdec_runtime.drafting.assemble import draft_of
 from specdec_runtime.drafting.chains import ChainCall, ChainLoop
@@ -20,7 +20,7 @@ from specdec_runtime.interfaces import Chains, ChainWork
 
 CPU = torch.device("cpu")
 PLACES = [0, 64], [5, 7]
-VERDICT = Places(40, 46, 4)
+VERDICT = VerdictOffsets(40, 46, 4)
 TOKENS = torch.tensor([[4, 5, 6, 7], [1, 0, 2, 3]])
 CONFIDENCES = torch.tensor([[0.9, 0.8, 0.2, 0.6], [0.5, 0.5, 0.5, 0.5]])
 

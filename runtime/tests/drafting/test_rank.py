@@ -10,7 +10,13 @@ import torch
 from drafting_check import GREEDY, WARM, batch_of
 
 from specdec import SamplingParams
-from specdec_runtime.drafting import Chooser, DraftVocabulary, Place, equal_vocabulary, reduced_vocabulary
+from specdec_runtime.drafting import (
+    Chooser,
+    DraftPosition,
+    DraftVocabulary,
+    equal_vocabulary,
+    reduced_vocabulary,
+)
 
 CPU = torch.device("cpu")
 EQUAL = equal_vocabulary(8, 8, CPU)
@@ -22,7 +28,7 @@ def chooser(method: str, vocabulary: DraftVocabulary = EQUAL) -> Chooser:
 
 
 def test_the_likeliest_come_first_with_their_probability() -> None:
-    choice = chooser("greedy").rank(LOGITS, [Place(0, (), 0, 3)], batch_of(GREEDY))
+    choice = chooser("greedy").rank(LOGITS, [DraftPosition(0, (), 0, 3)], batch_of(GREEDY))
     assert choice.target_ids == [[1, 3, 7]]
     assert choice.draft_ids == [[1, 3, 7]]
     assert choice.probs is None
@@ -31,7 +37,12 @@ def test_the_likeliest_come_first_with_their_probability() -> None:
 
 def test_each_place_has_its_own_temperature_cuts_and_number() -> None:
     batch = batch_of(SamplingParams(temperature=0.5), SamplingParams(temperature=2.0, top_k=2), GREEDY)
-    places = [Place(0, (4,), 3, 2), Place(1, (), 0, 4), Place(2, (1, 2), 7, 1), Place(0, (5,), 5, 1)]
+    places = [
+        DraftPosition(0, (4,), 3, 2),
+        DraftPosition(1, (), 0, 4),
+        DraftPosition(2, (1, 2), 7, 1),
+        DraftPosition(0, (5,), 5, 1),
+    ]
     choice = chooser("greedy").rank(LOGITS.expand(4, -1), places, batch)
     assert choice.target_ids == [[1, 3], [1, 3], [1], [1]]
     assert choice.confidences is not None
@@ -43,7 +54,11 @@ def test_each_place_has_its_own_temperature_cuts_and_number() -> None:
 def test_coupled_candidates_are_lifted_by_the_noise_to_come() -> None:
     # The noise lifts id (3 * row + depth) % 8 by 2.
     batch = batch_of(WARM, GREEDY)
-    places = [Place(0, (9, 9, 9, 9), 0, 2), Place(1, (9, 9, 9, 9), 0, 2), Place(0, (9, 9), 0, 2)]
+    places = [
+        DraftPosition(0, (9, 9, 9, 9), 0, 2),
+        DraftPosition(1, (9, 9, 9, 9), 0, 2),
+        DraftPosition(0, (9, 9), 0, 2),
+    ]
     choice = chooser("coupled").rank(LOGITS.expand(3, -1), places, batch)
     assert choice.target_ids == [[1, 5], [1, 3], [3, 1]]
     assert choice.confidences is not None
@@ -54,14 +69,16 @@ def test_coupled_candidates_are_lifted_by_the_noise_to_come() -> None:
 def test_noise_belongs_to_the_targets_ids() -> None:
     vocabulary = reduced_vocabulary(np.array([2, 5, 11]), 16, CPU)
     logits = torch.tensor([[1.0, 0.0, 0.5]])
-    choice = chooser("coupled", vocabulary).rank(logits, [Place(0, (1, 1, 1, 1), 0, 3)], batch_of(WARM))
+    choice = chooser("coupled", vocabulary).rank(
+        logits, [DraftPosition(0, (1, 1, 1, 1), 0, 3)], batch_of(WARM)
+    )
     assert choice.target_ids == [[5, 2, 11]]
     assert choice.draft_ids == [[5, 2, 11]]
 
 
 def test_grammars_leave_few_or_no_candidates() -> None:
     batch = batch_of(WARM, WARM, GREEDY, rule=lambda row, path: [[3, 6], [], None][row])
-    places = [Place(row, (), 0, 3) for row in range(3)]
+    places = [DraftPosition(row, (), 0, 3) for row in range(3)]
     choice = chooser("greedy").rank(LOGITS.expand(3, -1), places, batch)
     assert choice.target_ids == [[3, 6], [], [1, 3, 7]]
     assert choice.confidences is not None

@@ -61,20 +61,20 @@ def take(rows: RequestRows, request_id: str, text: Any, start: int = 0) -> list[
     batch = new(request_id, text, start)
     ids = rows.update(batch, 0, 0)
     assert ids is not None
-    piece, ran = rows.append(batch, 0, ids), []
+    row_chunk, ran = rows.append(batch, 0, ids), []
     state = rows.states[request_id]
     state.logits = torch.zeros(1, 4)
     for stage in range(rows.num_stages):
-        ran.append(piece.ids.tolist())
-        places = range(piece.num_cached, piece.num_cached + len(piece.ids))
+        ran.append(row_chunk.ids.tolist())
+        places = range(row_chunk.num_cached, row_chunk.num_cached + len(row_chunk.ids))
         carries = torch.tensor([[stage, i] for i in places], dtype=torch.float32).reshape(-1, 2)
-        if stage and piece.features is not None:
+        if stage and row_chunk.features is not None:
             # Each token has the carry of the stage before at the token before it.
-            assert piece.features.tolist() == [[stage - 1, i] for i in places]
-        further = rows.keep(state, stage, piece, carries)
+            assert row_chunk.features.tolist() == [[stage - 1, i] for i in places]
+        further = rows.keep(state, stage, row_chunk, carries)
         if further is None:
             break
-        piece = further
+        row_chunk = further
     return ran
 
 
@@ -87,13 +87,16 @@ def test_rows_of_states_alone_are_drafted_from_without_logits() -> None:
     batch = new("a", TEXT[:4])
     ids = rows.update(batch, 0, 3)
     assert ids is not None
-    piece = rows.append(batch, 0, ids)
-    assert (piece.ids.tolist(), piece.num_cached) == ([1, 2, 3], 0)  # one state for each token but the first
+    row_chunk = rows.append(batch, 0, ids)
+    assert (row_chunk.ids.tolist(), row_chunk.num_cached) == (
+        [1, 2, 3],
+        0,
+    )  # one state for each token but the first
     again = new("a", TEXT[:4], 4)  # a draft, and no new token
     ids = rows.update(again, 0, 3)
     assert ids is not None
-    piece = rows.append(again, 0, ids)
-    assert (piece.ids.tolist(), piece.num_cached) == ([], 3)
+    row_chunk = rows.append(again, 0, ids)
+    assert (row_chunk.ids.tolist(), row_chunk.num_cached) == ([], 3)
     assert rows.update(new("b", TEXT[:9], 5), 0, 3) is None  # states were missed
     assert list(rows.states) == ["a"]
 

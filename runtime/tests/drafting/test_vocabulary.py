@@ -9,7 +9,7 @@ import pytest
 import torch
 from drafting_check import WARM, batch_of
 
-from specdec_runtime.drafting import Chooser, Place, equal_vocabulary, reduced_vocabulary
+from specdec_runtime.drafting import Chooser, DraftPosition, equal_vocabulary, reduced_vocabulary
 
 CPU = torch.device("cpu")
 IDS = np.array([2, 5, 11, 12])
@@ -59,7 +59,7 @@ def test_choices_are_named_in_the_targets_ids(method: str, ids: np.ndarray) -> N
     # Noise lifts id 3 * row + depth of the target by 2: id 5 for the second position.
     batch = batch_of(WARM, WARM)
     for path, lifted in (((), 1), ((9, 9, 9, 9), 5)):
-        choice = chooser.choose(logits, [Place(0, path, 0, 1)], batch)
+        choice = chooser.choose(logits, [DraftPosition(0, path, 0, 1)], batch)
         noise = torch.zeros(16)
         noise[lifted] = 2.0 if method == "coupled" else 0.0
         index = int((logits[0] + noise[ids.tolist()]).argmax())

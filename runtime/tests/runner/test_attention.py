@@ -18,7 +18,7 @@ MAX_CONTEXT = 96
 LAYER = 1
 
 
-def plant(segment: Segment, parents: list[int]) -> Segment:
+def with_parents(segment: Segment, parents: list[int]) -> Segment:
     """Make the last rows of a segment a tree."""
     chunk = segment.num_rows - len(parents)
     mask = torch.tril(torch.ones((segment.num_rows, segment.num_rows), dtype=torch.bool))
@@ -67,7 +67,7 @@ def run(shapes, *, heads=4, kv_heads=2, dim=6, value_dim=5, window=None, softcap
     segments, row, slot = [], 0, 3
     for cached, chunk, parents in shapes:
         segment = Segment(row, chunk + len(parents), slot, cached)
-        segments.append(plant(segment, parents) if parents else segment)
+        segments.append(with_parents(segment, parents) if parents else segment)
         row += segment.num_rows
         slot += segment.kv_len + 2
     cache = KVCache(slot + 5, torch.device("cpu"))
@@ -207,7 +207,7 @@ def test_a_row_alone_does_not_see_the_branches_beside_it(dtype, window) -> None:
     torch.manual_seed(4)
     parents, cached = [-1, -1, 1, 2], 5
     query, key, value = (torch.randn(1 + len(parents), 2, 4).to(dtype) for _ in range(3))
-    whole = plant(Segment(0, 5, 0, cached), parents)
+    whole = with_parents(Segment(0, 5, 0, cached), parents)
     assert whole.tree_mask is not None
     assert whole.depths is not None
     outputs = []

@@ -147,6 +147,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("schema", EXACT, ids=json.dumps)
+@pytest.mark.sampled(20, slow=30)
 def test_as_wide_as_asked(schema: Any) -> None:
     grammar, validator = (
         compiled({"json": json.dumps(schema)}),
@@ -169,11 +170,13 @@ def test_narrower_where_documented(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("schema", SAMPLED, ids=json.dumps)
+@pytest.mark.sampled(8, slow=12)
 def test_texts_drawn_from_it(schema: Any) -> None:
     texts_of(schema, compiled({"json": schema}))
 
 
 @pytest.mark.parametrize(("schema", "told"), REFUSED, ids=[json.dumps(schema) for schema, _ in REFUSED])
+@pytest.mark.sampled(10, slow=10)
 def test_refused_by_name(schema: Any, told: str) -> None:
     for given in (schema, json.dumps(schema)):
         with pytest.raises(ConfigError, match=f"SamplingParams: structured_outputs 'json'.*({told})"):
@@ -266,6 +269,7 @@ def compiled_or_refused(schema: Any) -> Any:
 
 @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("keyword", KEYWORDS)
+@pytest.mark.sampled(8, slow=12)
 def test_values_of_any_type(keyword: str, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A keyword with a value that makes no sense is refused or ignored; with one that does, nothing else is allowed.
 

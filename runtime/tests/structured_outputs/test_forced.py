@@ -77,7 +77,9 @@ def test_the_end_of_a_complete_text_is_drafted(llm: LLM) -> None:
     sample = generated(llm, structured_outputs={"choice": ["yes"]}, return_draft_steps=True).outputs[0]
     last = sample.draft_steps[-1]
     assert sample.text == "yes"
-    assert sample.token_ids[-1] == last.token_ids[last.accepted[-1]] in llm._intake._info.eos_token_ids
+    assert (
+        sample.token_ids[-1] == last.token_ids[last.accepted[-1]] in llm._input_processor._info.eos_token_ids
+    )
 
 
 def test_a_proposer_with_longer_drafts_goes_first() -> None:

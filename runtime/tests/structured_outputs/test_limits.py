@@ -48,17 +48,17 @@ def test_what_was_too_much_ahead_is_looked_at_again_after_some_tokens(
     """Each time after four times as many, so that it never costs much; the text has its masks all the while."""
     monkeypatch.setitem(compiler._LIMITS, "max_lexer_states", 40)
     state = state_of({"regex": "b*(a[a-l]{40}[a-l]*)?"})
-    ahead, draws, rests = [ord("a")] * 60, [ord("b")], []
+    ahead, draws, pauses = [ord("a")] * 60, [ord("b")], []
     for place in range(150):
         logits = torch.zeros(2, len(CHARACTERS))
         allowed = sum(state.allowed_nodes(ahead, None))
         if allowed:
-            rests.append(place)
+            pauses.append(place)
         else:
             state.mask(logits, draws, None)
             assert logits[0].isfinite().sum() == 3, "a, b and the end"
         state.advance(draws)
-    assert rests == [0, 16, 80]
+    assert pauses == [0, 16, 80]
 
 
 def test_rows_behind_what_cannot_be_followed_allow_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ def taken(pattern: str, text: str, *, is_whole: bool) -> bool:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.sampled(12, slow=16)
 def test_the_same_texts(pattern: str) -> None:
     """In a schema classes are ASCII, as in ECMAScript; in `regex` they are Unicode's, as in Python."""
     inside = compiled({"json": {"type": "string", "pattern": pattern}})
@@ -67,6 +68,7 @@ def test_the_same_texts(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", REFUSED, ids=[name[:20] for name in REFUSED])
+@pytest.mark.sampled(8, slow=8)
 def test_refused(pattern: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s)structured_outputs 'json' cannot be .*{REFUSED[pattern]}"):
         compiled({"json": {"type": "string", "pattern": pattern}})
@@ -146,6 +148,7 @@ patterns = st.recursive(
     texts=st.lists(st.text('abc.1"\\\txz', max_size=6), min_size=20, max_size=20),
     seed=st.integers(0, 2**32),
 )
+@pytest.mark.slow
 def test_any_pattern(pattern: str, around: str, texts: list[str], seed: int) -> None:
     search, inside = around % pattern, compiled({"json": {"type": "string", "pattern": around % pattern}})
     whole = compiled({"regex": pattern or "()"})

@@ -62,7 +62,7 @@ def test_newer_choices_count_more() -> None:
 
 
 def test_old_places_make_room(monkeypatch) -> None:
-    monkeypatch.setattr(module, "_MOST_PLACES", 2)
+    monkeypatch.setattr(module, "_MOST_CONTEXTS", 2)
     made = Spellings()
     for place in (b"1", b"2", b"1", b"3"):
         made.learn(place, QUOTE)
@@ -91,7 +91,7 @@ def steps_of(state: MatcherState, text: list[int]) -> list[tuple[list[int], int]
 def test_a_second_text_is_drafted_from_value_to_value(target: LLM) -> None:
     """As the target spelled it in the first, and with the punctuation around the names."""
     tokenizer = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))
-    params, info = StructuredOutputsParams(json=SCHEMA), target._intake._info
+    params, info = StructuredOutputsParams(json=SCHEMA), target._input_processor._info
 
     letters = [
         token_id for letter in TEXT for token_id in tokenizer(letter, add_special_tokens=False)["input_ids"]
@@ -108,6 +108,7 @@ def test_a_second_text_is_drafted_from_value_to_value(target: LLM) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.sampled(1, slow=1)
 def test_texts_stay_those_of_plain_decoding(target: LLM, temperature: float) -> None:
     params = [
         SamplingParams(

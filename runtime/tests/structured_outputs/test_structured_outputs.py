@@ -35,7 +35,7 @@ def state() -> MatcherState:
     return BEGUN.begin()
 
 
-def can_go_on(text: str) -> bool:
+def can_continue(text: str) -> bool:
     """Whether a text begins a word of the language."""
     return any(PATTERN.fullmatch(text + rest) for rest in ("", "a", "b"))
 
@@ -45,9 +45,9 @@ def allowed_ids(tokens: list[int]) -> set[int] | None:
     if any(token == END for token in tokens):
         return None
     text = "".join(WORDS[t] for t in tokens)
-    if not can_go_on(text):
+    if not can_continue(text):
         return None
-    found = {i for i, word in enumerate(WORDS) if i != END and can_go_on(text + word)}
+    found = {i for i, word in enumerate(WORDS) if i != END and can_continue(text + word)}
     return found | ({END} if PATTERN.fullmatch(text) else set())
 
 
@@ -190,6 +190,7 @@ GRAMMARS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("name", GRAMMARS)
+@pytest.mark.sampled(2, slow=3)
 def test_texts_follow_with_any_draft(subject, name, temperature) -> None:
     model, many = subject
     wanted, pattern = GRAMMARS[name]
@@ -344,7 +345,7 @@ def test_the_reference_loop_follows_grammars(subject) -> None:
     params = SamplingParams(temperature=0.9, seed=4, max_tokens=10, structured_outputs=wanted)
     llm = make_llm(model, tokenizer=ending_tokenizer())
     for propose in (lambda tokens, count: [], lambda tokens, count: [0] * count):
-        request = llm._intake.prepare("x", {"prompt_token_ids": many[0]}, params, is_streaming=False)
+        request = llm._input_processor.prepare("x", {"prompt_token_ids": many[0]}, params, is_streaming=False)
         rules = request.sequences[0].rules
         text = reference.generate(model, many[0], propose, 4, params, rules)
         assert text == tokens_of(llm, [many[0]], params)[0]

@@ -78,6 +78,7 @@ def test_what_takes_too_long_is_ended_for_its_own_caller_alone() -> None:
     ],
     ids=lambda keys: f"{next(iter(keys))} {str(keys)[:40]}",
 )
+@pytest.mark.sampled(4, slow=6)
 def test_what_is_too_deep_or_large_is_refused(keys: dict[str, Any]) -> None:
     before = monotonic()
     with pytest.raises(ConfigError, match="structured_outputs"):

@@ -62,27 +62,27 @@ class Access:
         if _ID.fullmatch(given):
             record.request_id = given
         CURRENT_RECORD.set(record)
-        begun = self._tracing.now()
+        started = self._tracing.now()
 
-        async def told(message: Message) -> None:
+        async def recording_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 MutableHeaders(scope=message)["x-request-id"] = record.request_id
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, recording_send)
         except Exception:
             logger.exception("%s %s id=%s failed", record.method, record.path, record.request_id)
             if record.status is None:
-                await self._apologise(record, scope, receive, told)
+                await self._apologise(record, scope, receive, recording_send)
         finally:
             if (record.status or 0) >= 400:
                 self._on_refusal(record.status or 0)
             level = logging.DEBUG if record.path in self._quiet else logging.INFO
             if self._is_logged and logger.isEnabledFor(level):
                 logger.log(level, "%s", line_of(record))
-            self._tracing.ended(record, Headers(scope=scope), begun)
+            self._tracing.ended(record, Headers(scope=scope), started)
 
     async def _apologise(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:
         error = ApiError(

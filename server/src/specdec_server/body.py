@@ -61,9 +61,9 @@ class BodyLimit:
         self, headers: Headers, receive: Receive, pieces: list[bytes]
     ) -> tuple[bool, ApiError | None]:
         """Collect the pieces of the body; return whether it is whole, and the reason for rejection."""
-        limit, told = self._limits.max_request_bytes, headers.get("content-length", "")
-        if told.isdecimal() and int(told) > limit:
-            return False, self._too_long(f"{int(told)} bytes")
+        limit, content_length = self._limits.max_request_bytes, headers.get("content-length", "")
+        if content_length.isdecimal() and int(content_length) > limit:
+            return False, self._too_long(f"{int(content_length)} bytes")
         length, is_more = 0, True
         while is_more:
             message = await receive()

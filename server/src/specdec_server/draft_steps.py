@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec import DraftStep
 from specdec.text import IncrementalDetokenizer
-from specdec_server.piece import Piece
+from specdec_server.output_delta import OutputDelta
 
 
 class DraftSteps:
@@ -35,15 +35,15 @@ class DraftSteps:
                 tokenizer, prompt_token_ids, skip_special_tokens=skip_special_tokens
             )
 
-    def told(self, piece: Piece) -> list[dict[str, Any]]:
+    def to_json(self, delta: OutputDelta) -> list[dict[str, Any]]:
         """Return the steps of a piece.
 
         Each has `proposer`, `draft_token_ids`, `draft_tokens` and `parents` `[N]`, `accepted` (indices of accepted nodes),
         `token_ids` and `tokens` (emitted by the step), and `time` (seconds from the request's arrival to the step's end).
         """
         found, place = [], 0
-        for step in piece.draft_steps or ():
-            emitted = list(piece.token_ids[place : place + step.num_emitted])
+        for step in delta.draft_steps or ():
+            emitted = list(delta.token_ids[place : place + step.num_emitted])
             place += step.num_emitted
             found.append(
                 {

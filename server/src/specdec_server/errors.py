@@ -88,8 +88,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
     async def answer_http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        told = ApiError(f"{request.url.path}: {error.detail}", error.status_code, headers=error.headers)
-        return await answer(request, told)
+        api_error = ApiError(f"{request.url.path}: {error.detail}", error.status_code, headers=error.headers)
+        return await answer(request, api_error)
 
     for kind in (ApiError, ConfigError, EngineError):
         app.add_exception_handler(kind, answer)

@@ -16,11 +16,11 @@ from typing import Any
 from specdec import AsyncLLM, ConfigError, EngineOptions, SamplingParams
 from specdec.config import ZOO, check_name
 from specdec.frontend import no_drafts_warning
-from specdec_cli import hush_libraries
+from specdec_cli import quiet_libraries
 from specdec_server.app import create_app
 from specdec_server.arguments import as_typed, split_options, with_file, without_foreign
 from specdec_server.config_file import FileOptions
-from specdec_server.data_parallel.place import Place
+from specdec_server.data_parallel.rank import DataParallelRank
 from specdec_server.host import names_of
 from specdec_server.http import Http, HttpServer
 from specdec_server.limits import Limits
@@ -49,7 +49,7 @@ def launch(
     speculative_config: str | None,
     chat_template: str | None,
     settings: Mapping[str, Any],
-    place: Place | None = None,
+    rank: DataParallelRank | None = None,
 ) -> None:
     """Run a server. The address is bound before the model is loaded, so an address in use is reported at once.
 
@@ -62,7 +62,7 @@ def launch(
         chat_template: a file with a Jinja template, or the template itself.
         settings: fields of `Settings` and of its `Limits`; `model_names` may be empty, `allowed_origins` and
             `allowed_hosts` are JSON lists, and parsers are given by name.
-        place: rank of this engine among several behind one address; None for a single engine.
+        rank: rank of this engine among several behind one address; None for a single engine.
 
     Raises:
         ConfigError: for errors that the user can fix.
@@ -80,7 +80,7 @@ def launch(
         **{name: value for name, value in settings.items() if name not in limits},
         "limits": Limits(**limits),
         "model_names": names,
-        "engine": None if place is None else place.index,
+        "engine": None if rank is None else rank.index,
         "allowed_origins": _list_of(settings["allowed_origins"], "--allowed-origins"),
         "allowed_hosts": (*names_of(http.host), *_list_of(settings["allowed_hosts"], "--allowed-hosts")),
         **generation_defaults(settings["sampling_defaults"]),
@@ -94,12 +94,12 @@ def launch(
     check_packages(checked.otlp_traces_endpoint)
     template = None if chat_template is None else read_template(chat_template)
     with http.bound() as listener:
-        hush_libraries()
+        quiet_libraries()
         set_up_logs(http.log_level, checked.engine)
-        if place is not None:
+        if rank is not None:
             if "device" not in arguments:
-                place.take_device()
-            place.take_memory(arguments)
+                rank.take_device()
+            rank.take_memory(arguments)
         logger.info("loading %s", target)
         with ended_by_interrupts():
             llm = _engine(target, arguments, words)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specdec import Logprob
-from specdec_server.piece import Entry
+from specdec_server.output_delta import Entry
 
 _LOWEST = -9999.0
 """vLLM's replacement for minus infinity."""
@@ -42,11 +42,11 @@ class CompletionLogprobs:
             name = entry[token].decoded_token or ""
             is_shown = entry[token].token_bytes or text.startswith(name, self._offset)
             self._offset += len(name) if is_shown else 0
-        told = self._listed([token for token, _ in rest], [entry for _, entry in rest], offsets)
+        listed = self._listed([token for token, _ in rest], [entry for _, entry in rest], offsets)
         self._offset = len(text)
         name = _name_of(token_ids[0]) if self._as_ids else first
         head = {"tokens": name, "token_logprobs": None, "top_logprobs": None, "text_offset": 0}
-        return {key: [head[key], *values] for key, values in told.items()}
+        return {key: [head[key], *values] for key, values in listed.items()}
 
     def __call__(
         self, token_ids: Sequence[int], entries: Sequence[Entry], end: int | None = None
@@ -103,12 +103,12 @@ def chat_logprobs(
     """
     content = []
     for token_id, entry in zip(token_ids, entries, strict=True):
-        told = {other: _token(found) for other, found in entry.items()}
+        listed = {other: _token(found) for other, found in entry.items()}
         if as_ids:
-            told = {other: {**token, "token": _name_of(other)} for other, token in told.items()}
+            listed = {other: {**token, "token": _name_of(other)} for other, token in listed.items()}
         ranked = sorted(entry, key=lambda other: entry[other].rank)
-        top = [told[other] for other in ranked if entry[other].rank <= num_top]
-        content.append({**told[token_id], "top_logprobs": top})
+        top = [listed[other] for other in ranked if entry[other].rank <= num_top]
+        content.append({**listed[token_id], "top_logprobs": top})
     return {"content": content, "refusal": None}
 
 

@@ -55,8 +55,8 @@ def explained(
         if found["loc"][:1] == inside[:1]
     )
     place, given = _place_of(body, inside)
-    told = f"is not what it should be: {' or '.join(wanted)}"
-    return f"{place}: {_short(given)} {told}", f"{place} {told}", field
+    requirement = f"is not what it should be: {' or '.join(wanted)}"
+    return f"{place}: {_short(given)} {requirement}", f"{place} {requirement}", field
 
 
 def _unknown(path: str, kind: type[BaseModel], field: str) -> str:

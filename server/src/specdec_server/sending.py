@@ -35,7 +35,7 @@ class Answer(Protocol):
     def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """Return the body of the response. It runs outside the event loop: one response may list millions of numbers."""
 
-    def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
+    def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the chunks of a stream."""
 
 
@@ -51,7 +51,7 @@ async def sent(
         has_named_events: whether events are named by their `type`, and the stream ends without `[DONE]`.
     """
     if is_streaming:
-        return await _streamed(request, answer.pieces(), has_names=has_named_events)
+        return await _streamed(request, answer.chunks(), has_names=has_named_events)
     done, response = await _unless_left(request, _whole(answer))
     return response if done and response is not None else Response(status_code=_CLIENT_LEFT)
 
@@ -93,20 +93,20 @@ def _parts(value: Any, depth: int) -> Iterator[str]:
 
 
 async def _streamed(
-    request: Request, pieces: AsyncGenerator[dict[str, Any], None], *, has_names: bool
+    request: Request, chunks: AsyncGenerator[dict[str, Any], None], *, has_names: bool
 ) -> Response:
     """Return a response of server-sent events. It starts with the first chunk, so earlier errors have their own status."""
-    done, first = await _unless_left(request, _first_of(pieces))
+    done, first = await _unless_left(request, _first_of(chunks))
     if not done:
         return Response(status_code=_CLIENT_LEFT)
 
     async def events() -> AsyncGenerator[str, None]:
-        async with aclosing(pieces):
+        async with aclosing(chunks):
             try:
                 if first is not None:
                     yield _event(first, has_name=has_names)
-                async for piece in pieces:
-                    yield _event(piece, has_name=has_names)
+                async for chunk in chunks:
+                    yield _event(chunk, has_name=has_names)
             except Exception as error:  # the status is already sent, so an event reports the error
                 if not isinstance(error, ApiError | ConfigError | EngineError):
                     logger.exception("a stream ends with an error")
@@ -117,11 +117,11 @@ async def _streamed(
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
 
-async def _first_of(pieces: AsyncGenerator[dict[str, Any], None]) -> dict[str, Any] | None:
+async def _first_of(chunks: AsyncGenerator[dict[str, Any], None]) -> dict[str, Any] | None:
     try:
-        return await anext(pieces, None)
+        return await anext(chunks, None)
     except BaseException:
-        await pieces.aclose()
+        await chunks.aclose()
         raise
 
 

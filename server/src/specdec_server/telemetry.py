@@ -74,11 +74,11 @@ class Telemetry:
         labels = {"model_name": model_name, "engine": str(engine)}
         self._registry.register(_EngineCollector(read, list(labels.values())))
 
-        def counter(name: str, told: str) -> Counter:
-            return Counter(name, told, _LABELS, registry=self._registry).labels(**labels)
+        def counter(name: str, description: str) -> Counter:
+            return Counter(name, description, _LABELS, registry=self._registry).labels(**labels)
 
-        def histogram(name: str, told: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
-            found = Histogram(name, told, _LABELS, registry=self._registry, buckets=buckets)
+        def histogram(name: str, description: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+            found = Histogram(name, description, _LABELS, registry=self._registry, buckets=buckets)
             return found.labels(**labels)
 
         self._prompt_tokens = counter("vllm:prompt_tokens", "Tokens of the prompts of ended requests.")

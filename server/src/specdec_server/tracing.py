@@ -42,13 +42,13 @@ class Tracing:
         """Return the current time for spans, in nanoseconds."""
         return time_ns()
 
-    def ended(self, record: RequestRecord, headers: Headers, begun: int) -> None:
+    def ended(self, record: RequestRecord, headers: Headers, started: int) -> None:
         """Create the span of a finished request; requests that never reached the engine have none.
 
         Args:
             record: of the request.
             headers: of the request; may contain the parent span.
-            begun: arrival time, from `now`.
+            started: arrival time, from `now`.
         """
         if self._api is None or not record.outputs:
             return
@@ -57,7 +57,7 @@ class Tracing:
             context=self._propagate.extract(dict(headers)),
             kind=self._api.SpanKind.SERVER,
             attributes=attributes_of(record),
-            start_time=begun,
+            start_time=started,
         )
         span.end()
 

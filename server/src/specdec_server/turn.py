@@ -15,7 +15,7 @@ from specdec_server.service import Service
 from specdec_server.tools import Tool, ToolParser
 from specdec_server.tools.choice import ToolChoice
 from specdec_server.tools.constraint import constrained
-from specdec_server.tools.conversation import for_template, takes_tools
+from specdec_server.tools.conversation import for_template, supports_tools
 from specdec_server.tools.hermes import HermesParser
 from specdec_server.tools.json_list import JsonListParser
 from specdec_server.tools.parser import OutputParser
@@ -87,7 +87,7 @@ class Turn:
         parser = given or inferred(template)
         if not self._choice.allowed:
             return parser
-        if parser is None and not takes_tools(template):
+        if parser is None and not supports_tools(template):
             parser = HermesParser  # the format that the system message describes
         if self._choice.is_forced and (parser is None or parser.syntax(template) is None):
             return JsonListParser
@@ -101,7 +101,7 @@ class Turn:
     def _arguments(self, template: str) -> dict[str, Any]:
         arguments = dict(self._request.template_arguments)
         variables = arguments["chat_template_kwargs"] = dict(arguments["chat_template_kwargs"] or {})
-        if self._choice.tools and takes_tools(template):
+        if self._choice.tools and supports_tools(template):
             arguments["tools"] = [tool.as_template() for tool in self._choice.tools]
         effort = self._request.reasoning_effort
         if effort is None:

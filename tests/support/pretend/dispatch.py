@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from pretend.counts import Counts
 from pretend.graphs import Tape
@@ -84,15 +83,20 @@ class Dispatcher(TorchDispatchMode):
             self.counts.add("launches", what)
             self.num_launched += 1
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and being skipped costs more than many operations do
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.run(func, args, kwargs or {})
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation of torch, on the device if it concerns the device."""
-        leaves = tree_leaves((args, kwargs))
-        ours = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
-        place = next((leaf for leaf in leaves if isinstance(leaf, torch.device)), None)
-        if not ours and (place is None or place.type != "cuda"):
+        leaves = leaves_of(args, leaves_of(kwargs.values(), []))
+        if not any(
+            isinstance(leaf, DeviceTensor) or (isinstance(leaf, torch.device) and leaf.type == "cuda")
+            for leaf in leaves
+        ):
             return func(*args, **kwargs)
         if is_composite(func):  # inference mode hands them over whole
             with self:
@@ -109,7 +113,7 @@ class Dispatcher(TorchDispatchMode):
         if name == "_fused_sdp_choice":
             return 0  # plain products
         self._check(name, func, args, kwargs, leaves)
-        return self._launched(func, name, args, kwargs)
+        return self._launched(func, name, args, kwargs, leaves)
 
     def _check(self, name: str, func: Any, args: Any, kwargs: Any, leaves: list[Any]) -> None:
         """Raise where the device would, and count what the host waits for."""
@@ -134,22 +138,24 @@ class Dispatcher(TorchDispatchMode):
         if name in WAITING or (name == "repeat_interleave" and kwargs.get("output_size") is None):
             self.wait(name)
 
-    def _launched(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        given, named = tree_map(on_host, args), tree_map(on_host, kwargs)
+    def _launched(self, func: Any, name: str, args: Any, kwargs: Any, leaves: list[Any]) -> Any:
+        given, named = on_host(args), on_host(kwargs)
         named.pop("pin_memory", None)
         with torch._C._DisableTorchDispatch():
             out = func(*given, **named)
-        if name in WAITING and not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(out)):
+        made = [leaf for leaf in leaves_of((out,), []) if isinstance(leaf, torch.Tensor)]
+        if name in WAITING and not made:
             return out
         if not is_view(func) and name not in FREE:
-            made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
             if not made or any(tensor.numel() for tensor in made):
                 self.launch(name)
             if self.tape is not None:
-                self.tape.add(func, given, named, out)
-        own = {id(leaf.held): leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)}
+                self.tape.add(func, given, named, made)
+        own = {id(leaf.held): leaf for leaf in leaves if isinstance(leaf, DeviceTensor)}
 
         def wrapped(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return type(value)(map(wrapped, value))
             if not isinstance(value, torch.Tensor):
                 return value
             same = own.get(id(value))
@@ -158,7 +164,7 @@ class Dispatcher(TorchDispatchMode):
             assert same.shape == value.shape, f"{func} changes a tensor's shape in place"
             return same
 
-        return tree_map(wrapped, out)
+        return wrapped(out)
 
     def _copied(self, func: Any, source: torch.Tensor, kwargs: dict[str, Any]) -> torch.Tensor:
         device = kwargs.get("device")
@@ -172,7 +178,7 @@ class Dispatcher(TorchDispatchMode):
             if out.numel():
                 self.launch("_to_copy")
             if self.tape is not None:
-                self.tape.add(func, (held(source),), named, out)
+                self.tape.add(func, (held(source),), named, [out])
         else:
             self._moved(source, is_there, is_async=bool(kwargs.get("non_blocking")))
         return DeviceTensor(out) if is_there else out
@@ -193,7 +199,7 @@ class Dispatcher(TorchDispatchMode):
             if place.numel():
                 self.launch("copy_")
             if self.tape is not None:
-                self.tape.add(torch.Tensor.copy_, (held(place), held(source)), {}, None)
+                self.tape.add(torch.Tensor.copy_, (held(place), held(source)), {}, [])
         elif is_there and source.dim() == 0:
             self.launch("fill_")
         else:
@@ -216,11 +222,27 @@ class Dispatcher(TorchDispatchMode):
             self.wait("copy in")
 
 
+def leaves_of(values: Any, found: list[Any]) -> list[Any]:
+    """Append the values in arguments of an operation, also those in lists, to `found`; returns it."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            leaves_of(value, found)
+        else:
+            found.append(value)
+    return found
+
+
 def on_host(value: Any) -> Any:
-    """Return an argument as the host's operation takes it."""
-    if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type == "cuda" else value
-    return held(value)
+    """Return an argument, or a collection of them, as the host's operation takes it."""
+    if isinstance(value, DeviceTensor):
+        return value.held
+    if isinstance(value, list | tuple):
+        return type(value)(map(on_host, value))
+    if isinstance(value, dict):
+        return {name: on_host(each) for name, each in value.items()}
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return value
 
 
 @cache

@@ -7,29 +7,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 
 @dataclass
 class Tape:
     """Operations on the host's tensors, in order."""
 
-    entries: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = field(
+    entries: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], list[torch.Tensor]]] = field(
         default_factory=list
     )
 
     def add(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outs: list[torch.Tensor],
     ) -> None:
-        """Add an operation that has run; `out` is its result, None for one that only writes to its arguments."""
-        self.entries.append((function, args, kwargs, out))
+        """Add an operation that has run; `outs` are its results, none for one that only writes to its arguments."""
+        self.entries.append((function, args, kwargs, outs))
 
     def play(self) -> None:
         """Run the operations again on the same memory."""
-        for function, args, kwargs, out in self.entries:
+        for function, args, kwargs, outs in self.entries:
             again = function(*args, **kwargs)
-            if out is None:
+            if not outs:
                 continue
-            for place, value in zip(tree_leaves(out), tree_leaves(again), strict=True):
-                if isinstance(place, torch.Tensor) and place.data_ptr() != value.data_ptr():
+            values = (again,) if isinstance(again, torch.Tensor) else again
+            for place, value in zip(outs, values, strict=True):
+                if place.data_ptr() != value.data_ptr():
                     place.copy_(value)

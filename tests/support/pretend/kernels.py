@@ -56,7 +56,7 @@ class Launcher:
 
         compute()
         if self._device.tape is not None:
-            self._device.tape.add(compute, (), {}, None)
+            self._device.tape.add(compute, (), {}, [])
 
 
 def _writing(name: str) -> Callable[..., None]:

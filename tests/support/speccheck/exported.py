@@ -18,7 +18,7 @@ from transformers import AutoConfig, LlamaConfig
 
 from specdec import registry
 from specdec.interfaces import FinishReason, PassMemory, ProposeBatch, Proposer, TargetHandle, TargetInfo
-from specdec_runtime.drafting import Choice, Place
+from specdec_runtime.drafting import Choice, DraftPosition
 from specdec_runtime.runner import ModuleRunner
 from specdec_testing.support.feed import Ask, Feed
 
@@ -162,7 +162,7 @@ class _Session:
         for name, row in self._feed.call(asks).items():
             assert list(row.tokens) == self._paths[name]
 
-    def _choose(self, logits: Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
+    def _choose(self, logits: Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
         wanted = []
         for row, place in zip(logits, places, strict=True):
             name = batch.request_ids[place.row]

@@ -127,7 +127,7 @@ def train(
     goes to standard error: loss, acceptance on held-out text per position, and the time left. Ctrl-C keeps
     the progress, and --resume continues.
     """
-    from specdec_cli import error, hush_libraries
+    from specdec_cli import error, quiet_libraries
     from specdec_train.heads.command import train_from
     from specdec_train.heads.options import TrainOptions
     from specdec_train.interruption import Interrupted
@@ -160,7 +160,7 @@ def train(
         is_resuming=resume,
         measures=bench,
     )
-    hush_libraries()
+    quiet_libraries()
     try:
         report = train_from(options)
     except Interrupted as stop:

@@ -44,7 +44,7 @@ def trained(request, target, documents, tmp_path):
     return KINDS[request.param], made, tmp_path / "published"
 
 
-def go_on(recipe, target, documents, folder):
+def train_again(recipe, target, documents, folder):
     made = make(replace(recipe, finetuned_from=str(folder)), target, documents[:1])
     made.module.eval()
     return made
@@ -57,7 +57,7 @@ def publish(made, folder):
 
 def test_it_begins_as_the_head_that_was_published(trained, target, documents, tmp_path):
     recipe, before, folder = trained
-    again = go_on(recipe, target, documents, folder)
+    again = train_again(recipe, target, documents, folder)
     tokens = torch.tensor([documents[0][:60], documents[1][:60]])
     expected = guesses_of(before, tokens)
     torch.testing.assert_close(guesses_of(again, tokens), expected)
@@ -83,7 +83,7 @@ def test_it_begins_as_the_head_that_was_published(trained, target, documents, tm
 
 def test_it_learns(trained, target, documents):
     recipe, _, folder = trained
-    made = go_on(recipe, target, documents, folder)
+    made = train_again(recipe, target, documents, folder)
     tokens = torch.tensor([documents[0][:60], documents[1][:60]])
     learnt = [parameter for parameter in made.module.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learnt, 0.002)
@@ -104,7 +104,7 @@ def test_what_the_head_has_of_its_own_is_published_again(trained, target, docume
     tensors = load_file(folder / "model.safetensors")
     tensors |= {name: torch.randn(97, 32) for name in own}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    made = go_on(recipe, target, documents, folder)
+    made = train_again(recipe, target, documents, folder)
     publish(made, tmp_path / "again")
     new = load_file(tmp_path / "again" / "model.safetensors")
     assert all(torch.equal(new[name], tensors[name]) for name in own)
@@ -113,9 +113,9 @@ def test_what_the_head_has_of_its_own_is_published_again(trained, target, docume
 def test_the_speculators_format_is_read_and_the_published_one_written(trained, target, documents, tmp_path):
     recipe, before, folder = trained
     plan_conversion(str(folder), "speculators", verifier="x").write(tmp_path / "speculators")
-    made = go_on(recipe, target, documents, tmp_path / "speculators")
+    made = train_again(recipe, target, documents, tmp_path / "speculators")
     publish(made, tmp_path / "again")
-    again = go_on(recipe, target, documents, tmp_path / "again")
+    again = train_again(recipe, target, documents, tmp_path / "again")
     tokens = torch.tensor([documents[2][:50]])
     torch.testing.assert_close(guesses_of(again, tokens), guesses_of(before, tokens))
 
@@ -139,4 +139,4 @@ def test_a_head_of_another_target_is_refused(trained, target, documents):
     recipe, _, folder = trained
     target.resize_token_embeddings(120)
     with pytest.raises(ModelError, match="the head knows 97 ids, the target has 120"):
-        go_on(recipe, target, documents, folder)
+        train_again(recipe, target, documents, folder)

@@ -33,6 +33,7 @@ def test_a_share_of_the_run_simulates_one_step(share, single, target, documents,
 
 @pytest.mark.parametrize("method", ["mlp", "mtp", "draft"])
 @pytest.mark.parametrize(("share", "last"), [(0.0, 0), (0.4, 4), (1.0, 10)])
+@pytest.mark.sampled(3, slow=3)
 def test_a_share_of_the_run_is_for_acceptance(method, share, last, target, documents, tmp_path, monkeypatch):
     measures = []
     for measure in (divergence, rejection):

@@ -13,7 +13,7 @@ from specdec_runtime.backends import choose_attention
 from specdec_runtime.interfaces import AttentionNeeds
 from specdec_runtime.loading import SafetensorsReader, load_draft
 from specdec_runtime.runner import SdpaAttention
-from specdec_runtime.scorers import Lender, num_slots
+from specdec_runtime.scorers import RunnerFactory, num_slots
 
 
 class HostModels:
@@ -30,7 +30,7 @@ class HostModels:
             needs = AttentionNeeds(target.device, target.dtype)
             attention = choose_attention(options.attention_backend, needs, target.config, SdpaAttention)
         self._target, self._options = target, options
-        self._lender = Lender(options, target.device, target.max_model_len, attention)
+        self._runners = RunnerFactory(options, target.device, target.max_model_len, attention)
 
     def handle(self) -> TargetHandle:
         """Return the handle that a proposer loads with; modules that the host lacks raise when used."""
@@ -39,8 +39,8 @@ class HostModels:
         return replace(
             self._target.handle(),
             checkpoint=SafetensorsReader(Path(path)) if path is not None and has_files else None,
-            pass_memory=self._lender.pass_memory,
-            runner_factory=self._lender.make_runner,
+            pass_memory=self._runners.pass_memory,
+            runner_factory=self._runners.make_runner,
             model_loader=partial(load_draft, self._options, self._target),
         )
 
@@ -50,6 +50,6 @@ class HostModels:
         Raises:
             ConfigError: if one request of the maximum context length does not fit into memory.
         """
-        bytes_per_token = sum(runner.bytes_per_token for runner in self._lender.runners)
+        bytes_per_token = sum(runner.bytes_per_token for runner in self._runners.runners)
         if bytes_per_token:
-            self._lender.allocate(num_slots(self._options, self._target, bytes_per_token, needed=lambda: 0))
+            self._runners.allocate(num_slots(self._options, self._target, bytes_per_token, needed=lambda: 0))

@@ -78,7 +78,7 @@ class Drafter:
                 )
             hosted = self._hosted = self._open(facts)
         ids = np.array(input_ids, dtype=np.intc)  # a copy: the array is the target's own memory
-        if self._goes_on(ids):
+        if self._continues_text(ids):
             hosted.observe_target(called - self._returned)
             self._commit(hosted, ids[len(self._known) :].tolist())
         else:
@@ -119,7 +119,7 @@ class Drafter:
                 f"provide: use a method that needs token ids only ({error})"
             ) from None
 
-    def _goes_on(self, ids: Ids) -> bool:
+    def _continues_text(self, ids: Ids) -> bool:
         """Return whether `ids` extend the last call's by as many tokens as one step can emit."""
         num_new = len(ids) - len(self._known)
         return (

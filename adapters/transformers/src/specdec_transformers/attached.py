@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from specdec import ConfigError, EngineOptions
 from specdec.assembly import BuiltEngine
 from specdec.config import notice, read_mapping
-from specdec.frontend import Intake, build
+from specdec.frontend import InputProcessor, build
 from specdec.metrics import Metric
 from specdec_runtime.loading import load_target
 from specdec_runtime.runner import ATTENTION_NAME
@@ -43,7 +43,7 @@ class Session:
     """An engine for one model."""
 
     built: BuiltEngine
-    intake: Intake
+    input_processor: InputProcessor
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -173,7 +173,7 @@ def _make(model: PreTrainedModel, speculative_config: Any, options: Mapping[str,
         built, _ = build(loaded, speculative_config, known)
     finally:
         model.train(was_training)
-    return Session(built, Intake(built.info, None, None, speculation=built.speculation))
+    return Session(built, InputProcessor(built.info, None, None, speculation=built.speculation))
 
 
 @contextmanager

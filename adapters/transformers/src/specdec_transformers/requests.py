@@ -61,8 +61,8 @@ def make_requests(
             ignore_eos=True,
             stop_token_ids=ends,
         )
-        intake = session.intake
-        request = intake.prepare(intake.next_id(), list(prompt), params, is_streaming=False)
+        input_processor = session.input_processor
+        request = input_processor.prepare(input_processor.next_id(), list(prompt), params, is_streaming=False)
         if sampling.processors:
             own = [for_row(processor, place, len(prompts)) for processor in sampling.processors]
             request.sequences[0].rules = RequestRules([], None, RowProcessors(own, input_ids[place], room))

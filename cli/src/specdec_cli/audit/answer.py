@@ -13,7 +13,7 @@ END = "<end>"
 
 
 @dataclass(frozen=True)
-class Place:
+class TokenLogprobs:
     """Log probabilities of one generated token.
 
     Log probabilities are keyed by the tokens' text.
@@ -34,7 +34,7 @@ class Answer:
 
     text: str
     tokens: tuple[Token, ...] | None
-    places: tuple[Place, ...] | None
+    places: tuple[TokenLogprobs, ...] | None
     has_ended: bool
     """Whether the text ended by itself, not at the token limit."""
 
@@ -62,7 +62,7 @@ def read_choice(choice: Mapping[str, Any]) -> Answer:
     Raises:
         KeyError, TypeError, ValueError: if the choice has any other format.
     """
-    places = _places(choice.get("logprobs"))
+    places = _logprobs(choice.get("logprobs"))
     ids = choice.get("token_ids")
     tokens: tuple[Token, ...] | None = None
     if isinstance(ids, list) and (places is None or len(ids) == len(places)):
@@ -72,12 +72,12 @@ def read_choice(choice: Mapping[str, Any]) -> Answer:
     return Answer(str(choice["text"]), tokens, places, choice.get("finish_reason") == "stop")
 
 
-def _places(given: Mapping[str, Any] | None) -> tuple[Place, ...] | None:
+def _logprobs(given: Mapping[str, Any] | None) -> tuple[TokenLogprobs, ...] | None:
     if not given:
         return None
     if isinstance(given.get("content"), list):
         return tuple(
-            _place(
+            _token_logprobs(
                 entry["token"],
                 entry["logprob"],
                 {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or ()},
@@ -87,11 +87,12 @@ def _places(given: Mapping[str, Any] | None) -> tuple[Place, ...] | None:
     tokens, values = given["tokens"], given["token_logprobs"]
     tops = given.get("top_logprobs") or [None] * len(tokens)
     return tuple(
-        _place(token, value, top or {}) for token, value, top in zip(tokens, values, tops, strict=True)
+        _token_logprobs(token, value, top or {})
+        for token, value, top in zip(tokens, values, tops, strict=True)
     )
 
 
-def _place(token: str, logprob: float, top: Mapping[str, float]) -> Place:
-    return Place(
+def _token_logprobs(token: str, logprob: float, top: Mapping[str, float]) -> TokenLogprobs:
+    return TokenLogprobs(
         str(token), float(logprob), {str(token): float(logprob), **{str(t): float(v) for t, v in top.items()}}
     )

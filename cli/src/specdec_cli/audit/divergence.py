@@ -85,9 +85,9 @@ def tolerance_of(noise: Sequence[float]) -> float:
 def _gap(expected: Answer, place: int, texts: tuple[str, str]) -> tuple[float | None, bool]:
     if expected.places is None or place >= len(expected.places) or END in texts:
         return None, False
-    told = expected.places[place]
-    if texts[1] in told.top and texts[0] != texts[1]:
-        return told.logprob - told.top[texts[1]], False
-    if len(told.top) < 2:
+    symbol = expected.places[place]
+    if texts[1] in symbol.top and texts[0] != texts[1]:
+        return symbol.logprob - symbol.top[texts[1]], False
+    if len(symbol.top) < 2:
         return None, False
-    return told.logprob - min(told.top.values()), True
+    return symbol.logprob - min(symbol.top.values()), True

@@ -56,9 +56,11 @@ def read_metrics(text: str) -> Drafting | None:
 
 def read_reply(reply: Mapping[str, Any]) -> Drafting | None:
     """Read the counts from a response body, in vLLM's or llama.cpp's format; None if they are missing."""
-    told = (reply.get("metrics") or {}).get("speculative_decoding")
-    if told:
-        return Drafting(told["num_spec_steps"], told["num_draft_tokens"], told["num_accepted_draft_tokens"])
+    stats = (reply.get("metrics") or {}).get("speculative_decoding")
+    if stats:
+        return Drafting(
+            stats["num_spec_steps"], stats["num_draft_tokens"], stats["num_accepted_draft_tokens"]
+        )
     timings = reply.get("timings") or {}
     if "draft_n" in timings:
         return Drafting(None, timings["draft_n"], timings.get("draft_n_accepted", 0))

@@ -118,8 +118,8 @@ class Endpoint:
 
 def _message(response: httpx2.Response) -> str:
     try:
-        told = response.json()
-        error = told.get("error", told.get("detail", told))
+        reported = response.json()
+        error = reported.get("error", reported.get("detail", reported))
         return str(error.get("message", error) if isinstance(error, dict) else error)
     except (ValueError, AttributeError):
         return response.text[:200] or response.reason_phrase

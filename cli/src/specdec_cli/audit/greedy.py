@@ -70,7 +70,7 @@ async def ask_greedy(without: Side, with_drafts: Side, plan: Plan, tick: Tick) -
     """
 
     async def run(side: Side, at_once: int) -> list[Answer]:
-        body = {"max_tokens": plan.max_tokens, "temperature": 0, **side.told}
+        body = {"max_tokens": plan.max_tokens, "temperature": 0, **side.reported}
         replies = await side.ask(plan.prompts, body, num_samples=1, width=at_once, tick=tick)
         return [row[0].answers[0] for row in replies]
 

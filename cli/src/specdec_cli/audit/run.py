@@ -43,8 +43,8 @@ async def audit(plan: Plan, tick: Tick) -> Report:
             await side.endpoint.connect()
             await side.probe(plan.prompts[0])
         # Answers can be compared only if both sides return the same fields.
-        told = {key: value for key, value in with_drafts.told.items() if key in without.told}
-        with_drafts.told = without.told = told
+        reported = {key: value for key, value in with_drafts.reported.items() if key in without.reported}
+        with_drafts.reported = without.reported = reported
         greedy = await ask_greedy(without, with_drafts, plan, tick)
         drafted = [_taken(side) for side in (with_drafts, without)]
         sampled = await ask_sampled(without, with_drafts, plan, tick) if plan.temperature else None

@@ -75,7 +75,7 @@ async def ask_sampled(without: Side, with_drafts: Side, plan: Plan, tick: Tick) 
             "max_tokens": plan.num_tokens,
             "temperature": plan.temperature,
             **plan.sampling,
-            **side.told,
+            **side.reported,
         }
         replies = await side.ask(
             plan.sampled_prompts, body, num_samples=plan.num_samples, width=plan.concurrency, tick=tick

@@ -33,7 +33,7 @@ class Side:
     name: str
     endpoint: Endpoint
     fields: Mapping[str, Any]
-    told: dict[str, Any] = field(default_factory=dict)
+    reported: dict[str, Any] = field(default_factory=dict)
     """Fields that request ids and log probabilities, as far as the server supports them."""
     most_samples: int = 1
     drafting: Drafting | None = None
@@ -52,15 +52,17 @@ class Side:
             {},
         )
         first: ConfigError | None = None
-        for told in wanted:
-            body = {"prompt": prompt, "max_tokens": 2, "temperature": 1.0, "n": 2, **self.fields, **told}
+        for reported in wanted:
+            body = {"prompt": prompt, "max_tokens": 2, "temperature": 1.0, "n": 2, **self.fields, **reported}
             for many in (body, {**body, "n": 1}):
                 try:
                     reply = await self.endpoint.complete(many)
                 except RefusedError as error:
                     first = first or error
                     continue
-                self.told = {key: value for key, value in told.items() if _is_told(key, reply.answers[0])}
+                self.reported = {
+                    key: value for key, value in reported.items() if _is_reported(key, reply.answers[0])
+                }
                 self.most_samples = MOST_SAMPLES if len(reply.answers) > 1 else 1
                 return
         assert first is not None
@@ -123,7 +125,7 @@ class Side:
                     self.drafting = (self.drafting or Drafting(0, 0, 0)) + reply.drafting
 
 
-def _is_told(field_name: str, answer: Answer) -> bool:
+def _is_reported(field_name: str, answer: Answer) -> bool:
     """Return whether an answer contains a requested field."""
     if field_name == "logprobs":
         return answer.places is not None

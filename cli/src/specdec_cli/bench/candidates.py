@@ -77,8 +77,10 @@ def contender_for(
             session.close()
     except Exception as error:  # an error of one method becomes its row in the table and must not end the run
         lines = str(error).splitlines() or [""]
-        told = isinstance(error, ConfigError | PluginError)
-        return LeftOut(method, lines[0] if told else f"{type(error).__name__}: {lines[0]}", told)
+        is_user_error = isinstance(error, ConfigError | PluginError)
+        return LeftOut(
+            method, lines[0] if is_user_error else f"{type(error).__name__}: {lines[0]}", is_user_error
+        )
     return contender
 
 

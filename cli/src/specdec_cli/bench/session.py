@@ -59,7 +59,7 @@ class Session:
         """May be replaced between passes by one of the same batch size."""
         self._num_errors = 0
         self._peak = PeakMemory(target.device)
-        self._built, self._intake = build(
+        self._built, self._input_processor = build(
             target,
             contender.config,
             {
@@ -169,5 +169,7 @@ class Session:
         return prompt is not None
 
     def _add(self, name: str, prompt: tuple[int, ...], params: SamplingParams) -> None:
-        request = self._intake.prepare(name, {"prompt_token_ids": list(prompt)}, params, is_streaming=False)
+        request = self._input_processor.prepare(
+            name, {"prompt_token_ids": list(prompt)}, params, is_streaming=False
+        )
         self._built.engine.add(request)

@@ -35,7 +35,7 @@ def speed_cells(row: Mapping[str, Any], plain: Mapping[str, Any], to: str = "-")
     return f"{base * low:.0f}{to}{base * high:.0f}", NO_DIFFERENCE, bounds
 
 
-def told(speedup: Bounded) -> str:
+def ratio_text(speedup: Bounded) -> str:
     """Return a speed-up and its bounds for a sentence about a configuration beside plain decoding."""
     value, low, high = speedup
     bounds = f"[{low:.2f}, {high:.2f}]"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec import EngineOptions
-from specdec_cli import default_configs, hush_libraries
+from specdec_cli import default_configs, quiet_libraries
 from specdec_cli.bench import Comparison, Contender, Workload, contenders_of
 from specdec_cli.bench.dataset import Prompt, read_dataset, tokenize, zoo_prompts
 from specdec_cli.bench.environment import environment
@@ -202,7 +202,7 @@ def located(options: Options) -> tuple[str, list[Any], EngineOptions]:
     """Return the name of the target, the configurations, and how the target is loaded."""
     from specdec.config import locate
 
-    hush_libraries()
+    quiet_libraries()
     name, configs = target_and_configs(options.model, options.configs)
     found = locate(
         EngineOptions(

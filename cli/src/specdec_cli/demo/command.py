@@ -90,7 +90,7 @@ def _demo(
     from specdec import EngineOptions
     from specdec.config import target_facts
     from specdec.folders import compiled_folder
-    from specdec_cli import hush_libraries
+    from specdec_cli import quiet_libraries
     from specdec_cli.bench import BASELINE, Comparison, Workload
     from specdec_cli.bench.candidates import LeftOut, contender_for, installed_methods
     from specdec_cli.bench.dataset import tokenize
@@ -98,7 +98,7 @@ def _demo(
     from specdec_cli.bench.prompt_file import ask
     from specdec_runtime.loading import load_target
 
-    hush_libraries()
+    quiet_libraries()
     is_compiled = next(compiled_folder().glob("**/*.nbc"), None) is not None
     # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
     is_deterministic = name in PACKAGED and _has_compiled_loops()

@@ -13,7 +13,7 @@ from specdec import LLM
 from specdec_cli.bench.candidates import missing_distributions
 from specdec_cli.bench.shown import speed_cells
 from specdec_cli.bench.table import WIDE, WIDTH, new_table, yes_or_no
-from specdec_cli.text.highlight import GUESSED, PLAIN, GrowingText, paint, takes_colour
+from specdec_cli.text.highlight import GUESSED, PLAIN, GrowingText, paint, supports_color
 
 if TYPE_CHECKING:
     from specdec import RequestOutput
@@ -71,7 +71,7 @@ def print_answer(
     """
     if target.tokenizer is None:
         return
-    is_coloured = takes_colour()
+    is_coloured = supports_color()
     asked = "\n".join(prompt.split("\n")[-PROMPT_LINES:])
     is_chat = target.tokenizer.chat_template is not None
     print(f"\nThe first question:\n\n{DIM if is_coloured else ''}{asked}{PLAIN if is_coloured else ''}")
@@ -92,8 +92,8 @@ def print_answer(
     growing = GrowingText(target.tokenizer, list(workload.prompts[0]))
     last: RequestOutput | None = None
     for last in llm.stream({"prompt_token_ids": list(workload.prompts[0])}, workload.params(0)):
-        for piece in growing.update(last.outputs[0]):
-            sys.stdout.write(paint(piece, is_coloured=is_coloured))
+        for span in growing.update(last.outputs[0]):
+            sys.stdout.write(paint(span, is_coloured=is_coloured))
         sys.stdout.flush()
     assert last is not None
     guessed, count = sum(last.outputs[0].is_from_draft), len(last.outputs[0].token_ids)

@@ -63,7 +63,7 @@ def chat(
     In a pipe each line of the standard input is a message.
     """
     from specdec.config import check_first, check_name
-    from specdec_cli import hush_libraries
+    from specdec_cli import quiet_libraries
 
     if name is not None and model is not None:
         raise ConfigError("give one model: as MODEL or --model")
@@ -78,7 +78,7 @@ def chat(
         from specdec_cli.text.conversation import Conversation
 
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
-        hush_libraries()
+        quiet_libraries()
         own = default_configs()[:1]
         llm = LLM(
             model,

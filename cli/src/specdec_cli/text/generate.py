@@ -78,7 +78,7 @@ def generate(
     text = _read_prompt(text, prompt, prompt_file)
 
     from specdec.config import PACKAGED, ZOO, check_first, check_name
-    from specdec_cli import hush_libraries
+    from specdec_cli import quiet_libraries
 
     check_name(model, "--model", speculative_config)  # before torch is imported
     check_first(speculative_config)
@@ -102,7 +102,7 @@ def generate(
             seed=seed,
             stop=stop or None,
         )
-        hush_libraries()
+        quiet_libraries()
         llm = LLM(
             model,
             speculative_config=speculative_config,

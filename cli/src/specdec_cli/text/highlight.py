@@ -18,7 +18,7 @@ PLAIN = "\x1b[0m"
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextSpan:
     """A piece of text, and whether all of its tokens come from accepted drafts."""
 
     text: str
@@ -42,34 +42,34 @@ class GrowingText:
         self._stream = IncrementalDetokenizer(tokenizer, prompt_token_ids, skip_special_tokens=True)
         self._num_tokens = 0
         self._is_guessed = True
-        self._held_back: list[Piece] = []
+        self._held_back: list[TextSpan] = []
         self._num_shown = 0
 
-    def update(self, output: CompletionOutput) -> Iterator[Piece]:
+    def update(self, output: CompletionOutput) -> Iterator[TextSpan]:
         """Yield the new pieces; text that may become part of a stop string is held back by the engine and here."""
         for index in range(self._num_tokens, len(output.token_ids)):
             self._is_guessed &= output.is_from_draft[index]
             text = self._stream.push(output.token_ids[index])
             if text:
-                self._held_back.append(Piece(text, self._is_guessed))
+                self._held_back.append(TextSpan(text, self._is_guessed))
                 self._is_guessed = True
         self._num_tokens = len(output.token_ids)
         room = len(output.text) - self._num_shown
         while room > 0 and self._held_back:
-            piece = self._held_back.pop(0)
-            if len(piece.text) > room:
-                self._held_back.insert(0, Piece(piece.text[room:], piece.is_guessed))
-                piece = Piece(piece.text[:room], piece.is_guessed)
-            room -= len(piece.text)
-            self._num_shown += len(piece.text)
-            yield piece
+            span = self._held_back.pop(0)
+            if len(span.text) > room:
+                self._held_back.insert(0, TextSpan(span.text[room:], span.is_guessed))
+                span = TextSpan(span.text[:room], span.is_guessed)
+            room -= len(span.text)
+            self._num_shown += len(span.text)
+            yield span
 
 
-def paint(piece: Piece, *, is_coloured: bool) -> str:
+def paint(span: TextSpan, *, is_coloured: bool) -> str:
     """Return a piece with its terminal colours."""
-    return f"{GUESSED}{piece.text}{PLAIN}" if is_coloured and piece.is_guessed else piece.text
+    return f"{GUESSED}{span.text}{PLAIN}" if is_coloured and span.is_guessed else span.text
 
 
-def takes_colour() -> bool:
+def supports_color() -> bool:
     """Return whether the standard output supports colours: a terminal does, unless `NO_COLOR` is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

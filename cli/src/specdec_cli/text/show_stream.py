@@ -28,23 +28,23 @@ def show_stream(
         is_coloured: whether accepted drafts are coloured, if the standard output supports colours.
         is_wrapped: whether lines are broken between words, on a terminal.
     """
-    from specdec_cli.text.highlight import GrowingText, Piece, paint, takes_colour
+    from specdec_cli.text.highlight import GrowingText, TextSpan, paint, supports_color
     from specdec_cli.text.word_wrap import WordWrap
 
-    is_coloured = is_coloured and takes_colour()
+    is_coloured = is_coloured and supports_color()
     wrap = WordWrap(get_terminal_size().columns) if is_wrapped and sys.stdout.isatty() else None
 
     def write(parts: Iterable[tuple[str, bool]]) -> None:
         for text, is_guessed in parts:
-            sys.stdout.write(paint(Piece(text, is_guessed), is_coloured=is_coloured))
+            sys.stdout.write(paint(TextSpan(text, is_guessed), is_coloured=is_coloured))
 
     growing: GrowingText | None = None
     last: RequestOutput | None = None
     for last in outputs:
         if growing is None:
             growing = GrowingText(tokenizer, last.prompt_token_ids)
-        for piece in growing.update(last.outputs[0]):
-            part = piece.text, piece.is_guessed
+        for span in growing.update(last.outputs[0]):
+            part = span.text, span.is_guessed
             write([part] if wrap is None else wrap.add(*part))
         sys.stdout.flush()
     if wrap is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec_cli.bench.candidates import LeftOut
-from specdec_cli.bench.shown import is_shown, told
+from specdec_cli.bench.shown import is_shown, ratio_text
 from specdec_cli.bench.speedup import Bounded
 from specdec_cli.tune.candidate import Candidate
 from specdec_cli.tune.halving import FEWEST_GROUPS, Halving
@@ -64,11 +64,12 @@ class Choice:
         best = self.fastest
         if best is None:
             return ["No speculation is best: no method could be used."]
-        speed = f"{told(best.speedup)} as many tokens per second as plain decoding"
+        speed = f"{ratio_text(best.speedup)} as many tokens per second as plain decoding"
         name = best.candidate.name
         if not is_shown(*best.speedup[1:]):
             found = [
-                f"Use no speculation: {name} was the fastest, with {told(best.speedup)} beside plain decoding; more prompts or "
+                f"Use no speculation: {name} was the fastest, "
+                f"with {ratio_text(best.speedup)} beside plain decoding; more prompts or "
                 "minutes would tell."
             ]
         elif self.config is not None:
@@ -81,7 +82,9 @@ class Choice:
             found = [f"No speculation is best: the fastest of all, {name}, generates {speed}."]
         rivals = [entry for entry in self.tried[1:] if entry.stage == best.stage]
         if rivals:
-            found.append("Next: " + ", ".join(f"{r.candidate.name} {told(r.speedup)}" for r in rivals) + ".")
+            found.append(
+                "Next: " + ", ".join(f"{r.candidate.name} {ratio_text(r.speedup)}" for r in rivals) + "."
+            )
         if any(rival.speedup[2] >= best.speedup[0] for rival in rivals) and self.config is not None:
             found.append("Configurations whose bounds overlap may be equally fast.")
         if self.stage.number < self.num_stages:

@@ -10,7 +10,7 @@ from math import ceil
 from time import perf_counter
 from typing import Protocol
 
-from specdec_cli.bench.shown import told
+from specdec_cli.bench.shown import ratio_text
 from specdec_cli.tune.candidate import PLAIN, Candidate
 from specdec_cli.tune.pool import Pool
 from specdec_cli.tune.stage import Stage
@@ -66,7 +66,7 @@ class Halving:
         pool: makes engines.
         limits: time and prompts.
         show: shows the progress of a stage, given its description and number of steps.
-        tell: is told what a stage found.
+        log: is told what a stage found.
         clock: for tests.
     """
 
@@ -77,12 +77,12 @@ class Halving:
         pool: Pool,
         limits: Limits,
         show: Callable[[str, float], AbstractContextManager[Counted]],
-        tell: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._singles, self._combine = list(singles), combine
         self._pool, self._limits = pool, limits
-        self._show, self._tell, self._clock = show, tell, clock
+        self._show, self._tell, self._clock = show, log, clock
         order = list(range(limits.num_prompts))
         random.Random(0).shuffle(order)  # files are often sorted
         size = limits.batch_size
@@ -187,7 +187,7 @@ class Halving:
     def _tell_result(self, stage: Stage) -> None:
         for candidate in stage.ranked()[:1]:
             self._tell(
-                f"{self._title(stage)}: {candidate.name} beside plain decoding: {told(stage.speedup(candidate))}"
+                f"{self._title(stage)}: {candidate.name} beside plain decoding: {ratio_text(stage.speedup(candidate))}"
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from specdec.frontend import no_drafts_message
 from specdec_cli.bench.environment import environment
 from specdec_cli.bench.row import make_row, more_columns
-from specdec_cli.bench.shown import told
+from specdec_cli.bench.shown import ratio_text
 from specdec_cli.bench.table import WIDTH, print_rounding, print_summary
 from specdec_cli.bench.turn import Turn
 from specdec_cli.tune.choice import Choice
@@ -82,7 +82,7 @@ class TuneReport:
         if others:
             print("\nin earlier stages, on fewer prompts:")
         for entry in others[:MOST_TRIED]:
-            print(f"  {told(entry.speedup)}  {entry.candidate.name}")
+            print(f"  {ratio_text(entry.speedup)}  {entry.candidate.name}")
         if len(others) > MOST_TRIED:
             print(f"  and {len(others) - MOST_TRIED} more, slower, which the page lists")
         if self.choice.left_out:

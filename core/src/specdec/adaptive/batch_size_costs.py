@@ -89,7 +89,7 @@ class BatchSizeCosts:
                 is not representative.
         """
         if seconds is not None and not is_first:
-            self._costs.observe_rest(self._size, 0, seconds)
+            self._costs.observe_step_without_draft(self._size, 0, seconds)
         self._tries_left -= 1
         if not is_first:
             self._since_plain = 0
@@ -122,7 +122,7 @@ class BatchSizeCosts:
             return
         self.ingesting.observe(0.0)
         self._costs.observe_draft(self._size, depth, propose_s)
-        self._costs.observe_rest(self._size, num_nodes, other_s)
+        self._costs.observe_step_without_draft(self._size, num_nodes, other_s)
         self.nodes.observe(num_nodes)
 
     @property

@@ -16,7 +16,7 @@ class RowCosts:
 
     def observe(self, num_sequences: int, num_nodes: int, seconds: float) -> None:
         """Record a step in which all sequences decode."""
-        self._costs.observe_rest(num_sequences, num_nodes, seconds)
+        self._costs.observe_step_without_draft(num_sequences, num_nodes, seconds)
 
     def least_chance(self, num_sequences: int) -> float:
         """Return how likely a token must be for its row to pay: one more row of every sequence as a share of a step, which

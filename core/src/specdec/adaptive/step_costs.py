@@ -118,7 +118,7 @@ class StepCosts:
         self._slowness = 0.0
         """Logarithm of how much longer steps take now than steps like them took before."""
 
-    def observe_rest(self, batch_size: int, num_nodes: int, seconds: float) -> None:
+    def observe_step_without_draft(self, batch_size: int, num_nodes: int, seconds: float) -> None:
         """Add the duration of one step but its drafting."""
         rest = self.rest(batch_size)
         if rest.num_measured(num_nodes) >= _ENOUGH:

@@ -152,9 +152,9 @@ def make_sampler(speculation: ResolvedSpeculation | None) -> Sampler:
 def _overlaps_steps(options: EngineOptions, scorer: Scorer) -> bool:
     """Return whether steps are overlapped: as `async_scheduling` says, else on devices."""
     wanted = options.async_scheduling
-    if wanted and not scorer.takes_device_nodes:
+    if wanted and not scorer.supports_device_nodes:
         logger.warning(
             "async_scheduling=True changes nothing: %s waits for the tokens of every step",
             type(scorer).__name__,
         )
-    return scorer.takes_device_nodes and (scorer.cache.device.type != "cpu" if wanted is None else wanted)
+    return scorer.supports_device_nodes and (scorer.cache.device.type != "cpu" if wanted is None else wanted)

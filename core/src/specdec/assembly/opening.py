@@ -66,7 +66,7 @@ def open_speculation(
         info.vocab_size,
         is_fallback=config.on_proposer_error == "fallback",
         is_strict=is_strict,
-        takes_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
+        supports_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
         metrics=metrics,
     )
     guard.count_changes(changed)

@@ -47,9 +47,9 @@ def warm_up(
     for kind in _batches(info, (drafts or frozenset()) & (sampler.capabilities | _OF_HEADS), widths):
         batch = kind if table is None else replace(kind, table=table, lines=[0])
         try:
-            for dtype, heat in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
-                heated = replace(batch, sampling_params=[SamplingParams(temperature=heat)])
-                sampler.verify(_uniform(heated, info, dtype), heated)
+            for dtype, temperature in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
+                sampled = replace(batch, sampling_params=[SamplingParams(temperature=temperature)])
+                sampler.verify(_uniform(sampled, info, dtype), sampled)
         except BaseException as error:
             if is_interrupt(error):
                 raise

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.backends.offers import Rejected, first_offer, told_together, tried
+    from specdec.backends.offers import Rejected, first_offer, grouped_warnings, tried
 
-__all__ = ["Rejected", "first_offer", "told_together", "tried"]
+__all__ = ["Rejected", "first_offer", "grouped_warnings", "tried"]
 
 __getattr__ = lazily(__name__)

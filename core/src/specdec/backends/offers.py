@@ -15,8 +15,8 @@ from specdec.interfaces.backend import Backend, Declined
 logger = logging.getLogger("specdec")
 
 Offer = TypeVar("Offer")
-_TOLD: ContextVar[dict[str, list[str]] | None] = ContextVar("told", default=None)
-"""See `told_together`: by offer, why it was rejected, each time."""
+_GROUPED: ContextVar[dict[str, list[str]] | None] = ContextVar("grouped", default=None)
+"""See `grouped_warnings`: by offer, why it was rejected, each time."""
 
 
 class Rejected(Declined):
@@ -46,25 +46,25 @@ def first_offer(
             return answer
         reasons.append(f"{backend.name}: {answer.reason}")
         if isinstance(answer, Rejected):
-            with told_together() as told:
-                told.setdefault(f"{what} of backend {backend.name} is not used", []).append(answer.reason)
+            with grouped_warnings() as grouped:
+                grouped.setdefault(f"{what} of backend {backend.name} is not used", []).append(answer.reason)
     return Declined("; ".join(reasons) or registry.why_no_backend())
 
 
 @contextmanager
-def told_together() -> Iterator[dict[str, list[str]]]:
+def grouped_warnings() -> Iterator[dict[str, list[str]]]:
     """Warn of each rejected offer once, with the number of times, at the end of the outermost of these blocks."""
-    told = _TOLD.get()
-    if told is not None:
-        yield told
+    grouped = _GROUPED.get()
+    if grouped is not None:
+        yield grouped
         return
-    told = {}
-    token = _TOLD.set(told)
+    grouped = {}
+    token = _GROUPED.set(grouped)
     try:
-        yield told
+        yield grouped
     finally:
-        _TOLD.reset(token)
-        for offer, reasons in told.items():
+        _GROUPED.reset(token)
+        for offer, reasons in grouped.items():
             times = f" for {len(reasons)} modules" if len(reasons) > 1 else ""
             logger.warning("%s%s: %s", offer, times, reasons[0])
 

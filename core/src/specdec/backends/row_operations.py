@@ -36,7 +36,7 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
     counts = np.full(_ROWS, _IDS)
     broken = logits.clone()
     broken[0], broken[1, 3] = -torch.inf, torch.nan
-    masks = [operations.sound_rows(broken) for operations in (found, own)]
+    masks = [operations.valid_rows(broken) for operations in (found, own)]
     return (
         found.best_ids(logits) == own.best_ids(logits)
         and masks[0] is not None
@@ -49,7 +49,8 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
         and torch.equal(found.keep_top_p(logits, 0.7, counts), own.keep_top_p(logits, 0.7, counts))
         and _agree_at_once(found, own, logits)
         and torch.equal(
-            found.race(logits.softmax(-1), *keys, words), own.race(logits.softmax(-1), *keys, words)
+            found.multinomial(logits.softmax(-1), *keys, words),
+            own.multinomial(logits.softmax(-1), *keys, words),
         )
         and torch.allclose(found.gumbel(*keys, 8, _IDS), own.gumbel(*keys, 8, _IDS), atol=1e-5)
         and torch.allclose(found.uniforms(*keys, keys[2]), own.uniforms(*keys, keys[2]), atol=1e-12)

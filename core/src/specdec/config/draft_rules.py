@@ -54,9 +54,9 @@ def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
                 f"the number of tokens that {inferred.model or 'the target'} predicts in one pass"
             )
         return _with_room(given, facts)
-    told = trained if inferred.num_speculative_tokens is None else inferred.num_speculative_tokens
-    if told is not None:
-        return _with_room(told, facts)
+    trained_length = trained if inferred.num_speculative_tokens is None else inferred.num_speculative_tokens
+    if trained_length is not None:
+        return _with_room(trained_length, facts)
     fields = facts.proposer.Config.model_fields
     option = inferred.known.default_tokens_option if inferred.known is not None else None
     if option is not None and (option in facts.own or option in fields):

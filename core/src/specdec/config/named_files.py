@@ -23,13 +23,13 @@ _LONGEST_PART = 255
 _TEMPLATES = "additional_chat_templates"
 
 
-def inside(folder: Path, name: object, told_by: object) -> Path:
+def inside(folder: Path, name: object, named_by: object) -> Path:
     """Return the path of a file that a checkpoint has or names; there need not be one.
 
     Args:
         folder: the checkpoint's. Links of a snapshot in a hub's cache may lead to the blobs of its repository.
         name: as it was read, of any type.
-        told_by: the file that has the name, for messages.
+        named_by: the file that has the name, for messages.
 
     Raises:
         ModelError: for what is no name of a file, leads out of the folder once links are followed, or is no ordinary file.
@@ -38,7 +38,7 @@ def inside(folder: Path, name: object, told_by: object) -> Path:
     if problem is not None:
         shown = ascii(name) if len(ascii(name)) <= 100 else f"{ascii(name)[:97]}..."
         raise ModelError(
-            f"{told_by} names {shown}, which {problem}: what a checkpoint names is read from its own folder only; put a copy "
+            f"{named_by} names {shown}, which {problem}: what a checkpoint names is read from its own folder only; put a copy "
             "there, or fetch it again"
         )
     return folder / str(name)

@@ -70,8 +70,8 @@ def _parse(text: str, name: str) -> dict[str, Any]:
     try:
         parsed = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = problem or " ".join(str(error).split())
-        raise ConfigError(f"{name} is neither JSON nor YAML: {told}; write for example {EXAMPLE}") from None
+        reason = problem or " ".join(str(error).split())
+        raise ConfigError(f"{name} is neither JSON nor YAML: {reason}; write for example {EXAMPLE}") from None
     if not isinstance(parsed, dict):
         got = repr(text.strip()[:60])
         if isinstance(parsed, str) and "\n" not in text.strip():

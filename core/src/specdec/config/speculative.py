@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from specdec.config_model import ConfigModel
 from specdec.errors import ConfigError
-from specdec.keys import Keys
 
 PLACE = "speculative_config"
 
 
-class SpeculativeConfig(Keys):
+class SpeculativeConfig(ConfigModel):
     """The common keys of `speculative_config`; all others belong to the method or the sampler.
 
     Names, types and rules are vLLM's. A key left out is None until the configuration is resolved.
@@ -22,7 +22,7 @@ class SpeculativeConfig(Keys):
         ConfigError: naming the key, its value and what is allowed.
     """
 
-    _place = PLACE
+    _error_prefix = PLACE
 
     method: str | None = Field(
         default=None,

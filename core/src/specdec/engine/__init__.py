@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
     from specdec.engine.slot_pool import BlockAllocator, SlotPool
     from specdec.engine.speculation.delivery import Delivery
-    from specdec.engine.speculation.shown import EngineDraws
+    from specdec.engine.speculation.plugin_view import EngineDraws
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.speculation.top_k import TopK
     from specdec.engine.step import Row, Step

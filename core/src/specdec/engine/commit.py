@@ -74,7 +74,7 @@ class Committer:
         if row.prompt_rows:
             _record_prompt(row, scores)
         if row.is_sampled:
-            if verdict.is_sound is not None and _spoils(row, verdict.accepted_nodes[place], verdict.is_sound):
+            if verdict.is_valid is not None and _spoils(row, verdict.accepted_nodes[place], verdict.is_valid):
                 self._repeat_without_draft(sequence)
                 return
             nodes, emitted = _cut_at_end(row, place, verdict, scores, listed)
@@ -161,12 +161,12 @@ def _tell(sequence: Sequence, expected: ExpectedTokens, tell: Callable[[Expected
         sequence.expected = None
 
 
-def _spoils(row: Row, accepted: Ids[int], sound: Ids[bool]) -> bool:
+def _spoils(row: Row, accepted: Ids[int], valid: Ids[bool]) -> bool:
     """Return whether a row with a draft cannot be judged, because logits on its path are not numbers.
 
     The draft may be the cause: a hidden key has weight 0 in attention, and 0 times NaN or infinity is NaN.
     """
-    return bool(row.nodes) and not all(sound[row.first_logits + 1 + node] for node in (-1, *accepted))
+    return bool(row.nodes) and not all(valid[row.first_logits + 1 + node] for node in (-1, *accepted))
 
 
 def _cut_at_end(
@@ -177,11 +177,11 @@ def _cut_at_end(
     Where that is behind drafted tokens the next step tries again without them, and that one decides whether the sample ends.
     Nothing is kept if work for this sample fails here or failed earlier in the step.
     """
-    sequence, sound, dead = row.sequence, verdict.is_sound, None
+    sequence, valid, dead = row.sequence, verdict.is_valid, None
     nodes, token_ids = list(verdict.accepted_nodes[place]), list(verdict.token_ids[place])
-    if sound is not None or sequence.rules is not None:
+    if valid is not None or sequence.rules is not None:
         first = row.first_logits
-        dead = _dead_end(sequence, nodes, sound and sound[first : first + len(row.nodes) + 1])
+        dead = _dead_end(sequence, nodes, valid and valid[first : first + len(row.nodes) + 1])
     if dead is not None:
         token_ids = token_ids[: dead[0]]
     if sequence.finish_reason is not None:
@@ -233,14 +233,14 @@ def _record_prompt(row: Row, scores: Scores) -> None:
         contain(sequence, "recording log probabilities of the prompt", error)
 
 
-def _dead_end(sequence: Sequence, nodes: list[int], sound: Ids[bool] | None) -> tuple[int, int, str] | None:
+def _dead_end(sequence: Sequence, nodes: list[int], valid: Ids[bool] | None) -> tuple[int, int, str] | None:
     """Return the first place on an accepted path after which no token could be chosen, its row of the draft, and the reason."""
     by_rules = {} if sequence.rules is None else sequence.rules.dead_rows
-    if not by_rules and (sound is None or all(sound)):
+    if not by_rules and (valid is None or all(valid)):
         return None
     for place, node in enumerate((-1, *nodes)):
         row = node + 1
-        reason = by_rules.get(row, NOT_NUMBERS if sound is not None and not sound[row] else None)
+        reason = by_rules.get(row, NOT_NUMBERS if valid is not None and not valid[row] else None)
         if reason is not None:
             return place, row, reason
     return None

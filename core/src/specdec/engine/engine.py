@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from specdec.engine.commit import Committer, first_node_slots
 from specdec.engine.containment.sample import contain, output_of
 from specdec.engine.containment.verdict import check_verdict
-from specdec.engine.following import begin_to_verify
 from specdec.engine.late_drafts import LateDrafts
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.observers import Observers
@@ -20,9 +19,10 @@ from specdec.engine.scheduler import Scheduler
 from specdec.engine.sequence import Sequence, free_name
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.step import Step
+from specdec.engine.step_behind import begin_to_verify
 from specdec.engine.steps_ahead import StepsAhead
 from specdec.errors import ConfigError
-from specdec.interfaces.begun import Begun
+from specdec.interfaces.async_verdict import AsyncVerdict
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.proposer import Proposer
@@ -31,7 +31,7 @@ from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.sent import Transfer
 from specdec.interfaces.unread import NeedsTokens
 from specdec.outputs import RequestOutput
-from specdec.samplers.paths import sound_rows
+from specdec.samplers.paths import valid_rows
 
 if TYPE_CHECKING:
     import pluggy
@@ -71,7 +71,7 @@ class Engine:
         self._committer = committer
         self._speculation = speculation
         self._device = scorer.cache.device
-        self._takes_device_nodes = scorer.takes_device_nodes and self._device.type != "cpu"
+        self._has_device_nodes = scorer.supports_device_nodes and self._device.type != "cpu"
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._row_ids: set[str] = set()
@@ -178,7 +178,7 @@ class Engine:
             self._count(step)
         except BaseException:
             if self._lines is not None:
-                self._lines.distrust()
+                self._lines.invalidate()
             raise
         return outputs
 
@@ -221,7 +221,7 @@ class Engine:
         step.propose_s += step.lap()
         if step.device_nodes is not None:
             rules = [row.sequence.rules for row in step.sampled]
-            if not self._takes_device_nodes or any(each is not None and each.reads_drafts for each in rules):
+            if not self._has_device_nodes or any(each is not None and each.reads_drafts for each in rules):
                 step.read_nodes()
         # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
         step.place()
@@ -233,7 +233,7 @@ class Engine:
                 step.transfer.add("paths", [first_node_slots(step)], growing=0)
             batch = replace(batch, transfer=step.transfer)
         scores = self._scorer.score(step)
-        step.batch, step.scores = batch, scores if self._sampler.takes_any_rows else sound_rows(scores)
+        step.batch, step.scores = batch, scores if self._sampler.finds_invalid_rows else valid_rows(scores)
         step.score_s += step.lap()
         if self._is_overlapped:
             step.begin(begin_to_verify(self._sampler, batch, step.scores, self._device))
@@ -252,8 +252,8 @@ class Engine:
             return None if after is None or after.device_nodes is None or after.is_late else after
         except BaseException:
             # Nothing of this step is lost: the next call reads its verdict, and launches none before.
-            if isinstance(step.begun, Begun):
-                step.begun = step.begun.read
+            if isinstance(step.pending, AsyncVerdict):
+                step.pending = step.pending.read
                 self._launched = step
             raise
         finally:
@@ -274,21 +274,21 @@ class Engine:
         scores, batch = step.scores, step.batch
         assert scores is not None and batch is not None
         step.lap()
-        if step.device_nodes is not None and not self._sampler.takes_any_rows:
+        if step.device_nodes is not None and not self._sampler.finds_invalid_rows:
             batch = batch.read()  # a sampler of its own looks at the ids
-        verdict = self._sampler.verify(scores, batch) if step.begun is None else step.begun()
+        verdict = self._sampler.verify(scores, batch) if step.pending is None else step.pending()
         if step.device_nodes is not None:  # which came with the verdict
             step.read_nodes()
             batch = batch.read()
         verdict = check_verdict(verdict, batch, scores, self._sampler.name)
         if self._speculation is not None and step.num_outside:
-            self._speculation.judge(step.num_outside)
+            self._speculation.count_invalid_nodes(step.num_outside)
         step.verify_s += step.lap()
         if self._lines is not None and step.has_appended:
             self._lines.take_verdict(step.sampled, verdict.num_accepted)
         self._committer.commit(step, verdict)
         # What these hold is large, and on the device: logits, states, q.
-        step.scores = step.batch = step.begun = step.drawn = step.transfer = None
+        step.scores = step.batch = step.pending = step.drawn = step.transfer = None
         self._last = step
         step.commit_s += step.lap()
         return verdict

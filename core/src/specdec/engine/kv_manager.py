@@ -14,7 +14,7 @@ from specdec.engine.slot_pool import SlotPool
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.score_batch import SlotCache
 
-_LEAST_COMING = {"cpu": 64, "cuda": 256}
+_LEAST_PENDING = {"cpu": 64, "cuda": 256}
 """Rows that a device computes in the time in which it reads the weights, so that one more step for so many costs nothing."""
 
 
@@ -44,16 +44,17 @@ class KVManager:
         self.pool = (make_pool or SlotPool)(cache, block_size * is_prefix_cached, block_size=block_size)
         self._block_size = block_size
         self._resume, self._states = resume, states
-        self._least_coming = _LEAST_COMING.get(cache.device.type, _LEAST_COMING["cuda"])
+        self._least_pending = _LEAST_PENDING.get(cache.device.type, _LEAST_PENDING["cuda"])
         self._waits = is_prefix_cached and states is None
         self._key = secrets.token_bytes(16)
 
-    def is_coming(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
+    def has_pending_prefix(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
         """Return whether one of others will compute so much of a sequence's prefix that it runs sooner if it waits for it."""
         if not self._waits or sequence.prompt_logprobs is not None:
             return False
         return any(
-            (size := other.num_computed + self._least_coming) < min(sequence.num_tokens, other.num_tokens + 1)
+            (size := other.num_computed + self._least_pending)
+            < min(sequence.num_tokens, other.num_tokens + 1)
             and other.cache_salt == sequence.cache_salt
             and other.prompt_logprobs is None  # else it runs what may be cached, in small pieces
             and np.array_equal(sequence.token_ids[:size], other.token_ids[:size])

@@ -10,7 +10,7 @@ import torch
 
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.step import Step
-from specdec.interfaces.begun import Begun
+from specdec.interfaces.async_verdict import AsyncVerdict
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.device_nodes import DeviceNodes, rows_of
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft
@@ -125,8 +125,8 @@ class LateDrafts:
 
     def draft(self, step: Step, last: Step) -> CheckedDraft | None:
         """Return the drafts of a step behind one whose verdict is not read; None if there are none."""
-        begun, scores = last.begun, last.scores
-        assert isinstance(begun, Begun) and scores is not None and step.behind is not None
+        pending, scores = last.pending, last.scores
+        assert isinstance(pending, AsyncVerdict) and scores is not None and step.behind is not None
         caps = [
             max(0, min(row.cap, row.sequence.max_num_tokens - row.num_tokens - row.slack - 1))
             for row in step.rows
@@ -139,13 +139,13 @@ class LateDrafts:
         counts = [max(0, min(cap, len(row) - 1)) for cap, row in zip(caps, rows, strict=True)] if rows else []
         if late is None or not any(counts):
             return None
-        tokens = rows_of(begun.token_ids, step.behind.rows)
+        tokens = rows_of(pending.token_ids, step.behind.rows)
         width = max(counts)
         padded = np.full((len(rows), max(tokens.shape[1] + width, *map(len, rows))), PADDING_ID, np.int64)
         for place, row in zip(padded, rows, strict=True):
             place[: len(row)] = row
         drafts, lengths = sent_together([padded, np.array([*map(len, rows)])], tokens.device)
-        num_accepted = rows_of(begun.num_accepted, step.behind.rows)
+        num_accepted = rows_of(pending.num_accepted, step.behind.rows)
         nodes = aligned(drafts, lengths, tokens, num_accepted, width)
         there = DeviceNodes(nodes[None], counts, scores.logits.shape[1])
         return replace(late, rows=((),) * len(rows), parents=None, confidence=None, device_nodes=there)

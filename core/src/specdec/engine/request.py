@@ -79,7 +79,7 @@ class Request:
         by_position = zip_longest(*(d.accepted_per_position for d in drafts), fillvalue=0)
         firsts = [s.first_token_time - s.arrival_time for s in sequences if s.first_token_time is not None]
         expected = [s.expected for s in sequences if s.expected is not None]
-        begun = [s.admission_time - s.arrival_time for s in sequences if s.admission_time is not None]
+        admitted = [s.admission_time - s.arrival_time for s in sequences if s.admission_time is not None]
         return RequestMetrics(
             num_drafts=sum(d.num_drafts for d in drafts),
             num_draft_tokens=sum(d.num_draft_tokens for d in drafts),
@@ -87,7 +87,7 @@ class Request:
             accepted_per_position=list(map(sum, by_position)),
             time_to_first_token=min(firsts, default=None),
             total_time=time.perf_counter() - sequences[0].arrival_time,
-            queue_time=min(begun, default=None),
+            queue_time=min(admitted, default=None),
             num_accepted_prediction_tokens=sum(e.num_accepted_predicted for e in expected),
             num_rejected_prediction_tokens=sum(e.num_rejected_predicted for e in expected),
             tokens_without_drafts=dict(sum((Counter(s.without_drafts) for s in sequences), Counter[str]())),

@@ -48,7 +48,7 @@ class RequestLines:
             # What a line has that was appended for a row which has left its step is not known: it is written anew.
             row.sequence.num_in_line = row.sequence.num_in_line + count + 1 if row.chunk else 0
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """Write all lines anew when they are next placed: a step failed, and what it appended is not known."""
         for sequence in self._holders:
             sequence.num_in_line = 0

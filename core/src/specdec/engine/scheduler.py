@@ -252,7 +252,7 @@ class Scheduler:
     def _is_put_off(self, sequence: Sequence) -> bool:
         # Cached rows whose states a proposer reads, and does not hold yet, would be computed again.
         may_wait = self._speculation is None or not self._speculation.needs_hidden
-        return may_wait and self._kv.is_coming(sequence, self.running)
+        return may_wait and self._kv.has_pending_prefix(sequence, self.running)
 
 
 def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[int]:

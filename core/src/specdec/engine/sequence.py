@@ -11,7 +11,7 @@ import torch
 from specdec.adaptive.expected_tokens import ExpectedTokens
 from specdec.adaptive.request_acceptance import RequestAcceptance
 from specdec.engine.metrics import DraftCounts
-from specdec.engine.speculation.shown import Shown, separate
+from specdec.engine.speculation.plugin_view import PluginView, separate
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
@@ -51,7 +51,7 @@ class Sequence:
         self.params = params
         self.shown_params = separate(params)
         """The parameters for the proposer."""
-        self.shown: Shown | None = None
+        self.plugin_view: PluginView | None = None
         """The tokens and the grammar for the proposer; made by the first delivery."""
         self.parent_id = request_id
         """Id of the request it is a sample of."""

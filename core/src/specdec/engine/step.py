@@ -15,13 +15,13 @@ from specdec.errors import ConfigError
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import CheckedDraft, DrawnNodes
 from specdec.interfaces.observer import StepStats
-from specdec.interfaces.once import step_time
+from specdec.interfaces.one_time_work import step_time
 from specdec.interfaces.sampler import VerifyBatch
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
-    from specdec.interfaces.begun import Begun
-    from specdec.interfaces.pass_memory import PassMemory, Places
+    from specdec.interfaces.async_verdict import AsyncVerdict
+    from specdec.interfaces.pass_memory import PassMemory, VerdictOffsets
     from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
@@ -131,11 +131,11 @@ class Step:
     scores: Scores | None = None
     owns_states: bool = False
     """Whether its hidden states are copies, which the next pass does not write to."""
-    begun: Callable[[], Verdict] | None = None
+    pending: Callable[[], Verdict] | None = None
     """Waits for the verdict, if verification has begun on a device."""
     has_appended: bool = False
     """Whether that appends the tokens to the lines of the samples."""
-    verdict: Places | None = None
+    verdict: VerdictOffsets | None = None
     """Where the device has the verdict on drafted nodes, if these were there."""
     is_compacted: bool = False
     """Whether the cache rows of accepted paths of trees move by the verdict on the device."""
@@ -287,12 +287,12 @@ class Step:
             lines=() if table is None else [row.sequence.line for row in rows],
         )
 
-    def begin(self, begun: Begun | None) -> None:
+    def begin(self, pending: AsyncVerdict | None) -> None:
         """Take the verification that has begun, if it has."""
-        if begun is not None:
+        if pending is not None:
             has_nodes = self.device_nodes is not None and any(self.device_nodes.num_nodes)
-            self.begun, self.has_appended = begun, begun.has_appended
-            self.verdict = begun.places if has_nodes else None
+            self.pending, self.has_appended = pending, pending.has_appended
+            self.verdict = pending.offsets if has_nodes else None
 
     def leave(self, running: Ids[Sequence]) -> bool:
         """Take the samples that no longer run out of the step; what its pass computes of them is not read.

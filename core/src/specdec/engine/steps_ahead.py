@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specdec.engine.following import keep_states, needs_tokens_to_draft, states_behind, step_behind
-from specdec.interfaces.begun import Begun
+from specdec.engine.step_behind import keep_states, needs_tokens_to_draft, states_behind, step_behind
+from specdec.interfaces.async_verdict import AsyncVerdict
 
 if TYPE_CHECKING:
     from specdec.engine.late_drafts import LateDrafts
@@ -104,8 +104,12 @@ class StepsAhead:
         if not self._scheduler.reserve_next(after):
             return False
         cache = self._scorer.cache
-        if isinstance(step.begun, Begun) and step.begun.paths is not None and step.transfer is not None:
+        if (
+            isinstance(step.pending, AsyncVerdict)
+            and step.pending.paths is not None
+            and step.transfer is not None
+        ):
             (slots,) = step.transfer.on(cache.device, "paths")
-            cache.gather(slots, step.begun.paths)
+            cache.gather(slots, step.pending.paths)
             step.is_compacted = True
         return True

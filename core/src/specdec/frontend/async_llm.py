@@ -20,7 +20,7 @@ from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.engine import Engine
 from specdec.engine.request import Request
 from specdec.errors import ConfigError, EngineError
-from specdec.frontend.intake import Intake
+from specdec.frontend.input_processor import InputProcessor
 from specdec.frontend.llm import build
 from specdec.frontend.prompts import Prompt
 from specdec.frontend.threads import check_process, release_threads
@@ -76,13 +76,13 @@ class AsyncLLM:
         # The engine is built on the thread that runs it: OpenMP keeps a thread team for each thread that ever
         # ran a parallel region.
         release_threads()
-        made: Future[tuple[BuiltEngine, Intake]] = Future()
+        made: Future[tuple[BuiltEngine, InputProcessor]] = Future()
         make = partial(build, model, speculative_config, arguments)
         self._thread = threading.Thread(
             target=self._make_and_run, args=(make, made), name="specdec-engine", daemon=True
         )
         self._thread.start()
-        self._built, self._intake = made.result()
+        self._built, self._input_processor = made.result()
 
     def generate(
         self,
@@ -118,8 +118,8 @@ class AsyncLLM:
                 from the one that made this object.
         """
         check_call("AsyncLLM.generate", others, _GENERATE)
-        name = request_id or self._intake.next_id()
-        request = self._intake.prepare(
+        name = request_id or self._input_processor.next_id()
+        request = self._input_processor.prepare(
             name,
             prompt,
             sampling_params or SamplingParams(),
@@ -169,7 +169,7 @@ class AsyncLLM:
         Raises:
             ConfigError: as for `chat`.
         """
-        return self._intake.conversation(messages, options)
+        return self._input_processor.conversation(messages, options)
 
     async def abort(self, request_id: str) -> None:
         """End a request; its iterator yields once more, with finish reason `abort`. Unknown ids are ignored."""
@@ -297,7 +297,9 @@ class AsyncLLM:
             self._subscribers.pop(output.request_id, None)
 
     def _make_and_run(
-        self, make: Callable[[], tuple[BuiltEngine, Intake]], made: Future[tuple[BuiltEngine, Intake]]
+        self,
+        make: Callable[[], tuple[BuiltEngine, InputProcessor]],
+        made: Future[tuple[BuiltEngine, InputProcessor]],
     ) -> None:
         try:
             parts = make()

@@ -25,10 +25,10 @@ from specdec.engine.engine import Engine
 from specdec.engine.request import Request
 from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.errors import ConfigError, EngineError
-from specdec.frontend.intake import Intake
+from specdec.frontend.input_processor import InputProcessor
 from specdec.frontend.no_drafts import no_drafts_warning
 from specdec.frontend.prompts import Prompt, as_conversations, as_prompts, numbered
-from specdec.frontend.threads import Turns, check_process, enter_process, is_fork, release_threads
+from specdec.frontend.threads import FairLock, check_process, enter_process, is_fork, release_threads
 from specdec.interfaces.chat import ChatOptions
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler
@@ -45,7 +45,9 @@ Item = TypeVar("Item")
 _OPTION_NAMES = frozenset(field.name for field in fields(EngineOptions))
 
 
-def build(model: Any, speculative_config: object, arguments: Mapping[str, Any]) -> tuple[BuiltEngine, Intake]:
+def build(
+    model: Any, speculative_config: object, arguments: Mapping[str, Any]
+) -> tuple[BuiltEngine, InputProcessor]:
     """Return an engine and its intake for the arguments of `LLM`."""
     enter_process()
     known = translate_llm_arguments({**arguments, "speculative_config": speculative_config}, _OPTION_NAMES)
@@ -64,7 +66,7 @@ def build(model: Any, speculative_config: object, arguments: Mapping[str, Any]) 
     resolved = resolve_speculation(options, speculation)
     built = assemble(options, resolved) if ranks is None else ranks.build(options, resolved)
     has_priorities = options.scheduling_policy == "priority"
-    return built, Intake(
+    return built, InputProcessor(
         built.info, built.tokenizer, options.seed, has_priorities=has_priorities, speculation=resolved
     )
 
@@ -91,12 +93,12 @@ class LLM:
         **arguments: Unpack[LLMOptions],
     ) -> None:
         self._parts: BuiltEngine | None
-        self._parts, self._intake = build(model, speculative_config, arguments)
+        self._parts, self._input_processor = build(model, speculative_config, arguments)
         release_threads()  # `generate` may run on another thread; here and below
-        self._turns = Turns()
+        self._turns = FairLock()
         self._outputs: dict[str, deque[RequestOutput]] = {}
         self._left: list[str] = []
-        self._has_told = False
+        self._has_warned = False
 
     def generate(
         self,
@@ -166,7 +168,7 @@ class LLM:
         many, prompts = as_conversations(messages), list[Prompt]()
         for i, conversation in enumerate(many):
             with numbered("conversations", i, len(many)):
-                prompts.append(self._intake.conversation(conversation, options))
+                prompts.append(self._input_processor.conversation(conversation, options))
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, priority=priority)
 
     def stream(
@@ -190,14 +192,14 @@ class LLM:
             for params, output in zip(each, outputs, strict=True)
             for completion in output.outputs
         )
-        if could_draft and not self._has_told and self.is_first_rank and self._parts is not None:
+        if could_draft and not self._has_warned and self.is_first_rank and self._parts is not None:
             warning = no_drafts_warning(self.method, self.get_metrics())
-            self._has_told = warning is not None
+            self._has_warned = warning is not None
             if warning is not None:
                 logger.warning(warning)
 
     def _prepare(self, prompt: Prompt, params: SamplingParams, **how: Any) -> Request:
-        return self._intake.prepare(self._intake.next_id(), prompt, params, **how)
+        return self._input_processor.prepare(self._input_processor.next_id(), prompt, params, **how)
 
     @contextmanager
     def _queued(

@@ -47,7 +47,7 @@ def check_process() -> None:
         )
 
 
-class Turns:
+class FairLock:
     """A lock that waiting threads get in turn: a plain one goes back to the thread that has just released it."""
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ proposers and asks of backends. What core leaves to packages of their own is in 
 """
 
 from specdec.field_docs import show_fields
+from specdec.interfaces.async_verdict import AsyncVerdict, AsyncVerify
 from specdec.interfaces.backend import Backend, Declined, ReadsTransfer, Verify
 from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
-from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
 from specdec.interfaces.device_nodes import DeviceNodes
@@ -23,9 +23,9 @@ from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
-from specdec.interfaces.once import count_once, done_once, step_time
+from specdec.interfaces.one_time_work import count_one_time_work, one_time_work, step_time
 from specdec.interfaces.part import Part
-from specdec.interfaces.pass_memory import PassMemory, Places
+from specdec.interfaces.pass_memory import PassMemory, VerdictOffsets
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.row_block import LogitsRules, RowBlock
@@ -41,9 +41,9 @@ __all__ = [
     "NEEDED_CAPABILITIES",
     "PADDING_ID",
     "SPECDEC_API",
+    "AsyncVerdict",
+    "AsyncVerify",
     "Backend",
-    "Begins",
-    "Begun",
     "Capability",
     "ChatOptions",
     "ChatTemplates",
@@ -69,7 +69,6 @@ __all__ = [
     "Occurrences",
     "Part",
     "PassMemory",
-    "Places",
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",
@@ -96,10 +95,11 @@ __all__ = [
     "Transfer",
     "UnreadVerdict",
     "Verdict",
+    "VerdictOffsets",
     "Verify",
     "VerifyBatch",
-    "count_once",
-    "done_once",
+    "count_one_time_work",
+    "one_time_work",
     "sent",
     "sent_together",
     "step_time",

@@ -27,8 +27,8 @@ Verify = Callable[[Scores, VerifyBatch], Verdict | None]
 class ReadsTransfer(Protocol):
     """A `Verify` that finds in `VerifyBatch.transfer` what it reads on the device beside the logits."""
 
-    takes_any_rows: bool
-    """See `Sampler.takes_any_rows`."""
+    finds_invalid_rows: bool
+    """See `Sampler.finds_invalid_rows`."""
     growing: int
     """Which of its arrays has `VerifyBatch.num_tokens`."""
 

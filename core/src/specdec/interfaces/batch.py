@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draws import Draws
-from specdec.interfaces.pass_memory import Places
+from specdec.interfaces.pass_memory import VerdictOffsets
 from specdec.interfaces.request_table import RequestTable
 from specdec.sampling_params import SamplingParams
 
@@ -74,7 +74,7 @@ class ProposeBatch:
     last_draft_at: Sequence[int] = ()
     """`[B]` with `BEFORE_VERDICT`: number of committed tokens that this draft followed; the host may not have known the last of
     them when it was made. 0 if there was none."""
-    verdict: Places | None = None
+    verdict: VerdictOffsets | None = None
     """Where the device has the verdict on the last draft of the proposer, if its requests were these rows and nothing else was
     kept of it; None otherwise."""
     num_unread: Sequence[int] = ()

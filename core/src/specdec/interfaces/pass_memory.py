@@ -10,7 +10,7 @@ NUM_NUMBERS = 2**18
 """Numbers of a pass, with what is sent along, such as the texts of penalties, and of the verdict on it."""
 
 
-class Places(NamedTuple):
+class VerdictOffsets(NamedTuple):
     """Where a verdict is in `PassMemory.numbers`, as offsets."""
 
     num_accepted: int

@@ -7,24 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from specdec.config_model import ConfigModel
 from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.target import TargetHandle, TargetInfo
-from specdec.keys import Keys
 from specdec.target_facts import TargetFacts
 
 SPECDEC_API = 1
 """Version of the interfaces in `specdec.interfaces`; a plugin built for another version is refused."""
 
 
-class RequestArgs(Keys):
+class RequestArgs(ConfigModel):
     """Base class of what a request may pass to a proposer, `args` in `SamplingParams.speculative`; itself it has no keys."""
 
 
-class ProposerConfig(Keys):
+class ProposerConfig(ConfigModel):
     """Base class of a proposer's configuration; the common keys of `speculative_config` arrive resolved.
 
     A plugin subclasses it and adds its keys as fields with types, bounds and descriptions. Core refuses

@@ -52,7 +52,7 @@ class RowOperations(ABC):
         """Return the argmax `[R]` of `logits [R, V]`; ties go to the lowest id."""
 
     @abstractmethod
-    def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
+    def valid_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
         """Return `[R]` bool: rows of `logits [R, V]` without NaN and with a value above -inf; None if all are known to be."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class RowOperations(ABC):
         return None
 
     @abstractmethod
-    def race(
+    def multinomial(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:
         """Draw one id per row by `argmin(e / w)` over exponentials e; ties go to the lowest id.
@@ -114,7 +114,7 @@ class RowOperations(ABC):
     def gumbel(
         self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
     ) -> torch.Tensor:
-        """Return Gumbel noise `[B, num_ids]` in float32; arguments as for `race`."""
+        """Return Gumbel noise `[B, num_ids]` in float32; arguments as for `multinomial`."""
 
     @abstractmethod
     def uniforms(self, seeds: Int64s, positions: Int64s, samples: Int64s, words: Int64s) -> torch.Tensor:

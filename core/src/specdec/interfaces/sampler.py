@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from specdec.config_model import ConfigModel
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.draft import DrawnNodes
@@ -18,14 +19,13 @@ from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Transfer
-from specdec.keys import Keys
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from specdec.interfaces.begun import Begun
+    from specdec.interfaces.async_verdict import AsyncVerdict
 
 
-class SamplerConfig(Keys):
+class SamplerConfig(ConfigModel):
     """Base class of a sampler's configuration."""
 
 
@@ -60,7 +60,7 @@ class VerifyBatch:
     num_top_k: int = 0
     """Most probable ids of every row of `Scores.raw_logits` that the proposer needs, for `Verdict.top_k`; 0 for none."""
     device_nodes: DeviceNodes | None = None
-    """The nodes of all requests, if they are on a device. A `Begun` with places must `take` them with its verdict:
+    """The nodes of all requests, if they are on a device. A `AsyncVerdict` with places must `take` them with its verdict:
     the next pass may be sent into their memory before the host has it."""
     pass_memory: PassMemory | None = None
     """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
@@ -114,8 +114,8 @@ class Verdict:
     """`[B][num_accepted]`: the accepted path, as indices into the row of `VerifyBatch.nodes`."""
     token_ids: Sequence[Sequence[int]]
     """`[B][num_accepted + 1]`: emitted tokens: the accepted path and the correction or bonus token."""
-    is_sound: Sequence[bool] | None = None
-    """`[R]`: `Scores.is_sound` of rows that tokens were drawn from, if it is read with these; None leaves it to the engine."""
+    is_valid: Sequence[bool] | None = None
+    """`[R]`: `Scores.is_valid` of rows that tokens were drawn from, if it is read with these; None leaves it to the engine."""
     listed: Listed | None = None
     """For each row with `num_logprobs`, of each of its tokens: log probability and rank, ids and log probabilities of the
     most probable tokens, read with the tokens; None leaves them to the engine."""
@@ -152,8 +152,8 @@ class Sampler(ABC):
     often."""
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     """The parts of a draft that the sampler can use: `TREE`, `DRAFT_PROBS`."""
-    takes_any_rows: ClassVar[bool] = False
-    """Whether `verify` finds the rows that are not numbers itself, for `Verdict.is_sound`; otherwise they are uniform."""
+    finds_invalid_rows: ClassVar[bool] = False
+    """Whether `verify` finds the rows that are not numbers itself, for `Verdict.is_valid`; otherwise they are uniform."""
 
     def __init__(self, config: SamplerConfig) -> None:
         self.config = config
@@ -162,7 +162,7 @@ class Sampler(ABC):
         """Return what `verify` will read on a device of this batch, to be sent with the pass; None for nothing."""
         return None
 
-    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
+    def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
         """Begin to verify on a device without waiting for it; None where that is not possible, and then `verify` is called."""
         return None
 

@@ -45,7 +45,7 @@ class Scores:
     chunk + nodes each: those of the committed tokens that it ran, then those of its draft's nodes, if it samples."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """`[T, H]` per aux layer id."""
-    is_sound: torch.Tensor | None = None
+    is_valid: torch.Tensor | None = None
     """`[R]` bool, for samplers: which rows of `logits` were numbers before the others became uniform; None if all were."""
 
 
@@ -62,7 +62,7 @@ class Scorer(ABC):
 
     pass_memory: PassMemory | None = None
     """What the device holds of running requests between passes; None, or without numbers, where the host has it all."""
-    takes_device_nodes: ClassVar[bool] = False
+    supports_device_nodes: ClassVar[bool] = False
     """Whether `score` takes tokens of `ScoreBatch.device_nodes` from where they are."""
 
     num_tree_nodes: int = 0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from specdec.interfaces.device_nodes import rows_of
-from specdec.interfaces.pass_memory import Places
+from specdec.interfaces.pass_memory import VerdictOffsets
 
 
 class NeedsTokens(Exception):
@@ -20,7 +20,7 @@ class UnreadVerdict(NamedTuple):
 
     token_ids: torch.Tensor
     """`[V, N]` its emitted tokens."""
-    places: Places | None
+    offsets: VerdictOffsets | None
     """Where the memory of passes has the verdict; None if it is elsewhere."""
     rows: Sequence[int]
     """`[B]` each request's row in the verdict."""

@@ -37,10 +37,10 @@ class TorchRows(RowOperations):
         """See `RowOperations.best_ids`."""
         return logits.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argmax(-1).tolist()
 
-    def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
-        """See `RowOperations.sound_rows`; on a device the mask stays there to avoid a synchronisation, so it is never None."""
-        is_sound = logits.amax(-1) > -torch.inf  # NaN is the maximum of a row that has one
-        return None if logits.device.type == "cpu" and bool(is_sound.all()) else is_sound
+    def valid_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """See `RowOperations.valid_rows`; on a device the mask stays there to avoid a synchronisation, so it is never None."""
+        is_valid = logits.amax(-1) > -torch.inf  # NaN is the maximum of a row that has one
+        return None if logits.device.type == "cpu" and bool(is_valid.all()) else is_valid
 
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
         """See `RowOperations.scaled`."""
@@ -50,10 +50,10 @@ class TorchRows(RowOperations):
         """See `RowOperations.scaled_rows`."""
         return (logits - logits.amax(-1, keepdim=True)) / temperatures.to(logits.dtype)
 
-    def race(
+    def multinomial(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:
-        """See `RowOperations.race`."""
+        """See `RowOperations.multinomial`."""
         keys = self._sent(seeds), self._sent(positions), self._sent(samples)
         noise = exponentials(*keys, words, weights.shape[-1])
         return (noise / weights.double()).argmin(-1)

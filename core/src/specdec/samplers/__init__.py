@@ -1,7 +1,7 @@
 """The samplers of specdec, and what other samplers that verify with torch, and the verifiers of backends, are made of.
 
 `strict` verifies by itself. `probabilistic`, `block`, `typical` and `synthetic` compute a scheme (`Scheme`: a threshold for
-every node, and the weights of the token after the accepted path) from p and q alone (`Trial`), and then draw.
+every node, and the weights of the token after the accepted path) from p and q alone (`PaddedDrafts`), and then draw.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from specdec.samplers.decision import decide
     from specdec.samplers.draft_probs import DraftProbs, DraftVocabulary, ProbArrays
     from specdec.samplers.emission import accept_uniforms, draw_tokens, node_words
+    from specdec.samplers.padded_drafts import PaddedDrafts, node_rows, pad_drafts
     from specdec.samplers.paths import greedy_verdict, node_depths, path_to, raise_not_numbers
     from specdec.samplers.probabilistic import ProbabilisticSampler
     from specdec.samplers.rejection import rejection_scheme
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from specdec.samplers.synthetic import SyntheticSampler
     from specdec.samplers.target_distribution import target_probs
     from specdec.samplers.torch_sampler import TorchSampler
-    from specdec.samplers.trial import Trial, make_trial, node_rows
     from specdec.samplers.typical import TypicalSampler
     from specdec.samplers.verdicts import verdict_of, with_greedy_rows
 
@@ -31,6 +31,7 @@ __all__ = [
     "BlockSampler",
     "DraftProbs",
     "DraftVocabulary",
+    "PaddedDrafts",
     "ProbArrays",
     "ProbabilisticSampler",
     "Rule",
@@ -38,17 +39,16 @@ __all__ = [
     "StrictSampler",
     "SyntheticSampler",
     "TorchSampler",
-    "Trial",
     "TypicalSampler",
     "accept_uniforms",
     "block_scheme",
     "decide",
     "draw_tokens",
     "greedy_verdict",
-    "make_trial",
     "node_depths",
     "node_rows",
     "node_words",
+    "pad_drafts",
     "path_to",
     "raise_not_numbers",
     "rejection_scheme",

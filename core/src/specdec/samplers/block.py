@@ -12,10 +12,10 @@ from typing import ClassVar
 import torch
 
 from specdec.interfaces.capability import Capability
+from specdec.samplers.padded_drafts import PaddedDrafts
 from specdec.samplers.rejection import chain_residual, point_mass_scheme, ratios
 from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.sibling_walk import walk_siblings
-from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
 
 
@@ -29,28 +29,28 @@ class BlockSampler(Verifier):
     is_lossless: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
 
-    def scheme(self, trial: Trial) -> Scheme:
+    def scheme(self, padded: PaddedDrafts) -> Scheme:
         """Return the scheme of block verification."""
-        return block_scheme(trial)
+        return block_scheme(padded)
 
 
-def block_scheme(trial: Trial) -> Scheme:
+def block_scheme(padded: PaddedDrafts) -> Scheme:
     """Return the scheme: thresholds are acceptance probabilities after all descendants have failed.
 
     Without q there is nothing to gain: the scheme is rejection sampling, which for point masses is plain
     sampling.
     """
-    if trial.draft_probs is None:
-        return point_mass_scheme(trial)
-    if trial.links is not None:
-        walk = walk_siblings(trial, is_block=True)
+    if padded.draft_probs is None:
+        return point_mass_scheme(padded)
+    if padded.links is not None:
+        walk = walk_siblings(padded, is_block=True)
         return Scheme(walk.weights[:, 1:], Rule.POST_ORDER, walk.residual)
-    weights = _chain_weights(ratios(trial))
-    thresholds = _chain_thresholds(trial, weights[:, 1:])
+    weights = _chain_weights(ratios(padded))
+    thresholds = _chain_thresholds(padded, weights[:, 1:])
     return Scheme(
         thresholds,
         Rule.POST_ORDER,
-        lambda stop: chain_residual(trial, stop, weights.gather(1, stop[:, None] + 1)[:, 0]),
+        lambda stop: chain_residual(padded, stop, weights.gather(1, stop[:, None] + 1)[:, 0]),
     )
 
 
@@ -63,23 +63,23 @@ def _chain_weights(ratios: torch.Tensor) -> torch.Tensor:
     return torch.stack(weights, 1)
 
 
-def _chain_thresholds(trial: Trial, weights: torch.Tensor) -> torch.Tensor:
+def _chain_thresholds(padded: PaddedDrafts, weights: torch.Tensor) -> torch.Tensor:
     """Return `[B, N]`: h_i = s_i / (s_i + 1 - P_i) with s_i the mass of max(P_i p - q, 0) after node i; P at the last node."""
-    assert trial.draft_probs is not None
-    width = trial.width
+    assert padded.draft_probs is not None
+    width = padded.width
     if width == 1:
         return weights
     before = weights[:, :-1]
-    rest = trial.probs[trial.rows[:, 1:width]]
-    rest = rest.mul_(before[:, :, None]).sub_(trial.draft_probs.rows(1, width)).clamp_min_(0.0)
+    rest = padded.probs[padded.rows[:, 1:width]]
+    rest = rest.mul_(before[:, :, None]).sub_(padded.draft_probs.rows(1, width)).clamp_min_(0.0)
     mass = rest.sum(-1, dtype=torch.float64).to(
         rest
     )  # the same in any batch: devices add in orders of their own
-    is_drawn = trial.draft_probs.is_drawn
+    is_drawn = padded.draft_probs.is_drawn
     if is_drawn is not None:
         # A point mass leaves all of p except its own id.
-        point_mass = before * (1.0 - trial.target_of_nodes()[:, 1:])
+        point_mass = before * (1.0 - padded.target_of_nodes()[:, 1:])
         mass = torch.where(is_drawn[:, None], mass, point_mass)
     inner = (mass / (mass + (1.0 - before))).nan_to_num_(0.0)
-    has_child = trial.is_node[:, 1:]
+    has_child = padded.is_node[:, 1:]
     return torch.cat((torch.where(has_child, inner, before), weights[:, -1:]), 1)

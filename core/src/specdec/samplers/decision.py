@@ -5,25 +5,25 @@ from __future__ import annotations
 import torch
 
 from specdec.samplers.links import Links
+from specdec.samplers.padded_drafts import PaddedDrafts
 from specdec.samplers.scheme import Rule, Scheme
-from specdec.samplers.trial import Trial
 
 
-def decide(scheme: Scheme, uniforms: torch.Tensor, trial: Trial) -> torch.Tensor:
+def decide(scheme: Scheme, uniforms: torch.Tensor, padded: PaddedDrafts) -> torch.Tensor:
     """Return the last accepted node of each draft, `[B]`, -1 for none.
 
     Args:
         scheme: thresholds and rule.
         uniforms: `[B, N]` float64.
-        trial: the drafts.
+        padded: the drafts.
     """
     passes = uniforms < scheme.thresholds
     if scheme.rule is Rule.POST_ORDER:
-        return first_in_post_order(passes, trial.links)
+        return first_in_post_order(passes, padded.links)
     # In a chain every child is a first child, so `DEEPEST` and `FIRST_CHILD` are the same.
-    if scheme.rule is Rule.DEEPEST and trial.links is not None:
-        return deepest(passes, trial.links)
-    return first_children(passes, trial.links)
+    if scheme.rule is Rule.DEEPEST and padded.links is not None:
+        return deepest(passes, padded.links)
+    return first_children(passes, padded.links)
 
 
 def first_children(passes: torch.Tensor, links: Links | None) -> torch.Tensor:

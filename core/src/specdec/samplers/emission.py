@@ -36,7 +36,7 @@ def draw_tokens(weights: torch.Tensor, stop: torch.Tensor, batch: VerifyBatch) -
         the last accepted nodes and the tokens, `[B]` each. A token is -1 where the weights are not numbers.
     """
     words = node_words(Stream.RESIDUAL, stop + 1)
-    winners = row_operations(weights.device).race(weights, *_keys(batch), words)
+    winners = row_operations(weights.device).multinomial(weights, *_keys(batch), words)
     drawn = torch.where(weights.sum(-1).isfinite(), winners, -1)
     stops, tokens = torch.stack((stop, drawn)).tolist()
     return stops, tokens

@@ -12,7 +12,7 @@ from specdec.noise import row_operations
 NOT_NUMBERS = "the logits are not numbers"
 
 
-def follow(
+def accept_path(
     drawn: list[int], row: Sequence[int], parents: Sequence[int] | None
 ) -> tuple[list[int], list[int]]:
     """Return the accepted nodes and the emitted tokens, given the token drawn at the root and after each node.
@@ -63,10 +63,10 @@ def node_depths(num_nodes: int, parents: Sequence[int] | None) -> list[int]:
 
 def greedy_verdict(scores: Scores, batch: VerifyBatch) -> Verdict:
     """Return the longest paths of argmax tokens; ties go to the lowest id."""
-    return follow_all(row_operations(scores.logits.device).best_ids(scores.logits), batch)
+    return accept_paths(row_operations(scores.logits.device).best_ids(scores.logits), batch)
 
 
-def follow_all(drawn: Sequence[int], batch: VerifyBatch) -> Verdict:
+def accept_paths(drawn: Sequence[int], batch: VerifyBatch) -> Verdict:
     """Return the verdict of paths along drawn tokens, one token for every row of the logits.
 
     Args:
@@ -75,7 +75,7 @@ def follow_all(drawn: Sequence[int], batch: VerifyBatch) -> Verdict:
     """
     parents: Sequence[Sequence[int] | None] = batch.parents or [None] * len(batch.nodes)
     found = [
-        follow(list(drawn[start : start + len(row) + 1]), row, links)
+        accept_path(list(drawn[start : start + len(row) + 1]), row, links)
         for start, row, links in zip(batch.row_starts, batch.nodes, parents, strict=True)
     ]
     return Verdict([nodes for nodes, _ in found], [emitted for _, emitted in found])
@@ -86,13 +86,13 @@ def raise_not_numbers() -> None:
     raise FloatingPointError("the target's logits are not numbers; nothing can be sampled from them")
 
 
-def sound_rows(scores: Scores) -> Scores:
-    """Return scores whose p-logits are numbers, with `Scores.is_sound`.
+def valid_rows(scores: Scores) -> Scores:
+    """Return scores whose p-logits are numbers, with `Scores.is_valid`.
 
     The other rows become uniform: any sampler can draw from them, and the drawn tokens are discarded. On a
     device the mask stays there to avoid a synchronisation, so it is never None.
     """
-    is_sound = row_operations(scores.logits.device).sound_rows(scores.logits)
-    if is_sound is None:
+    is_valid = row_operations(scores.logits.device).valid_rows(scores.logits)
+    if is_valid is None:
         return scores
-    return replace(scores, logits=scores.logits.masked_fill(~is_sound[:, None], 0.0), is_sound=is_sound)
+    return replace(scores, logits=scores.logits.masked_fill(~is_valid[:, None], 0.0), is_valid=is_valid)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specdec.interfaces.capability import Capability
+from specdec.samplers.padded_drafts import PaddedDrafts
 from specdec.samplers.rejection import rejection_scheme
 from specdec.samplers.scheme import Scheme
-from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
 
 
@@ -23,6 +23,6 @@ class ProbabilisticSampler(Verifier):
     is_lossless: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
 
-    def scheme(self, trial: Trial) -> Scheme:
+    def scheme(self, padded: PaddedDrafts) -> Scheme:
         """Return the scheme of rejection sampling, recursive over siblings."""
-        return rejection_scheme(trial)
+        return rejection_scheme(padded)

@@ -8,73 +8,73 @@ from __future__ import annotations
 
 import torch
 
+from specdec.samplers.padded_drafts import PaddedDrafts
 from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.sibling_walk import walk_siblings
-from specdec.samplers.trial import Trial
 
 
-def rejection_scheme(trial: Trial) -> Scheme:
+def rejection_scheme(padded: PaddedDrafts) -> Scheme:
     """Return the scheme: thresholds are the acceptance probabilities of nodes when they are tried.
 
     A node is tried after its parent is accepted and its earlier siblings are rejected.
     """
-    if trial.draft_probs is None:
-        return point_mass_scheme(trial)
-    if trial.links is not None:
-        walk = walk_siblings(trial, is_block=False)
+    if padded.draft_probs is None:
+        return point_mass_scheme(padded)
+    if padded.links is not None:
+        walk = walk_siblings(padded, is_block=False)
         return Scheme(walk.acceptance, Rule.FIRST_CHILD, walk.residual)
-    thresholds = ratios(trial).clamp_max(1.0)
-    return Scheme(thresholds, Rule.FIRST_CHILD, lambda stop: chain_residual(trial, stop, None))
+    thresholds = ratios(padded).clamp_max(1.0)
+    return Scheme(thresholds, Rule.FIRST_CHILD, lambda stop: chain_residual(padded, stop, None))
 
 
-def ratios(trial: Trial) -> torch.Tensor:
+def ratios(padded: PaddedDrafts) -> torch.Tensor:
     """Return `[B, N]`: p / q of every drafted id of a batch that carries q; 0 where q is 0."""
-    assert trial.draft_probs is not None
-    target = trial.target_of_nodes()
-    q = trial.draft_probs.of_nodes(trial.parent_places, trial.token_ids, trial.columns)
+    assert padded.draft_probs is not None
+    target = padded.target_of_nodes()
+    q = padded.draft_probs.of_nodes(padded.parent_places, padded.token_ids, padded.columns)
     return (target / q).masked_fill(q <= 0, 0.0)
 
 
-def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+def chain_residual(padded: PaddedDrafts, stop: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
     """Return `[B, V]`: `max(weight * p - q, 0)` after node `stop[i]` of a chain that carries q; p after its last node.
 
     If no mass is left (p = q, and rounding caused the rejection), the result is p.
 
     Args:
-        trial: chains with q.
+        padded: chains with q.
         stop: `[B]` last accepted nodes.
         weight: `[B]`, or None for 1.
     """
-    assert trial.draft_probs is not None
+    assert padded.draft_probs is not None
     place = stop + 1
-    target = trial.target_after(stop)
-    q = trial.draft_probs.row(place)
-    is_drawn = trial.draft_probs.is_drawn
-    is_end = place >= trial.num_nodes
+    target = padded.target_after(stop)
+    q = padded.draft_probs.row(place)
+    is_drawn = padded.draft_probs.is_drawn
+    is_end = place >= padded.num_nodes
     rest = target if weight is None else target * weight[:, None]
     without_q = is_end if is_drawn is None else is_end | ~is_drawn
     rest = (rest - q.masked_fill(without_q[:, None], 0.0)).clamp_min_(0.0)
     if is_drawn is not None:
-        drafted = trial.columns.gather(1, place.clamp_max(trial.width - 1)[:, None])
-        rest = taken_out(rest, drafted.masked_fill((is_end | is_drawn)[:, None], trial.vocab_size))
+        drafted = padded.columns.gather(1, place.clamp_max(padded.width - 1)[:, None])
+        rest = taken_out(rest, drafted.masked_fill((is_end | is_drawn)[:, None], padded.vocab_size))
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, target)
 
 
-def point_mass_scheme(trial: Trial) -> Scheme:
+def point_mass_scheme(padded: PaddedDrafts) -> Scheme:
     """Return the scheme for drafts without q: each node is a point mass, so q is 1 at its id.
 
     A node is then accepted with probability r, which is p without its earlier siblings. The probability that
     one of the siblings is accepted is the sum of their p.
     """
-    target = trial.target_of_nodes()
+    target = padded.target_of_nodes()
     thresholds = target
-    if trial.links is not None:
-        thresholds = _without_earlier_siblings(target, trial.parents, trial.columns)
+    if padded.links is not None:
+        thresholds = _without_earlier_siblings(target, padded.parents, padded.columns)
 
     def emission(stop: torch.Tensor) -> torch.Tensor:
-        after = trial.target_after(stop)
-        is_child = trial.parents == stop[:, None]
-        rest = taken_out(after, trial.columns.masked_fill(~is_child, trial.vocab_size))
+        after = padded.target_after(stop)
+        is_child = padded.parents == stop[:, None]
+        rest = taken_out(after, padded.columns.masked_fill(~is_child, padded.vocab_size))
         return torch.where(rest.sum(-1, keepdim=True) > 0, rest, after)
 
     return Scheme(thresholds, Rule.FIRST_CHILD, emission)

@@ -9,7 +9,7 @@ import torch
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
-from specdec.samplers.paths import follow_all, greedy_verdict, node_depths, raise_not_numbers
+from specdec.samplers.paths import accept_paths, greedy_verdict, node_depths, raise_not_numbers
 from specdec.samplers.torch_sampler import TorchSampler
 
 
@@ -34,7 +34,7 @@ class StrictSampler(TorchSampler):
         drawn = self._draw_all(scores, batch)
         if min(drawn) < 0:
             raise_not_numbers()
-        return follow_all(drawn, batch)
+        return accept_paths(drawn, batch)
 
     def _draw_all(self, scores: Scores, batch: VerifyBatch) -> list[int]:
         """Return one token per row of the logits; -1 for rows that are not numbers."""

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from specdec.interfaces.sampler import SamplerConfig
 from specdec.samplers.acceptance_rates import check_rates, rates_of_length, rates_of_mean
+from specdec.samplers.padded_drafts import PaddedDrafts
 from specdec.samplers.scheme import Rule, Scheme
-from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
 
 
@@ -75,23 +75,23 @@ class SyntheticSampler(Verifier):
     is_greedy_exact: ClassVar[bool] = False
     Config: ClassVar[type[SamplerConfig]] = SyntheticConfig
 
-    def scheme(self, trial: Trial) -> Scheme:
+    def scheme(self, padded: PaddedDrafts) -> Scheme:
         """Return the scheme: thresholds are rates conditional on the token before being accepted."""
         assert isinstance(self.config, SyntheticConfig)
         rates = (1.0, *self.config.rates, 0.0)
         steps = [now / before if before else 0.0 for before, now in pairwise(rates)]
-        by_depth = torch.tensor([0.0, *steps], dtype=torch.float64, device=trial.probs.device)
-        thresholds = by_depth[_depths_of_first_children(trial).clamp_max(len(steps))]
-        return Scheme(thresholds, Rule.FIRST_CHILD, trial.target_after)
+        by_depth = torch.tensor([0.0, *steps], dtype=torch.float64, device=padded.probs.device)
+        thresholds = by_depth[_depths_of_first_children(padded).clamp_max(len(steps))]
+        return Scheme(thresholds, Rule.FIRST_CHILD, padded.target_after)
 
 
-def _depths_of_first_children(trial: Trial) -> torch.Tensor:
+def _depths_of_first_children(padded: PaddedDrafts) -> torch.Tensor:
     """Return `[B, N]`: depth of the nodes on the path of first children, 0 for all others and for padding."""
-    depths = torch.zeros_like(trial.parents)
-    ends = depths.new_full((trial.size,), -1)
+    depths = torch.zeros_like(padded.parents)
+    ends = depths.new_full((padded.size,), -1)
     reached = torch.zeros_like(ends)
-    for node in range(trial.width):
-        is_next = trial.parents[:, node] == ends
+    for node in range(padded.width):
+        is_next = padded.parents[:, node] == ends
         reached += is_next
         depths[:, node] = torch.where(is_next, reached, 0)
         ends = torch.where(is_next, node, ends)

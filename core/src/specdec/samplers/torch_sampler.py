@@ -11,14 +11,14 @@ import torch
 
 from specdec import registry
 from specdec.backends.verifiers import choose_verifier
+from specdec.interfaces.async_verdict import AsyncVerdict, AsyncVerify
 from specdec.interfaces.backend import Backend, ReadsTransfer, Verify
-from specdec.interfaces.begun import Begins, Begun
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Transfer
-from specdec.samplers.paths import sound_rows
+from specdec.samplers.paths import valid_rows
 
 
 class TorchSampler(Sampler):
@@ -33,7 +33,7 @@ class TorchSampler(Sampler):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.takes_any_rows = cls.verify is TorchSampler.verify
+        cls.finds_invalid_rows = cls.verify is TorchSampler.verify
 
     def __init__(self, config: SamplerConfig) -> None:
         super().__init__(config)
@@ -54,20 +54,20 @@ class TorchSampler(Sampler):
         if batch.device_nodes is not None and device.type == "cpu":
             batch = batch.read()  # which costs nothing here
         fast = self._fast[device] if device in self._fast else self.fast_on(device)
-        if scores.is_sound is None and not getattr(fast, "takes_any_rows", False):
-            scores = sound_rows(scores)
+        if scores.is_valid is None and not getattr(fast, "finds_invalid_rows", False):
+            scores = valid_rows(scores)
         verdict = None if fast is None else fast(scores, batch)
         if verdict is None:
-            scores = sound_rows(scores) if scores.is_sound is None else scores
+            scores = valid_rows(scores) if scores.is_valid is None else scores
             verdict = self.verify_with_torch(scores, batch.read())
-        if verdict.is_sound is None and scores.is_sound is not None:
-            verdict = replace(verdict, is_sound=scores.is_sound.tolist())
+        if verdict.is_valid is None and scores.is_valid is not None:
+            verdict = replace(verdict, is_valid=scores.is_valid.tolist())
         return verdict
 
-    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
+    def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
         """Begin to verify as the backends do, if they can and the class leaves `verify` to them."""
-        fast: object = self.fast_on(scores.logits.device) if self.takes_any_rows else None
-        return fast.begin(scores, batch) if isinstance(fast, Begins) else None
+        fast: object = self.fast_on(scores.logits.device) if self.finds_invalid_rows else None
+        return fast.begin(scores, batch) if isinstance(fast, AsyncVerify) else None
 
     def fast_on(self, device: torch.device) -> Verify | None:
         """Return the backends' verification on a device; None without, and then torch verifies."""

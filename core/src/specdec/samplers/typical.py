@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 
 from specdec.interfaces.sampler import SamplerConfig
+from specdec.samplers.padded_drafts import PaddedDrafts
 from specdec.samplers.scheme import Rule, Scheme
-from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
 
 
@@ -40,14 +40,14 @@ class TypicalSampler(Verifier):
     is_lossless: ClassVar[bool] = False
     Config: ClassVar[type[SamplerConfig]] = TypicalConfig
 
-    def scheme(self, trial: Trial) -> Scheme:
+    def scheme(self, padded: PaddedDrafts) -> Scheme:
         """Return the scheme: thresholds are 0 or 1."""
         assert isinstance(self.config, TypicalConfig)
         # The logarithm of 0 is never taken; what replaces it is multiplied by 0.
-        logs = trial.probs.clamp_min(torch.finfo(trial.probs.dtype).tiny).log_()
-        entropies = -logs.mul_(trial.probs).sum(-1)
+        logs = padded.probs.clamp_min(torch.finfo(padded.probs.dtype).tiny).log_()
+        entropies = -logs.mul_(padded.probs).sum(-1)
         floors = (self.config.posterior_alpha * torch.exp(-entropies)).clamp_max(
             self.config.posterior_threshold
         )
-        thresholds = (trial.target_of_nodes() > floors[trial.parent_rows]).to(trial.probs)
-        return Scheme(thresholds, Rule.DEEPEST, trial.target_after)
+        thresholds = (padded.target_of_nodes() > floors[padded.parent_rows]).to(padded.probs)
+        return Scheme(thresholds, Rule.DEEPEST, padded.target_after)

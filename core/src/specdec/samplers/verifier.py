@@ -9,10 +9,10 @@ from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.samplers.decision import decide
 from specdec.samplers.emission import accept_uniforms, draw_tokens
+from specdec.samplers.padded_drafts import PaddedDrafts, pad_drafts
 from specdec.samplers.paths import greedy_verdict, raise_not_numbers
 from specdec.samplers.scheme import Scheme
 from specdec.samplers.torch_sampler import TorchSampler
-from specdec.samplers.trial import Trial, make_trial
 from specdec.samplers.verdicts import verdict_of, with_greedy_rows
 
 
@@ -28,10 +28,10 @@ class Verifier(TorchSampler):
         if not batch.num_nodes or (batch.is_all_greedy and self.is_greedy_exact):
             return greedy_verdict(scores, batch)
         uses_q = Capability.DRAFT_PROBS in self.capabilities
-        trial = make_trial(scores, batch, uses_q=uses_q)
-        scheme = self.scheme(trial)
-        uniforms = accept_uniforms(batch, trial.width, trial.probs.device)
-        stop = decide(scheme, uniforms, trial)
+        padded = pad_drafts(scores, batch, uses_q=uses_q)
+        scheme = self.scheme(padded)
+        uniforms = accept_uniforms(batch, padded.width, padded.probs.device)
+        stop = decide(scheme, uniforms, padded)
         stops, tokens = draw_tokens(scheme.emission(stop), stop, batch)
         if min(tokens) < 0:
             raise_not_numbers()
@@ -41,5 +41,5 @@ class Verifier(TorchSampler):
         return with_greedy_rows(verdict, scores, batch)
 
     @abstractmethod
-    def scheme(self, trial: Trial) -> Scheme:
+    def scheme(self, padded: PaddedDrafts) -> Scheme:
         """Return the verification scheme of a batch of drafts, before any draw."""

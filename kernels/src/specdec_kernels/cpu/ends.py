@@ -22,7 +22,7 @@ class Ends:
     embedding: Weights
     head: Weights | Packed
     head_bias: Floats | None = None
-    takes_features: bool = False
+    reads_features: bool = False
     is_feature_first: bool = False
     is_normed_residual: bool = False
     is_normed_state: bool = True

@@ -9,7 +9,7 @@ from specdec_kernels.cpu.chain import CompiledChain
 from specdec_kernels.cpu.compiled.threads import use_threads
 from specdec_kernels.cpu.head_parts import head_stack
 from specdec_kernels.cpu.model_parts import model_stack
-from specdec_kernels.cpu.pieces import in_pieces, pieces_of, run_pieces, takes_pieces
+from specdec_kernels.cpu.pass_chunks import chunks_of, in_chunks, run_chunks, supports_chunks
 from specdec_kernels.cpu.stack import CompiledStack
 from specdec_kernels.layers.rotary import RotaryTables
 from specdec_runtime.interfaces import DraftHead, Form, ForwardOutput, PackedBatch, Runner
@@ -28,7 +28,7 @@ class CompiledForm(Form):
     def __init__(self, stack: CompiledStack, rotary: RotaryTables, runner: Runner, inner: Form) -> None:
         self._stack, self._rotary, self._runner, self._inner = stack, rotary, runner, inner
         self.is_invariant = runner.is_invariant
-        self._takes_pieces = takes_pieces(stack)
+        self._supports_chunks = supports_chunks(stack)
         self._chain = CompiledChain(stack, rotary, runner)
         if self.is_invariant:
             # Made once for all positions, because a table that grows is recomputed.
@@ -41,20 +41,20 @@ class CompiledForm(Form):
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """See `Form.forward`."""
-        pieces = (
-            in_pieces(batch)
+        chunks = (
+            in_chunks(batch)
             if self.is_invariant
-            else pieces_of(self._stack, batch, takes_pieces=self._takes_pieces)
+            else chunks_of(self._stack, batch, supports_chunks=self._supports_chunks)
         )
-        if pieces is None:
+        if chunks is None:
             return self._inner.forward(batch, features)
         wanted, dtype = self._runner.wanted, self._runner.dtype
         longest = batch.longest or max(s.num_cached + s.num_rows for s in batch.segments)
         if longest > self._rotary.num_positions:
             self._rotary.cover(longest)
         given = None if features is None else features.float().contiguous().numpy()
-        logits, states, aux = run_pieces(
-            self._stack, batch, pieces, self._runner.cache, self._rotary.by_layer, wanted.aux_layer_ids, given
+        logits, states, aux = run_chunks(
+            self._stack, batch, chunks, self._runner.cache, self._rotary.by_layer, wanted.aux_layer_ids, given
         )
         output = ForwardOutput(torch.from_numpy(logits))
         if wanted.final:

@@ -78,7 +78,7 @@ def _ends(parts: HeadParts, norms: dict[str, Norm | None]) -> Ends | None:
         embedding=looked_up,
         head=stored,
         head_bias=projection.bias_array,
-        takes_features=True,
+        reads_features=True,
         is_feature_first=parts.is_feature_first,
         is_normed_residual=parts.is_normed_residual,
         is_normed_state=parts.is_normed_carry,

@@ -16,7 +16,7 @@ from specdec_kernels.cpu.linear import Product
 from specdec_kernels.cpu.loops.attention import NO_WINDOW
 from specdec_kernels.cpu.loops.cached import attender
 from specdec_kernels.cpu.loops.forward import run_pass
-from specdec_kernels.cpu.loops.frame import Column, Factor, Number, Part, Tables
+from specdec_kernels.cpu.loops.frame import Column, Entry, Factor, Number, Tables
 from specdec_kernels.cpu.loops.heads import head_functions
 from specdec_kernels.cpu.loops.product import Weights, widened
 from specdec_kernels.cpu.loops.quantized import Packed
@@ -111,36 +111,36 @@ class CompiledStack:
             factors[index, Factor.RESIDUAL_SCALE] = parts.residual_scale
             factors[index, Factor.OUTPUT_SCALE] = parts.output_scale
         self._team = make_team(numba.get_num_threads())
-        self._frames = np.zeros((2, len(Part)), np.int64)
+        self._frames = np.zeros((2, len(Entry)), np.int64)
         frame = self._frames[0]
         for part, value in (
-            (Part.EMBEDDING, _address(ends.embedding)),
-            (Part.HEAD, _address(ends.head)),
-            (Part.HEAD_BIAS, _address(ends.head_bias)),
-            (Part.FIRST_NORM, kept(floats_of(ends.first_norm))),
-            (Part.JOIN, stored(ends.join)),
-            (Part.JOIN_BIAS, _address(ends.join_bias)),
-            (Part.EMBED_NORM, kept(floats_of(ends.embed_norm))),
-            (Part.FEATURE_NORM, kept(floats_of(ends.feature_norm))),
-            (Part.HIDDEN, self.hidden_size),
-            (Part.NUM_LOGITS, self.num_logits),
-            (Part.NUM_IDS, ends.embedding.shape[0]),
-            (Part.TAKES_FEATURES, ends.takes_features),
-            (Part.IS_FEATURE_FIRST, ends.is_feature_first),
-            (Part.IS_NORMED_RESIDUAL, ends.is_normed_residual),
-            (Part.IS_NORMED_STATE, ends.is_normed_state),
+            (Entry.EMBEDDING, _address(ends.embedding)),
+            (Entry.HEAD, _address(ends.head)),
+            (Entry.HEAD_BIAS, _address(ends.head_bias)),
+            (Entry.FIRST_NORM, kept(floats_of(ends.first_norm))),
+            (Entry.JOIN, stored(ends.join)),
+            (Entry.JOIN_BIAS, _address(ends.join_bias)),
+            (Entry.EMBED_NORM, kept(floats_of(ends.embed_norm))),
+            (Entry.FEATURE_NORM, kept(floats_of(ends.feature_norm))),
+            (Entry.HIDDEN, self.hidden_size),
+            (Entry.NUM_LOGITS, self.num_logits),
+            (Entry.NUM_IDS, ends.embedding.shape[0]),
+            (Entry.READS_FEATURES, ends.reads_features),
+            (Entry.IS_FEATURE_FIRST, ends.is_feature_first),
+            (Entry.IS_NORMED_RESIDUAL, ends.is_normed_residual),
+            (Entry.IS_NORMED_STATE, ends.is_normed_state),
             (
-                Part.IS_ROUNDED,
+                Entry.IS_ROUNDED,
                 not is_mixed
                 and ends.head.dtype == inner[0].dtype
                 and all(linear.is_rounded for layer in layers for linear in layer.linears),
             ),
-            (Part.ARE_NORMS_CENTRED, any(norm.is_centred for norm in _norms(layers, ends))),
-            (Part.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
-            (Part.IS_HALF_EMBEDDING, ends.embedding.dtype == np.uint16),
-            (Part.TEAM, self._team.ctypes.data),
-            (Part.WEIGH_LAYERS, weigher(np.empty(0, np.float32) if is_mixed else inner[0])),
-            (Part.WEIGH_HEAD, weigher(ends.head)),
+            (Entry.ARE_NORMS_CENTRED, any(norm.is_centred for norm in _norms(layers, ends))),
+            (Entry.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
+            (Entry.IS_HALF_EMBEDDING, ends.embedding.dtype == np.uint16),
+            (Entry.TEAM, self._team.ctypes.data),
+            (Entry.WEIGH_LAYERS, weigher(np.empty(0, np.float32) if is_mixed else inner[0])),
+            (Entry.WEIGH_HEAD, weigher(ends.head)),
         ):
             frame[part] = value
         numbers = np.zeros(len(Number))
@@ -151,8 +151,8 @@ class CompiledStack:
         numbers[Number.LOGITS_SOFTCAP] = ends.logits_softcap or 0.0
         self._frames[1] = frame
         if not is_mixed:
-            self._frames[1, Part.WEIGH_LAYERS] = weigher(inner[0], is_draft=True)
-        self._frames[1, Part.WEIGH_HEAD] = weigher(ends.head, is_draft=True)
+            self._frames[1, Entry.WEIGH_LAYERS] = weigher(inner[0], is_draft=True)
+        self._frames[1, Entry.WEIGH_HEAD] = weigher(ends.head, is_draft=True)
         self.tables, self.draft_tables = (Tables(table, factors, each, numbers) for each in self._frames)
         self._cache: KVCache | None = None
         self._rotary: Rotary = []
@@ -174,7 +174,7 @@ class CompiledStack:
             len({(norm.epsilon, norm.is_centred) for norm in _norms(layers, ends)}) <= 1
             and len({norm.epsilon for norm in _all_head_norms(layers)}) <= 1
             and not any(norm.is_centred for norm in _all_head_norms(layers))
-            and not (ends.takes_features and any(layer.parts.is_parallel for layer in layers))
+            and not (ends.reads_features and any(layer.parts.is_parallel for layer in layers))
             and all(weight is not None and weight.flags.c_contiguous for weight in weights)
             and (len(kinds) == 1 or not is_packed)
         )
@@ -220,14 +220,14 @@ class CompiledStack:
             for row, layer in zip(self.tables.layers, self.layers, strict=True):
                 keys, values = stored_rows(cache, layer.parts.index)
                 row[Column.KEYS], row[Column.VALUES] = keys.ctypes.data, values.ctypes.data
-            self._frames[:, Part.ATTEND] = attender(keys)
-            self._frames[:, [Part.SCORE, Part.BLEND]] = head_functions(keys.dtype)
+            self._frames[:, Entry.ATTEND] = attender(keys)
+            self._frames[:, [Entry.SCORE, Entry.BLEND]] = head_functions(keys.dtype)
             self._cache = cache
         if rotary is not self._rotary:
             for row, factors in zip(self.tables.layers, rotary, strict=True):
                 if factors is not None:
                     row[Column.COS], row[Column.SIN] = (each.ctypes.data for each in factors)
-                    self._frames[:, Part.NUM_POSITIONS] = len(factors[0])
+                    self._frames[:, Entry.NUM_POSITIONS] = len(factors[0])
             self._rotary = rotary  # kept alive
 
 

@@ -43,7 +43,7 @@ def warmup(
     model; later runs find it there.
     """
     from specdec.config import check_first, check_name
-    from specdec_cli import hush_libraries
+    from specdec_cli import quiet_libraries
 
     check_name(model, "--model")  # before torch is imported
     configs: list[Any] = [None, *(speculative_config or default_configs())]
@@ -61,7 +61,7 @@ def warmup(
         check_folder()
     except OSError as error:
         raise ConfigError(not_kept(error)) from None
-    hush_libraries()
+    quiet_libraries()
     dtypes = dtype or list(DTYPES)
     started, before = perf_counter(), _num_kept()
     with progress("compiling what is not there yet", len(dtypes) * len(configs)) as steps:

@@ -70,13 +70,13 @@ class TritonBackend(ModelBackend):
         declined = _declined(device)
         if declined is not None:
             return declined
-        from specdec_kernels.cuda.verification import SCHEMES, JudgeOnDevice, WalkOnDevice
+        from specdec_kernels.cuda.verification import SCHEMES, RejectionOnDevice, StrictOnDevice
 
         if sampler == "strict":
-            return WalkOnDevice()
+            return StrictOnDevice()
         if sampler not in SCHEMES:
             return Declined(f"it does not verify by {sampler!r}")
-        return JudgeOnDevice(SCHEMES[sampler])
+        return RejectionOnDevice(SCHEMES[sampler])
 
     def row_operations(self, device: torch.device) -> RowOperations | Declined:
         """See `Backend.row_operations`."""

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PassMemory, Places, RequestTable, Scores, VerifyBatch
+from specdec.interfaces import PassMemory, RequestTable, Scores, VerdictOffsets, VerifyBatch
 from specdec.logits import read_listings
-from specdec_kernels.cuda.arriving import Arriving
+from specdec_kernels.cuda.async_copy import AsyncCopy
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.triton.append_tokens import append_tokens
 from specdec_kernels.triton.list_logprobs import list_logprobs
@@ -24,9 +24,9 @@ TopK = tuple[torch.Tensor, torch.Tensor]
 
 
 class Results:
-    """One tensor for all that the host reads: a kernel's results, drafted nodes, which rows are sound, and log probabilities.
+    """One tensor for all that the host reads: a kernel's results, drafted nodes, which rows are valid, and log probabilities.
 
-    A kernel's results are numbers of accepted nodes, first unsound rows, emitted tokens and, of some kernels, accepted nodes.
+    A kernel's results are numbers of accepted nodes, first invalid rows, emitted tokens and, of some kernels, accepted nodes.
 
     Args:
         scores: the rows.
@@ -47,7 +47,7 @@ class Results:
         self._most = min(max(batch.num_logprobs, default=0), scores.raw_logits.shape[1])
         num_listed = len(self.listed) * num_tokens * (2 + 2 * self._most)
         num_nodes = 0 if self._nodes is None else self._nodes.nodes.numel()
-        num_flags = 0 if scores.is_sound is None else len(scores.is_sound)
+        num_flags = 0 if scores.is_valid is None else len(scores.is_valid)
         self._num_top = min(batch.num_top_k, scores.raw_logits.shape[1])
         num_top = len(scores.raw_logits) * self._num_top
         sizes = [
@@ -71,8 +71,8 @@ class Results:
                 self._all[:num_nodes].view(self._nodes.nodes.shape).copy_(self._nodes.nodes)
         _, *parts, self._lists, flags, ids, values, norms = (self._all[place] for place in self._places)
         self.parts = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-        if scores.is_sound is not None:
-            flags.view(torch.bool)[:num_flags].copy_(scores.is_sound)
+        if scores.is_valid is not None:
+            flags.view(torch.bool)[:num_flags].copy_(scores.is_valid)
         if num_top:
             _find_top(scores.raw_logits, ids, values, norms)
 
@@ -93,9 +93,9 @@ class Results:
 
     def send(self) -> None:
         """Send everything to the host, once all of it is written."""
-        self._arriving = Arriving(self._all)
+        self._async_copy = AsyncCopy(self._all)
 
-    def places(self, row_starts: torch.Tensor) -> Places | None:
+    def places(self, row_starts: torch.Tensor) -> VerdictOffsets | None:
         """Return where the memory of passes has the verdict; None if it is elsewhere.
 
         Args:
@@ -114,7 +114,7 @@ class Results:
         is_tree = self._nodes is not None and self._nodes.is_tree
         path = int(nodes[0].storage_offset()) if is_tree else -1
         starts = int(row_starts.storage_offset()) if has_starts else -1
-        return Places(*offsets, emitted.shape[1], starts, path)
+        return VerdictOffsets(*offsets, emitted.shape[1], starts, path)
 
     def append_to(self, tokens: RequestTable, lines: torch.Tensor) -> None:
         """Append the emitted tokens to `lines [B]` of the committed ones."""
@@ -123,23 +123,23 @@ class Results:
             append_tokens(tokens, lines, counts, emitted)
 
     def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None, TopK | None]:
-        """Return a kernel's results as nested lists, which rows are sound, the log probabilities of the tokens of each row of
+        """Return a kernel's results as nested lists, which rows are valid, the log probabilities of the tokens of each row of
         `listed`, and `Verdict.top_k`. Waits for what was sent."""
-        everything = self._arriving.read()
+        everything = self._async_copy.read()
         nodes, *parts, lists, flags, ids, values, norms = (everything[place] for place in self._places)
         top_k = _top_of(ids, values, norms, self._num_top) if self._num_top else None
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
         if self._nodes is not None:
             self._nodes.take(nodes.reshape(self._nodes.nodes.shape))
-        is_sound = None
-        if self._scores.is_sound is not None:
-            is_sound = flags.view(np.bool_)[: len(self._scores.is_sound)].tolist()
+        is_valid = None
+        if self._scores.is_valid is not None:
+            is_valid = flags.view(np.bool_)[: len(self._scores.is_valid)].tolist()
         if not len(self.listed):
-            return results, is_sound, None, top_k
+            return results, is_valid, None, top_k
         table, counts = lists.view(np.float64).reshape(len(self.listed), self._num_tokens, -1), results[0]
         found = zip(self.listed.tolist(), table, strict=True)  # what belongs to padding was not written
         listed = {row: read_listings(numbers[: counts[row] + 1]) for row, numbers in found}
-        return results, is_sound, listed, top_k
+        return results, is_valid, listed, top_k
 
 
 def listed_rows(batch: VerifyBatch) -> Int64s:

@@ -76,8 +76,8 @@ class DeviceRows(RowOperations):
         """See `RowOperations.best_ids`."""
         return logits.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argmax(-1).tolist()
 
-    def sound_rows(self, logits: torch.Tensor) -> torch.Tensor:
-        """See `RowOperations.sound_rows`; the mask stays on the device, so it is never None."""
+    def valid_rows(self, logits: torch.Tensor) -> torch.Tensor:
+        """See `RowOperations.valid_rows`; the mask stays on the device, so it is never None."""
         return logits.amax(-1) > -torch.inf
 
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -114,13 +114,13 @@ class DeviceRows(RowOperations):
         parts = [None if part is None else part[:num_rows] for part in cuts[1:]]
         return Cuts(cuts.temperatures[:num_rows], *parts)
 
-    def race(
+    def multinomial(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:
-        """See `RowOperations.race`."""
+        """See `RowOperations.multinomial`."""
         with kernels_on(self._device):
             ones = torch.ones(len(weights), device=self._device)
-            return race(weights, ones, self._keys(seeds, positions, samples), words)
+            return multinomial(weights, ones, self._keys(seeds, positions, samples), words)
 
     def gumbel(
         self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
@@ -142,10 +142,10 @@ class DeviceRows(RowOperations):
         return NoiseKeys(*sent_together([seeds, positions, samples], self._device))
 
 
-def race(
+def multinomial(
     weights: torch.Tensor, temperatures: torch.Tensor, keys: NoiseKeys, words: torch.Tensor
 ) -> torch.Tensor:
-    """Return an id per row of `weights [B, V]`; see `RowOperations.race`. At temperature 0 it is the greatest weight's."""
+    """Return an id per row of `weights [B, V]`; see `RowOperations.multinomial`. Temperature 0 takes the greatest."""
     return gumbel_sample(weights.double().log(), temperatures, keys, words=words)
 
 
@@ -153,8 +153,8 @@ def _arrays_of(settings: Settings) -> list[npt.NDArray[Any]]:
     """Return the settings `[4, R]` of `RowOperations.truncated` as the kernel reads them."""
     temperatures, min_p, top_k, top_p = settings
     # A positive temperature that float32 rounds to 0 is still not greedy.
-    heat = np.where(temperatures > 0.0, temperatures.clip(_LIMITS.tiny, _LIMITS.max), 0.0)
-    floats = heat.astype(np.float32), min_p.astype(np.float32), top_p.astype(np.float32)
+    clamped = np.where(temperatures > 0.0, temperatures.clip(_LIMITS.tiny, _LIMITS.max), 0.0)
+    floats = clamped.astype(np.float32), min_p.astype(np.float32), top_p.astype(np.float32)
     return [*floats[:2], top_k.astype(np.int64), floats[2]]
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PADDING_ID, Begun, Scores, Transfer, Verdict, VerifyBatch
+from specdec.interfaces import PADDING_ID, AsyncVerdict, Scores, Transfer, Verdict, VerifyBatch
 from specdec.noise import Stream, node_word
 from specdec.samplers import (
     DraftProbs,
     DraftVocabulary,
+    PaddedDrafts,
     Scheme,
-    Trial,
     block_scheme,
     decide,
     node_rows,
@@ -27,7 +27,7 @@ from specdec.samplers import (
 )
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.cuda.results import Results, listed_rows
-from specdec_kernels.cuda.rows import race
+from specdec_kernels.cuda.rows import multinomial
 from specdec_kernels.triton import PathVerdict
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
 from specdec_kernels.triton.strict_verify import strict_verify
@@ -60,20 +60,20 @@ class _Given(NamedTuple):
 class _OnDevice(ABC):
     """A verification that synchronises once, after it has begun."""
 
-    takes_any_rows = True
+    finds_invalid_rows = True
     growing = 3
 
     def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
-        begun = self.begin(scores, batch)
-        return None if begun is None else begun()
+        pending = self.begin(scores, batch)
+        return None if pending is None else pending()
 
     @abstractmethod
-    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
-        """Begin to decide a batch; see `Begins`."""
+    def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
+        """Begin to decide a batch; see `AsyncVerify`."""
 
 
-class WalkOnDevice(_OnDevice):
+class StrictOnDevice(_OnDevice):
     """Verifies chains or trees along the target's drawn tokens. None for a batch without requests."""
 
     def arrays(self, batch: VerifyBatch) -> list[Array]:
@@ -81,8 +81,8 @@ class WalkOnDevice(_OnDevice):
         return _arrays(batch)
 
     @in_inference_mode
-    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
-        """Begin to decide a batch; see `Begins`."""
+    def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
+        """Begin to decide a batch; see `AsyncVerify`."""
         size = len(batch.num_nodes)
         if not size:
             return None
@@ -90,73 +90,73 @@ class WalkOnDevice(_OnDevice):
         widths = (0, 0, width + 1, width) if width else (0, 0, 1)
         results = Results(scores, batch, widths, width + 1)
         given = _given(scores, batch)
-        num_accepted, first_unsound, tokens, *paths = results.parts
+        num_accepted, first_invalid, tokens, *paths = results.parts
         nodes = paths[0] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
-        out = PathVerdict(num_accepted, tokens, nodes, first_unsound)
+        out = PathVerdict(num_accepted, tokens, nodes, first_invalid)
         read = given.token_ids, given.row_starts, given.num_nodes, given.temperatures, given.keys
         with kernels_on(scores.logits.device):
             strict_verify(scores.logits, *read, parents=given.parents, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
         paths_out = nodes if batch.has_trees else None
-        return _begun(results, scores, batch, given, paths_out)
+        return _send_verdict(results, scores, batch, given, paths_out)
 
 
-class JudgeOnDevice(_OnDevice):
+class RejectionOnDevice(_OnDevice):
     """Verifies chains by the scheme of a sampler that compares p and q, with torch. None for batches that it does not take.
 
     Args:
         scheme: makes the scheme of a batch.
     """
 
-    def __init__(self, scheme: Callable[[Trial], Scheme]) -> None:
+    def __init__(self, scheme: Callable[[PaddedDrafts], Scheme]) -> None:
         self._scheme = scheme
-        self._greedy = WalkOnDevice()
+        self._greedy = StrictOnDevice()
         self._last_map = torch.empty(0), DraftVocabulary(torch.empty(0), 0)
         """The map of the last draft with a vocabulary of its own, and what it became."""
 
     def arrays(self, batch: VerifyBatch) -> list[Array]:
         """See `ReadsTransfer.arrays`."""
-        is_taken = batch.is_all_greedy or _is_judged(batch)
+        is_taken = batch.is_all_greedy or _compares_p_and_q(batch)
         return _arrays(batch) if is_taken else []
 
     @in_inference_mode
-    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
-        """Begin to decide a batch; see `Begins`."""
+    def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
+        """Begin to decide a batch; see `AsyncVerify`."""
         if batch.is_all_greedy:  # the longest path of best ids, as `strict` finds it
             return self._greedy.begin(scores, batch)
-        if not _is_judged(batch):
+        if not _compares_p_and_q(batch):
             return None
         width = _width(batch)
         results = Results(scores, batch, (0, 0, width + 1), width + 1)
         given = _given(scores, batch)
-        trial, is_sound = self._trial(scores, batch, given)
-        num_accepted, first_unsound, tokens = results.parts
-        scheme = self._scheme(trial)
+        padded, is_valid = self._pad(scores, batch, given)
+        num_accepted, first_invalid, tokens = results.parts
+        scheme = self._scheme(padded)
         with kernels_on(scores.logits.device):
-            stop = decide(scheme, _accept_uniforms(given.keys, width), trial)
+            stop = decide(scheme, _accept_uniforms(given.keys, width), padded)
             torch.add(stop, 1, out=num_accepted)
             words = node_words(Stream.RESIDUAL, num_accepted)
-            last = race(scheme.emission(stop), given.temperatures, given.keys, words)
+            last = multinomial(scheme.emission(stop), given.temperatures, given.keys, words)
         # Accepted ids, then the emission at the first rejected place, then padding.
-        tokens[:, :width] = trial.token_ids
-        tokens.masked_fill_(trial.places > num_accepted[:, None], PADDING_ID)
+        tokens[:, :width] = padded.token_ids
+        tokens.masked_fill_(padded.places > num_accepted[:, None], PADDING_ID)
         tokens.scatter_(1, num_accepted[:, None], last[:, None])
         # A row that is no numbers matters only up to the place where the verdict stopped.
-        unsound = trial.places.expand(trial.size, -1).masked_fill(is_sound[trial.rows], width + 1)
-        torch.amin(unsound, 1, out=first_unsound)
-        first_unsound.masked_fill_(first_unsound > num_accepted, -1)
+        invalid = padded.places.expand(padded.size, -1).masked_fill(is_valid[padded.rows], width + 1)
+        torch.amin(invalid, 1, out=first_invalid)
+        first_invalid.masked_fill_(first_invalid > num_accepted, -1)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, None, tokens)
-        return _begun(results, scores, batch, given)
+        return _send_verdict(results, scores, batch, given)
 
-    def _trial(self, scores: Scores, batch: VerifyBatch, given: _Given) -> tuple[Trial, torch.Tensor]:
+    def _pad(self, scores: Scores, batch: VerifyBatch, given: _Given) -> tuple[PaddedDrafts, torch.Tensor]:
         """Return the trial of a batch, and `[R]` which rows are made of numbers; p of the others is uniform."""
         logits, width = scores.logits, _width(batch)
         rows = node_rows(given.row_starts, given.num_nodes, width)
         has_greedy = any(params.is_greedy for params in batch.sampling_params)
         probs = target_probs(logits, rows, given.temperatures == 0 if has_greedy else None)
-        is_sound = probs[:, 0] == probs[:, 0]
+        is_valid = probs[:, 0] == probs[:, 0]
         probs.nan_to_num_(1 / probs.shape[1])
         drawn, ids, q = batch.drawn, given.token_ids, None
         if drawn is not None and width and drawn.node_probs.shape[2] > 0:
@@ -175,7 +175,7 @@ class JudgeOnDevice(_OnDevice):
                 is_taken_out=False,
                 like=probs,
             )
-        return Trial(probs, ids, rows, given.num_nodes, None, q), is_sound
+        return PaddedDrafts(probs, ids, rows, given.num_nodes, None, q), is_valid
 
     def _vocabulary(self, vocab_map: torch.Tensor, logits: torch.Tensor) -> DraftVocabulary:
         """Return the vocabulary of a proposer on the device; made once for its map."""
@@ -195,53 +195,53 @@ def _accept_uniforms(keys: NoiseKeys, width: int) -> torch.Tensor:
     return uniforms(NoiseKeys(*by_node), words, 1).view(size, width)
 
 
-def _begun(
+def _send_verdict(
     results: Results, scores: Scores, batch: VerifyBatch, given: _Given, paths: torch.Tensor | None = None
-) -> Begun:
+) -> AsyncVerdict:
     """Send what was decided, to the host and to the request table; `paths` see `Verdict.paths`."""
     results.send()
     if batch.table is not None:
         results.append_to(batch.table, given.lines)
     read, places = partial(_read, results, scores, batch, paths), results.places(given.row_starts)
-    return Begun(results.parts[2], results.parts[0], read, places, batch.table is not None, paths)
+    return AsyncVerdict(results.parts[2], results.parts[0], read, places, batch.table is not None, paths)
 
 
 def _read(results: Results, scores: Scores, batch: VerifyBatch, paths: torch.Tensor | None = None) -> Verdict:
     """Return the verdict of results; `paths` see `Verdict.paths`."""
-    (counts, unsound, emitted, *found), is_sound, logprobs, top_k = results.read()
+    (counts, invalid, emitted, *found), is_valid, logprobs, top_k = results.read()
     nodes = found[0] if found else [range(count) for count in counts]
     accepted = [[*row[:count]] for row, count in zip(nodes, counts, strict=True)]
     tokens = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
-    is_sound = _soundness(scores, batch, accepted, unsound, is_sound)
-    return Verdict(accepted, tokens, is_sound, logprobs, top_k, paths)
+    is_valid = _validity(scores, batch, accepted, invalid, is_valid)
+    return Verdict(accepted, tokens, is_valid, logprobs, top_k, paths)
 
 
-def _soundness(
+def _validity(
     scores: Scores,
     batch: VerifyBatch,
     accepted: Sequence[Sequence[int]],
-    first_unsound: Sequence[int],
-    is_sound: list[bool] | None,
+    first_invalid: Sequence[int],
+    is_valid: list[bool] | None,
 ) -> list[bool] | None:
-    """Return which rows are sound, as far as tokens were drawn from them; None if all are.
+    """Return which rows are valid, as far as tokens were drawn from them; None if all are.
 
     Args:
         scores: the rows.
         batch: which row is whose.
         accepted: nodes of each request.
-        first_unsound: see `PathVerdict.first_unsound`.
-        is_sound: see `Scores.is_sound`.
+        first_invalid: see `PathVerdict.first_invalid`.
+        is_valid: see `Scores.is_valid`.
     """
-    if max(first_unsound) < 0:
-        return is_sound
-    found = [True] * len(scores.logits) if is_sound is None else is_sound
-    for row, (path, place) in enumerate(zip(accepted, first_unsound, strict=True)):
+    if max(first_invalid) < 0:
+        return is_valid
+    found = [True] * len(scores.logits) if is_valid is None else is_valid
+    for row, (path, place) in enumerate(zip(accepted, first_invalid, strict=True)):
         if place >= 0:
             found[batch.row_of(row, (-1, *path)[place])] = False
     return found
 
 
-def _is_judged(batch: VerifyBatch) -> bool:
+def _compares_p_and_q(batch: VerifyBatch) -> bool:
     """Return whether p and q of a batch are compared on the device."""
     return bool(batch.num_nodes) and not (batch.is_all_greedy or batch.has_trees)
 
@@ -278,14 +278,14 @@ def _given(scores: Scores, batch: VerifyBatch) -> _Given:
     device = scores.logits.device
     known = [] if batch.transfer is None else batch.transfer.on(device)
     arrays = known or Transfer(_arrays(batch)).on(device)
-    starts, counts, seeds, positions, samples, heat, listed, lines, is_drawn, *rows = arrays
+    starts, counts, seeds, positions, samples, temperatures, listed, lines, is_drawn, *rows = arrays
     width = _width(batch)
     if batch.device_nodes is not None and width:
         rows = [*batch.device_nodes.nodes.to(device)]
     ids, *parents = rows
     keys = NoiseKeys(seeds, positions, samples)
     above = parents[0] if parents else None
-    return _Given(starts, counts, heat, keys, listed, is_drawn, lines, ids, above)
+    return _Given(starts, counts, temperatures, keys, listed, is_drawn, lines, ids, above)
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> Int64s:

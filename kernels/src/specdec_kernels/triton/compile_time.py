@@ -8,7 +8,7 @@ from typing import Any
 
 from triton import knobs
 
-from specdec.interfaces import count_once
+from specdec.interfaces import count_one_time_work
 
 
 class _Begun(threading.local):
@@ -33,5 +33,5 @@ def _begins(**_: Any) -> bool:
 
 def _ends(**_: Any) -> None:
     if _begun.at is not None:
-        count_once(perf_counter() - _begun.at)
+        count_one_time_work(perf_counter() - _begun.at)
         _begun.at = None

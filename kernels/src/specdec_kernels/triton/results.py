@@ -21,7 +21,7 @@ class PathVerdict(NamedTuple):
     """`[B, N + 1]` int64: those tokens and the correction or bonus token, padded with -1."""
     accepted_nodes: torch.Tensor
     """`[B, N]` int64: the accepted nodes, from the root's child down, padded with -1."""
-    first_unsound: torch.Tensor
+    first_invalid: torch.Tensor
     """`[B]` int64: of the rows that these tokens were drawn from, in order, the first that has a NaN or nothing above -inf; or
     -1. Its token and those after it mean nothing."""
 

@@ -65,7 +65,7 @@ class Member:
             proposer.target_info.vocab_size,
             is_fallback=is_fallback,
             is_strict=False,
-            takes_trees=Capability.TREE in proposer.capabilities,
+            supports_trees=Capability.TREE in proposer.capabilities,
         )
         self.name = self.guard.name
         given = self.guard.capabilities
@@ -78,7 +78,7 @@ class Member:
         self.reads_states = bool(given & STATES)
         self.is_target = Capability.TARGET_CACHE in given
         """Whether it is a form of the target, on its cache: there is nothing that it has to run before it drafts."""
-        self.seconds, self.num_told = 0.0, 0
+        self.seconds, self.num_delivered = 0.0, 0
         """Duration of the last call, and number of tokens that it had to run before."""
         self.is_unread = False
         """Whether the last draft was left unread on a device, so that most of its duration is in the rest of the step."""
@@ -93,7 +93,7 @@ class Member:
         """Steps since it was last asked for a draft."""
         self._has_warned = False
 
-    def tell(self, batch: ProposeBatch) -> None:
+    def deliver(self, batch: ProposeBatch) -> None:
         """Take in what is new in a step, and how much of the member's draft was accepted."""
         if self.is_left_out:
             return
@@ -108,7 +108,7 @@ class Member:
             verdict = batch.last_num_drafted[row], batch.last_num_accepted[row]
             if offer is not None and verdict[0]:
                 if isinstance(offer, UnreadOffer):
-                    offer.judge(*verdict)
+                    offer.observe_verdict(*verdict)
                 self._feedback[request_id] = verdict
 
     @property
@@ -166,7 +166,7 @@ class Member:
         started = perf_counter()
         draft = self.guard.propose(own, most)
         self.seconds = perf_counter() - started
-        self.num_told = 0 if self.is_target else sum(own.counts)
+        self.num_delivered = 0 if self.is_target else sum(own.counts)
         self.is_unread = draft is not None and draft.device_nodes is not None
         if draft is None:
             self._drop(names)

@@ -33,12 +33,12 @@ class Offer:
         """Expected number of accepted tokens by the confidence; the number of nodes without."""
         if self.confidence is None:
             return float(self.num_nodes)
-        return sum(along_paths(self.parents, self.confidence))
+        return sum(accumulated(self.parents, self.confidence))
 
     @property
     def depth(self) -> int:
         """Number of nodes on the longest path."""
-        return int(max(along_paths(self.parents, [1.0] * len(self.parents), is_sum=True), default=0.0))
+        return int(max(accumulated(self.parents, [1.0] * len(self.parents), is_sum=True), default=0.0))
 
     @property
     def is_chain(self) -> bool:
@@ -91,17 +91,17 @@ class UnreadOffer(Offer):
         return self if count >= self.num_nodes else self.read().first(count)
 
     @property
-    def is_judged(self) -> bool:
+    def has_verdict(self) -> bool:
         """Whether there was a verdict that says all."""
         return bool(self._verdict)
 
-    def judge(self, num_drafted: int, num_accepted: int) -> None:
+    def observe_verdict(self, num_drafted: int, num_accepted: int) -> None:
         """Take the verdict: `num_accepted` of its first `num_drafted` nodes were accepted. What follows these is not known."""
         if num_accepted < num_drafted or num_drafted == self.num_nodes:
             self._verdict[:] = [num_accepted]
 
     def path(self, text: Sequence[int]) -> list[int]:
-        """Return the nodes whose tokens begin `text`, which begins where the offer does; `is_judged` must hold."""
+        """Return the nodes whose tokens begin `text`, which begins where the offer does; `has_verdict` must hold."""
         return list(range(min(self._verdict[0], len(text))))
 
 
@@ -122,7 +122,7 @@ def offers_of(draft: CheckedDraft, name: str, member: int) -> list[Offer | None]
     return offers
 
 
-def along_paths(parents: Sequence[int], values: Sequence[float], *, is_sum: bool = False) -> list[float]:
+def accumulated(parents: Sequence[int], values: Sequence[float], *, is_sum: bool = False) -> list[float]:
     """Return for each node the product, or the sum, of the values on the path to it."""
     found: list[float] = []
     for parent, value in zip(parents, values, strict=True):

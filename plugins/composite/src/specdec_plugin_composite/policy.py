@@ -67,12 +67,12 @@ class Policy(ABC):
     def draft(self, turn: Round) -> list[Choice]:
         """Return what is verified for each row."""
 
-    def begin(self, turn: Round, rest_s: float | None) -> None:  # noqa: B027  for policies that measure
+    def begin(self, turn: Round, other_s: float | None) -> None:  # noqa: B027  for policies that measure
         """Learn from the last step, before `draft`.
 
         Args:
             turn: the step that begins.
-            rest_s: seconds since the end of the last step's drafting, where these were one pass of decoding; else None.
+            other_s: seconds since the end of the last step's drafting, where these were one pass of decoding; else None.
         """
 
     def verified(self, turn: Round, offers: Sequence[Any]) -> None:  # noqa: B027  for policies that learn

@@ -102,17 +102,17 @@ class CompositeProposer(Proposer):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Tell the members what is new, and draft as the policy decides."""
-        rest_s = None
+        other_s = None
         if self._ended is not None and self._last_ids.issuperset(batch.request_ids):
-            rest_s = perf_counter() - self._ended
+            other_s = perf_counter() - self._ended
         if batch.hidden_states is not None:
             self._states.add(batch)
         for member in self._members:
-            member.tell(batch)
-            if rest_s is not None:
-                member.guard.observe_target(rest_s)
+            member.deliver(batch)
+            if other_s is not None:
+                member.guard.observe_target(other_s)
         turn = Round(batch, self._members)
-        self._policy.begin(turn, rest_s)
+        self._policy.begin(turn, other_s)
         choices = self._policy.draft(turn)
         drafts = turn.complete(choices, is_paused=self._policy.is_paused)
         offers = [self._made(choice, row, drafts) for row, choice in enumerate(choices)]

@@ -21,7 +21,7 @@ class _Block:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _StateSpan:
     """The states of consecutive tokens of one request, from position `start` on: rows of a block."""
 
     start: int
@@ -38,7 +38,7 @@ class States:
     """States by request, each kept until no member wants it."""
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[_Piece]] = {}
+        self._spans: dict[str, list[_StateSpan]] = {}
         self._newest: _Block | None = None
         """That of this step, whose memory is the batch's and is valid during the call only."""
 
@@ -50,34 +50,34 @@ class States:
         row = 0
         for request_id, start, count in zip(batch.request_ids, batch.starts, batch.counts, strict=True):
             if count:
-                pieces = self._pieces.setdefault(request_id, [])
-                if pieces and pieces[-1].end > start:
-                    pieces = self._pieces[request_id] = self._between(request_id, 0, start)
-                pieces.append(_Piece(start, count, block, row))
+                spans = self._spans.setdefault(request_id, [])
+                if spans and spans[-1].end > start:
+                    spans = self._spans[request_id] = self._between(request_id, 0, start)
+                spans.append(_StateSpan(start, count, block, row))
             row += count
 
     def of(self, spans: Iterable[tuple[str, int, int]], none: Kinds) -> Kinds:
         """Return the states of spans of positions, of (request, start, end), in their order; `none` are empty ones."""
         columns: list[list[torch.Tensor]] = [[kind] for kind in none]
         for request_id, start, end in spans:
-            for piece in self._between(request_id, start, end):
-                rows = slice(piece.row, piece.row + piece.count)
-                for column, kind in zip(columns, piece.block.kinds, strict=True):
+            for span in self._between(request_id, start, end):
+                rows = slice(span.row, span.row + span.count)
+                for column, kind in zip(columns, span.block.kinds, strict=True):
                     column.append(kind[rows])
         return tuple(torch.cat(column) for column in columns)
 
     def keep(self, wanted: dict[str, int]) -> None:
         """End a step: keep copies of states from a position on, by request, and drop all others."""
-        for request_id in list(self._pieces):
+        for request_id in list(self._spans):
             if request_id not in wanted:
-                del self._pieces[request_id]
+                del self._spans[request_id]
                 continue
-            pieces, first = self._pieces[request_id], wanted[request_id]
-            if pieces[0].end <= first:
-                pieces = self._pieces[request_id] = [piece for piece in pieces if piece.end > first]
-            if not pieces:
-                del self._pieces[request_id]
-            elif self._newest is not None and pieces[-1].block is self._newest:
+            spans, first = self._spans[request_id], wanted[request_id]
+            if spans[0].end <= first:
+                spans = self._spans[request_id] = [span for span in spans if span.end > first]
+            if not spans:
+                del self._spans[request_id]
+            elif self._newest is not None and spans[-1].block is self._newest:
                 self._newest.kinds = tuple(kind.clone() for kind in self._newest.kinds)
                 self._newest = None
         self._newest = None
@@ -85,12 +85,12 @@ class States:
     def forget(self, request_ids: Sequence[str]) -> None:
         """Drop the states of requests."""
         for request_id in request_ids:
-            self._pieces.pop(request_id, None)
+            self._spans.pop(request_id, None)
 
-    def _between(self, request_id: str, start: int, end: int) -> list[_Piece]:
+    def _between(self, request_id: str, start: int, end: int) -> list[_StateSpan]:
         found = []
-        for piece in self._pieces.get(request_id, ()):
-            first, last = max(start, piece.start), min(end, piece.end)
+        for span in self._spans.get(request_id, ()):
+            first, last = max(start, span.start), min(end, span.end)
             if first < last:
-                found.append(_Piece(first, last - first, piece.block, piece.row + first - piece.start))
+                found.append(_StateSpan(first, last - first, span.block, span.row + first - span.start))
         return found

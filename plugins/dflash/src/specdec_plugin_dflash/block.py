@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from specdec.interfaces import sent
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_plugin_dflash.views import View
-from specdec_runtime.drafting import Piece, run
+from specdec_runtime.drafting import RowChunk, run
 from specdec_runtime.interfaces import Runner
 
 _MAX_ROWS = 2048
@@ -36,15 +36,15 @@ class BlockRunner:
         self.is_fused = views[0].window is None and len(set(views)) == 1
         """Whether the runner's own pass, in its fastest form, runs the blocks."""
 
-    def run(self, pieces: Sequence[Piece]) -> list[Tensor]:
+    def run(self, row_chunks: Sequence[RowChunk]) -> list[Tensor]:
         """Return logits `[num_logits, V']` for each piece; its rows are the last committed token and masks."""
         found: list[Tensor] = []
-        for portion in _portions(pieces):
+        for portion in _portions(row_chunks):
             logits = run(self._runner, portion)[0] if self.is_fused else self._layer_by_layer(portion)
-            found += self._head.finish(logits).split([piece.num_logits for piece in portion])
+            found += self._head.finish(logits).split([row_chunk.num_logits for row_chunk in portion])
         return found
 
-    def piece(self, place: Piece, token_id: int, num_masks: int, num_logits: int) -> Piece:
+    def row_chunk(self, place: RowChunk, token_id: int, num_masks: int, num_logits: int) -> RowChunk:
         """Return the block of a request behind its rows.
 
         Args:
@@ -58,7 +58,7 @@ class BlockRunner:
             mask = torch.ones(size, size, dtype=torch.bool)
         ids = np.full(size, self._head.settings.mask_id, np.int64)
         ids[0] = token_id
-        return Piece(
+        return RowChunk(
             ids,
             place.first_slot,
             place.num_cached + len(place.ids),
@@ -67,34 +67,40 @@ class BlockRunner:
             num_drafted=size,
         )
 
-    def _layer_by_layer(self, pieces: Sequence[Piece]) -> Tensor:
+    def _layer_by_layer(self, row_chunks: Sequence[RowChunk]) -> Tensor:
         head, device = self._head, self._runner.device
-        ids = sent(torch.from_numpy(np.concatenate([piece.ids for piece in pieces])), device)
-        positions = [np.arange(piece.num_cached, piece.num_cached + len(piece.ids)) for piece in pieces]
+        ids = sent(torch.from_numpy(np.concatenate([row_chunk.ids for row_chunk in row_chunks])), device)
+        positions = [
+            np.arange(row_chunk.num_cached, row_chunk.num_cached + len(row_chunk.ids))
+            for row_chunk in row_chunks
+        ]
         at = sent(torch.from_numpy(np.concatenate(positions)), device)
-        ends = np.cumsum([len(piece.ids) for piece in pieces])
+        ends = np.cumsum([len(row_chunk.ids) for row_chunk in row_chunks])
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             view, out = head.settings.views[layer], torch.empty_like(query)
-            for piece, end in zip(pieces, ends.tolist(), strict=True):
-                rows = slice(end - len(piece.ids), end)
-                out[rows] = self._attend(layer, view, piece, query[rows], key[rows], value[rows])
+            for row_chunk, end in zip(row_chunks, ends.tolist(), strict=True):
+                rows = slice(end - len(row_chunk.ids), end)
+                out[rows] = self._attend(layer, view, row_chunk, query[rows], key[rows], value[rows])
             return out
 
         states = head.run(head.embed(ids), at, attend)
         wanted = np.concatenate(
-            [np.arange(end - piece.num_logits, end) for piece, end in zip(pieces, ends.tolist(), strict=True)]
+            [
+                np.arange(end - row_chunk.num_logits, end)
+                for row_chunk, end in zip(row_chunks, ends.tolist(), strict=True)
+            ]
         )
         logits: Tensor = head.model.lm_head(states[sent(torch.from_numpy(wanted), device)])
         return logits
 
     def _attend(
-        self, layer: int, view: View, piece: Piece, query: Tensor, key: Tensor, value: Tensor
+        self, layer: int, view: View, row_chunk: RowChunk, query: Tensor, key: Tensor, value: Tensor
     ) -> Tensor:
         """Attend from one request's block to its text and to itself."""
-        count, size = piece.num_cached, len(piece.ids)
+        count, size = row_chunk.num_cached, len(row_chunk.ids)
         first = view.first_key(count)
-        before = slice(piece.first_slot + first, piece.first_slot + count)
+        before = slice(row_chunk.first_slot + first, row_chunk.first_slot + count)
         cache, device = self._runner.cache, query.device
         keys = torch.cat((cache.keys[layer][before], key)).transpose(0, 1)
         values = torch.cat((cache.values[layer][before], value)).transpose(0, 1)
@@ -110,13 +116,13 @@ class BlockRunner:
         return out[0].transpose(0, 1)
 
 
-def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _portions(row_chunks: Sequence[RowChunk]) -> Iterator[list[RowChunk]]:
     """Yield the pieces of each pass."""
-    portion: list[Piece] = []
-    for piece in pieces:
-        if sum(len(each.ids) for each in (*portion, piece)) > _MAX_ROWS and portion:
+    portion: list[RowChunk] = []
+    for row_chunk in row_chunks:
+        if sum(len(each.ids) for each in (*portion, row_chunk)) > _MAX_ROWS and portion:
             yield portion
             portion = []
-        portion.append(piece)
+        portion.append(row_chunk)
     if portion:
         yield portion

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from specdec.interfaces import ProposeBatch, sent
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_runtime.backends import speed_up_linears
-from specdec_runtime.drafting import Piece, new_rows
+from specdec_runtime.drafting import RowChunk, new_rows
 from specdec_runtime.interfaces import Runner
 
 
@@ -37,16 +37,19 @@ class Context(nn.Module):
             self.all_layers.bias = nn.Parameter(bias, requires_grad=False)
         speed_up_linears(self)
 
-    def write(self, batch: ProposeBatch, pieces: Mapping[int, Piece]) -> None:
+    def write(self, batch: ProposeBatch, row_chunks: Mapping[int, RowChunk]) -> None:
         """Write new rows of several requests.
 
         Args:
             batch: the step's batch.
-            pieces: new rows by row of the batch, of each at least one.
+            row_chunks: new rows by row of the batch, of each at least one.
         """
-        runner, states = self._of[1], new_rows(batch, pieces, batch.aux_hidden_states).states
-        places = [np.arange(piece.num_cached, piece.num_cached + len(piece.ids)) for piece in pieces.values()]
-        slots = [at + piece.first_slot for at, piece in zip(places, pieces.values(), strict=True)]
+        runner, states = self._of[1], new_rows(batch, row_chunks, batch.aux_hidden_states).states
+        places = [
+            np.arange(row_chunk.num_cached, row_chunk.num_cached + len(row_chunk.ids))
+            for row_chunk in row_chunks.values()
+        ]
+        slots = [at + row_chunk.first_slot for at, row_chunk in zip(places, row_chunks.values(), strict=True)]
         at: Tensor | slice = slice(int(slots[0][0]), int(slots[0][-1]) + 1)
         if len(slots) > 1:
             at = sent(torch.from_numpy(np.concatenate(slots)), runner.device)

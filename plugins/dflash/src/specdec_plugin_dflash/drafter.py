@@ -15,8 +15,8 @@ from specdec_runtime.drafting import (
     Chooser,
     DraftVocabulary,
     PartialDraft,
-    Piece,
     RequestRows,
+    RowChunk,
 )
 from specdec_runtime.interfaces import Runner
 
@@ -75,7 +75,7 @@ class BlockDrafter:
         if batch.num_unread:
             return self._draft_behind(batch)
         drafts: list[PartialDraft | None] = [None] * batch.batch_size
-        places: dict[int, Piece] = {}
+        places: dict[int, RowChunk] = {}
         num_ahead = max(batch.max_nodes, default=0)
         # Pieces are made when all rows have their places, because making room may move them.
         new_ids = [self.rows.update(batch, row, num_ahead) for row in range(batch.batch_size)]
@@ -83,7 +83,7 @@ class BlockDrafter:
             if ids is not None:
                 places[row] = self.rows.append(batch, row, ids)
                 drafts[row] = self._begin(batch, row, self.rows.states[batch.request_ids[row]].num_ids)
-        new = {row: piece for row, piece in places.items() if len(piece.ids)}
+        new = {row: row_chunk for row, row_chunk in places.items() if len(row_chunk.ids)}
         wanted = [draft for draft in drafts if draft is not None]
         if wanted and self._loop is not None and self._loop.draft(batch, wanted, new):
             return drafts
@@ -111,7 +111,7 @@ class BlockDrafter:
         depth = min(self._head.settings.max_tokens, self._max_len - num_ids, -(-most // self._width))
         return PartialDraft(row, most, depth, self._width) if depth > 0 else None
 
-    def _block(self, batch: ProposeBatch, draft: PartialDraft, place: Piece) -> Piece:
+    def _block(self, batch: ProposeBatch, draft: PartialDraft, place: RowChunk) -> RowChunk:
         depth, last = draft.max_depth, int(batch.token_ids(draft.row)[-1])
         num_masks = depth - 1 if self._head.settings.predicts_at_anchor else depth
-        return self._blocks.piece(place, last, num_masks, depth)
+        return self._blocks.row_chunk(place, last, num_masks, depth)

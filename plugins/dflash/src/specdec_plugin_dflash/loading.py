@@ -87,9 +87,9 @@ def _fill(head: DFlashHead, names: dict[str, str], checkpoint: HeadCheckpoint, t
     missing = [name for name in wanted if name not in names]
     if missing:
         others = f" (what it has without a place here: {', '.join(unknown[:3])})" if unknown else ""
-        told = ", ".join(repr(name.removeprefix("model.model.")) for name in missing[:3])
+        shown = ", ".join(repr(name.removeprefix("model.model.")) for name in missing[:3])
         raise ModelError(
-            f"{checkpoint} has no tensor for {told}: its config.json does not belong to these weights, or they are incomplete"
+            f"{checkpoint} has no tensor for {shown}: its config.json does not belong to these weights, or they are incomplete"
             f"{others}"
         )
     if unknown:

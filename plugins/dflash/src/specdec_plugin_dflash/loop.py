@@ -16,8 +16,8 @@ from specdec_runtime.drafting import (
     ChainLoop,
     DraftVocabulary,
     PartialDraft,
-    Piece,
     RequestRows,
+    RowChunk,
     example_of,
     new_rows,
 )
@@ -66,30 +66,34 @@ class BlockLoop:
             )
             runner.expected = rows, example_of(num_steps, self._loop.rules)
 
-    def draft(self, batch: ProposeBatch, drafts: Sequence[PartialDraft], pieces: dict[int, Piece]) -> bool:
+    def draft(
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], row_chunks: dict[int, RowChunk]
+    ) -> bool:
         """Write new rows and fill empty drafts; returns False, with nothing done, if the loop cannot.
 
         Args:
             batch: the step's batch.
             drafts: the drafts.
-            pieces: new rows by row of the batch, of each at least one.
+            row_chunks: new rows by row of the batch, of each at least one.
         """
         by_row = {draft.row: draft for draft in drafts}
-        every = [by_row.get(row) or PartialDraft(row, 0, 0) for row in pieces]
+        every = [by_row.get(row) or PartialDraft(row, 0, 0) for row in row_chunks]
         most = self._runner.max_chain_rows
-        if not pieces.keys() >= by_row.keys() or not self._loop.can_draft(
+        if not row_chunks.keys() >= by_row.keys() or not self._loop.can_draft(
             batch, every, most, is_recorded=True
         ):
             return False
-        long = {row: piece for row, piece in pieces.items() if len(piece.ids) > self._most_new}
+        long = {
+            row: row_chunk for row, row_chunk in row_chunks.items() if len(row_chunk.ids) > self._most_new
+        }
         if long:
             self._context.write(batch, long)
-            pieces = pieces | {
+            row_chunks = row_chunks | {
                 row: p.part(len(p.ids) - 1, len(p.ids), is_last=True) for row, p in long.items()
             }
-        new = pieces.values()
-        places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
-        call = partial(self._runner.draft_after, new_rows(batch, pieces, batch.aux_hidden_states))
+        new = row_chunks.values()
+        places = [row_chunk.first_slot for row_chunk in new], [row_chunk.num_cached for row_chunk in new]
+        call = partial(self._runner.draft_after, new_rows(batch, row_chunks, batch.aux_hidden_states))
         self._loop.draft(batch, every, call, places)
         return True
 

@@ -168,6 +168,6 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> Qwen3Config:
         with torch.device("meta"):
             Qwen3Model(config)
     except Exception as error:  # its checks of fields and its layers raise errors of many types
-        told = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"{place}: transformers has no layers for this configuration ({told})") from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"{place}: transformers has no layers for this configuration ({reason})") from None
     return config

@@ -83,13 +83,13 @@ def read_views(
             "swa_window_size of dflash_config)"
         )
     key = "causal" if config.get("is_causal") is None else "is_causal"
-    told = None if config.get(key) is None else flag_of(config, key, place)
-    if told is None and is_speculators and flag_of(config, "sliding_window_non_causal", place):
-        told = False
+    given_flag = None if config.get(key) is None else flag_of(config, key, place)
+    if given_flag is None and is_speculators and flag_of(config, "sliding_window_non_causal", place):
+        given_flag = False
     return tuple(
         View(
             window=size if is_sliding else None,
-            is_causal=is_sliding if told is None else told,
+            is_causal=is_sliding if given_flag is None else given_flag,
             is_from_anchor=is_sliding and is_speculators,
         )
         for is_sliding in sliding

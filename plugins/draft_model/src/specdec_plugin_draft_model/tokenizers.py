@@ -65,6 +65,6 @@ def _tokenizer(config: DraftModelConfig) -> PreTrainedTokenizerBase | None:
     except Exception as error:  # a damaged one may raise anything
         if checkpoint.file("tokenizer.json") is None:
             return None
-        told = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{config.model}: its tokenizer cannot be read: {told}") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{config.model}: its tokenizer cannot be read: {reason}") from error
     return tokenizer

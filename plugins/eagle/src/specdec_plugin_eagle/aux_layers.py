@@ -50,9 +50,9 @@ class AuxLayers:
         ids = None if found == [] else ids_of({KEY: found}, KEY, place)
         if ids is None:
             return None
-        told = _SEMANTICS.get(str(config.get("eagle_aux_layer_semantics")))
-        if told is not None:
-            return cls(ids, told)
+        semantics = _SEMANTICS.get(str(config.get("eagle_aux_layer_semantics")))
+        if semantics is not None:
+            return cls(ids, semantics)
         if top is None:
             return cls(ids, are_outputs=True, is_sure=ids[0] != 2)
         return cls(ids, is_sure=is_speculators or ids[0] != 1 or nested == [i - 1 for i in ids])

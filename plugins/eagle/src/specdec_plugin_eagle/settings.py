@@ -127,8 +127,8 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
         with torch.device("meta"):
             AutoModel.from_config(config)
     except Exception as error:  # its checks of fields and its layers raise errors of many types
-        told = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"{place}: transformers has no layers for this configuration ({told})") from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"{place}: transformers has no layers for this configuration ({reason})") from None
     config.num_hidden_layers = num_layers or 1
     return _as_llama(config) if kind == "mistral" else config
 

@@ -10,7 +10,7 @@ from specdec_runtime.drafting import HeadCheckpoint
 logger = logging.getLogger("specdec")
 
 
-def tell_unused(checkpoint: HeadCheckpoint, used: Collection[str]) -> None:
+def warn_of_unused(checkpoint: HeadCheckpoint, used: Collection[str]) -> None:
     """Log the unused tensors of a checkpoint; they are harmless, but may mean that it holds heads of another kind."""
     unused = [name for name in checkpoint.names() if name not in used]
     if unused:

@@ -54,7 +54,7 @@ class RecyclingProposer(Proposer):
         trees = []
         for row, (table, most) in enumerate(zip(tables, batch.max_nodes, strict=True)):
             ids, start, end = batch.token_ids(row), batch.starts[row], batch.starts[row] + batch.counts[row]
-            table.follow(ids[max(0, start - 1) : end].tolist(), end)
+            table.add_text(ids[max(0, start - 1) : end].tolist(), end)
             trees.append(grow(table, int(ids[-1]), most, self._least, is_chain=is_chain))
         return Draft.from_lists(
             [tree.token_ids for tree in trees],

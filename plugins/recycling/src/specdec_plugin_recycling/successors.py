@@ -37,7 +37,7 @@ class SuccessorTable:
         self._log.append((end, token_id, successors))
         self.seen[token_id] = successors
 
-    def follow(self, token_ids: list[int], end: int) -> None:
+    def add_text(self, token_ids: list[int], end: int) -> None:
         """Take in committed text up to `end`: what follows a token without successors becomes its one successor.
 
         Args:

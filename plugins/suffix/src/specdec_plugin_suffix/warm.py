@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from specdec import ConfigError
 from specdec.config import Checkpoint, resolve_name, target_facts
 from specdec.text import fingerprint
-from specdec_cli import hush_libraries
+from specdec_cli import quiet_libraries
 from specdec_plugin_suffix.cache_file import read_responses, write_responses
 from specdec_plugin_suffix.outputs_file import read_outputs
 
@@ -65,7 +65,7 @@ def warm_cache(outputs: Path, model: str, out: Path, *, is_appending: bool) -> d
 def _tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int]:
     """Return a model's tokenizer and the size of its vocabulary."""
     vocab_size = target_facts(model).vocab_size
-    hush_libraries()
+    quiet_libraries()
     Checkpoint(model).check_names()
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)

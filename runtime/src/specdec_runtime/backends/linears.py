@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from specdec.backends import first_offer, told_together
+from specdec.backends import first_offer, grouped_warnings
 from specdec.interfaces import Declined
 from specdec_runtime.backends.comparison import LEAST, distance
 from specdec_runtime.backends.models import of_models
@@ -16,7 +16,7 @@ _ROWS = 3
 """Rows that a product is tried with."""
 
 
-@told_together()
+@grouped_warnings()
 def speed_up_linears(module: nn.Module) -> None:
     """Make the `nn.Linear` modules of a frozen module use a backend's products.
 

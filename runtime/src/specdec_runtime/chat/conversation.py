@@ -65,7 +65,7 @@ def conversation_prompt(
     ]
     if form == "auto":
         has_parts = any(isinstance(message["content"], list) for message in conversation)
-        form = "auto" if has_parts and _takes_parts(tokenizer, given) else "string"
+        form = "auto" if has_parts and _accepts_content_parts(tokenizer, given) else "string"
     if form != "auto":
         formatted = as_text if form == "string" else as_parts
         conversation = [formatted(message) for message in conversation]
@@ -87,7 +87,7 @@ def conversation_prompt(
     return {"prompt": text, "prompt_token_ids": list(tokenizer(text, add_special_tokens=False)["input_ids"])}
 
 
-def _takes_parts(tokenizer: PreTrainedTokenizerBase, given: Mapping[str, Any]) -> bool:
+def _accepts_content_parts(tokenizer: PreTrainedTokenizerBase, given: Mapping[str, Any]) -> bool:
     """Return whether the chat template writes a list of text parts as it writes the text."""
     contents: tuple[Any, Any] = (_PROBE, [{"type": "text", "text": _PROBE}])
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from specdec_runtime.drafting.chain_steps import ChainSteps
     from specdec_runtime.drafting.chains import ChainLoop, example_of
     from specdec_runtime.drafting.checkpoint import HeadCheckpoint
-    from specdec_runtime.drafting.chooser import Choice, Chooser, Place
+    from specdec_runtime.drafting.chooser import Choice, Chooser, DraftPosition
     from specdec_runtime.drafting.drafter import DraftModule
     from specdec_runtime.drafting.drafting_config import DraftingConfig
     from specdec_runtime.drafting.head_config import HeadConfig
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from specdec_runtime.drafting.loop_rows import new_rows
     from specdec_runtime.drafting.own_ids import OwnIds
     from specdec_runtime.drafting.partial_draft import PartialDraft
-    from specdec_runtime.drafting.passes import Piece, run
+    from specdec_runtime.drafting.passes import RowChunk, run
     from specdec_runtime.drafting.proposer import DraftingProposer, RowsProposer, StepDrafter
     from specdec_runtime.drafting.request_rows import RequestRows
     from specdec_runtime.drafting.request_slots import RequestSlots
@@ -42,6 +42,7 @@ __all__ = [
     "Choice",
     "Chooser",
     "DraftModule",
+    "DraftPosition",
     "DraftVocabulary",
     "DraftingConfig",
     "DraftingProposer",
@@ -50,10 +51,9 @@ __all__ = [
     "HeadProposer",
     "OwnIds",
     "PartialDraft",
-    "Piece",
-    "Place",
     "RequestRows",
     "RequestSlots",
+    "RowChunk",
     "RowsProposer",
     "StepDrafter",
     "TargetRows",

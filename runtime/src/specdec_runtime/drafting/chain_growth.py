@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from specdec.interfaces import ProposeBatch
-from specdec_runtime.drafting.chooser import Chooser, Place
+from specdec_runtime.drafting.chooser import Chooser, DraftPosition
 from specdec_runtime.drafting.partial_draft import PartialDraft
 
 RunNext = Callable[[list[PartialDraft], list[int], list[int]], torch.Tensor]
@@ -60,7 +60,7 @@ class ChainGrowth:
 
     def _extend(self, batch: ProposeBatch, drafts: Sequence[PartialDraft], logits: torch.Tensor) -> list[int]:
         """Add one depth to each draft; returns the token that each continues with, -1 if no token is allowed."""
-        places = [Place(d.row, d.path, len(d.token_ids), d.num_wanted) for d in drafts]
+        places = [DraftPosition(d.row, d.path, len(d.token_ids), d.num_wanted) for d in drafts]
         choice = self._chooser.choose(logits, places, batch)
         for index, draft in enumerate(drafts):
             params = batch.sampling_params[draft.row]

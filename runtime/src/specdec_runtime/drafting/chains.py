@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from specdec import SamplingParams
-from specdec.interfaces import NoiseKeys, Places, ProposeBatch
+from specdec.interfaces import NoiseKeys, ProposeBatch, VerdictOffsets
 from specdec_runtime.drafting.partial_draft import PartialDraft, UnreadNodes
-from specdec_runtime.drafting.passes import Int64s, SlotsAndRows
+from specdec_runtime.drafting.passes import CachedRows, Int64s
 from specdec_runtime.drafting.reading import read_together
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
 from specdec_runtime.interfaces.chain import ChainRules, Chains, ChainWork
@@ -86,7 +86,7 @@ class ChainLoop:
         return not any(_has_cuts(batch.sampling_params[draft.row]) for draft in drafts)
 
     def draft(
-        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: SlotsAndRows,
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: CachedRows,
         more_ids: Sequence[Int64s] = (),
     ) -> tuple[list[list[int | None]], Chains]:  # fmt: skip
         """Fill empty drafts; rows with a lower limit end earlier than others. `more_ids` are those of `ChainWork`.
@@ -159,7 +159,7 @@ def ends_of(batch: ProposeBatch, rows: Sequence[int]) -> list[int]:
     return [batch.num_prompt_tokens[row] + count for row, count in zip(rows, most, strict=True)]
 
 
-def verdict_of(batch: ProposeBatch, rows: Sequence[int]) -> Places | None:
+def verdict_of(batch: ProposeBatch, rows: Sequence[int]) -> VerdictOffsets | None:
     """Return `ChainWork.verdict` for rows of a batch: None if these are not all, or have other tokens than it emits."""
     is_all = list(rows) == list(range(batch.batch_size))
     num_emitted = [count + 1 for count in batch.last_num_accepted]

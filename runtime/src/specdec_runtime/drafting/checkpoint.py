@@ -158,9 +158,9 @@ class HeadCheckpoint:
                 held = torch.load(file, map_location="cpu", weights_only=True)
                 found |= {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
             except Exception as error:  # damaged pickles raise errors of many types
-                told = str(error).strip().split("\n")[0]
+                reason = str(error).strip().split("\n")[0]
                 raise ModelError(
-                    f"{file} cannot be read as tensors ({type(error).__name__}: {told})"
+                    f"{file} cannot be read as tensors ({type(error).__name__}: {reason})"
                 ) from None
         return found
 

@@ -15,7 +15,7 @@ from specdec_runtime.drafting.vocabulary import DraftVocabulary
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DraftPosition:
     """The position at which a request's draft continues."""
 
     row: int
@@ -54,7 +54,7 @@ class Chooser:
         self._vocabulary = vocabulary
         self._wants_confidence = wants_confidence
 
-    def choose(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
+    def choose(self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
         """Choose siblings at each position.
 
         Args:
@@ -84,7 +84,7 @@ class Chooser:
         confidences = None if probs is None else probs.gather(1, indices)
         return self._choice(indices, counts, possible, draft_probs, confidences)
 
-    def rank(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
+    def rank(self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
         """Return the most probable siblings at each position with the confidence in each, as point masses.
 
         If tokens are coupled, confidence includes the noise of `strict`, because the target chooses with that noise.
@@ -129,7 +129,7 @@ class Chooser:
             values = [row[:count] for row, count in zip(read[1].tolist(), counts, strict=True)]
         return Choice([name[0] for name in names], [name[1] for name in names], draft_probs, values)
 
-    def _add_noise(self, scores: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> None:
+    def _add_noise(self, scores: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> None:
         """Add the noise of each position to `scores [R, V']`; greedy requests get none."""
         for depth, members in _by_depth(places).items():
             members = [i for i in members if not batch.sampling_params[places[i].row].is_greedy]
@@ -142,7 +142,7 @@ class Chooser:
             scores.index_add_(0, at, self._vocabulary.narrow(noise)[of])
 
     def _drawn(
-        self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch, most: int
+        self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch, most: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return `[R, most]` indices into V', drawn without replacement, and the first draw's distribution if sampled."""
         rows = [place.row for place in places]
@@ -160,7 +160,9 @@ class Chooser:
                 left = _without(left, index)
         return torch.stack(columns, 1), probs
 
-    def _coupled(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> torch.Tensor:
+    def _coupled(
+        self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch
+    ) -> torch.Tensor:
         """Choose with the noise of `strict` at each position; the positions of one call may differ in depth."""
         wide = self._vocabulary.spread(logits)
         by_depth = _by_depth(places)
@@ -176,7 +178,7 @@ class Chooser:
         return self._vocabulary.index_of(chosen)
 
     def _masked(
-        self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch
+        self, logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch
     ) -> tuple[torch.Tensor, set[int]]:
         """Mask ids that a request's grammar forbids; returns logits, and the positions where it allows no token."""
         closed: set[int] = set()
@@ -197,7 +199,7 @@ class Chooser:
         return out, closed
 
 
-def _by_depth(places: Sequence[Place]) -> dict[int, list[int]]:
+def _by_depth(places: Sequence[DraftPosition]) -> dict[int, list[int]]:
     """Return the indices of the places by the depth of the nodes that are chosen there."""
     found: dict[int, list[int]] = {}
     for index, place in enumerate(places):
@@ -213,7 +215,7 @@ def _best(logits: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _sample(
-    logits: torch.Tensor, places: Sequence[Place], rows: list[int], batch: ProposeBatch, sibling: int
+    logits: torch.Tensor, places: Sequence[DraftPosition], rows: list[int], batch: ProposeBatch, sibling: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw one index per position; the positions of one call may differ in node index."""
     nodes = np.array([place.node + sibling for place in places])

@@ -19,7 +19,7 @@ from specdec_runtime.drafting.head_config import HeadConfig
 from specdec_runtime.drafting.loop_rows import new_rows, new_states
 from specdec_runtime.drafting.own_ids import OwnIds
 from specdec_runtime.drafting.partial_draft import PartialDraft
-from specdec_runtime.drafting.passes import Int64s, Piece, SlotsAndRows, run
+from specdec_runtime.drafting.passes import CachedRows, Int64s, RowChunk, run
 from specdec_runtime.drafting.request_rows import RequestRows
 from specdec_runtime.drafting.request_state import RequestState
 from specdec_runtime.drafting.target_rows import TargetRows
@@ -133,7 +133,7 @@ class Drafter:
         num_ahead = max(batch.max_nodes, default=0)
         num_ahead = num_ahead if self._trees is None else self._trees.most_rows(num_ahead)
         drafts: list[PartialDraft | None] = [None] * batch.batch_size
-        made: dict[int, Piece] = {}
+        made: dict[int, RowChunk] = {}
         # Pieces are made when all rows have their places, because making room may move them.
         new_ids = [self.rows.update(batch, row, num_ahead) for row in range(batch.batch_size)]
         for row, ids in enumerate(new_ids):
@@ -143,11 +143,13 @@ class Drafter:
         if not self._draft_after(batch, wanted, _not_empty(made)):
             if self._module.mask_id is not None:
                 self._add_masks(wanted, made)
-            pieces, logits = _not_empty(made), None
-            if pieces:
-                self._add_features(batch, pieces)
-                logits = self._run_new([(self._state(batch, row), piece) for row, piece in pieces.items()])
-            is_whole = list(pieces) == [draft.row for draft in wanted]
+            row_chunks, logits = _not_empty(made), None
+            if row_chunks:
+                self._add_features(batch, row_chunks)
+                logits = self._run_new(
+                    [(self._state(batch, row), row_chunk) for row, row_chunk in row_chunks.items()]
+                )
+            is_whole = list(row_chunks) == [draft.row for draft in wanted]
             for draft in self._grow(batch, wanted, logits if is_whole else None) if wanted else ():
                 drafts[draft.row] = draft
         return drafts
@@ -180,23 +182,23 @@ class Drafter:
     def _state(self, batch: ProposeBatch, row: int) -> RequestState:
         return self.rows.states[batch.request_ids[row]]
 
-    def _begin(self, batch: ProposeBatch, row: int, ids: Int64s) -> tuple[PartialDraft | None, Piece]:
+    def _begin(self, batch: ProposeBatch, row: int, ids: Int64s) -> tuple[PartialDraft | None, RowChunk]:
         """Return a row's empty draft, if it gets one, and the piece of its new tokens `ids`."""
-        piece, state, draft = self.rows.append(batch, row, ids), self._state(batch, row), None
-        num_new = len(piece.ids)
+        row_chunk, state, draft = self.rows.append(batch, row, ids), self._state(batch, row), None
+        num_new = len(row_chunk.ids)
         if num_new or state.logits is not None:
             draft = self._empty(row, batch.max_nodes[row], state.num_ids)
         if num_new and (draft is not None or self._head is not None):
-            piece.num_logits = 1
-        return draft, piece
+            row_chunk.num_logits = 1
+        return draft, row_chunk
 
-    def _add_masks(self, drafts: list[PartialDraft], pieces: dict[int, Piece]) -> None:
+    def _add_masks(self, drafts: list[PartialDraft], row_chunks: dict[int, RowChunk]) -> None:
         """Put mask tokens behind the new tokens of drafts, which one pass guesses."""
         for draft in drafts:
-            num_masks, piece = draft.max_depth - 1, pieces[draft.row]
-            piece.ids = np.concatenate((piece.ids, np.full(num_masks, self._module.mask_id)))
-            piece.num_logits += num_masks
-            piece.num_drafted = num_masks
+            num_masks, row_chunk = draft.max_depth - 1, row_chunks[draft.row]
+            row_chunk.ids = np.concatenate((row_chunk.ids, np.full(num_masks, self._module.mask_id)))
+            row_chunk.num_logits += num_masks
+            row_chunk.num_drafted = num_masks
 
     def _new_states(self, batch: ProposeBatch) -> tuple[torch.Tensor, ...]:
         """Return the target's states `[T, H]` of every kind that a head takes; () for a model."""
@@ -205,51 +207,62 @@ class Drafter:
         assert batch.hidden_states is not None, "heads need states"
         return batch.hidden_states, *batch.aux_hidden_states
 
-    def _add_features(self, batch: ProposeBatch, pieces: dict[int, Piece]) -> None:
+    def _add_features(self, batch: ProposeBatch, row_chunks: dict[int, RowChunk]) -> None:
         """Give a head's pieces their features: of new tokens from the target's states, and the head's own of mask tokens."""
         if self._head is None:
             return
-        first, *aux = new_states(batch, pieces, self._new_states(batch))
+        first, *aux = new_states(batch, row_chunks, self._new_states(batch))
         features = self._head.combine(first, tuple(aux))
-        counts = [len(piece.ids) - piece.num_drafted for piece in pieces.values()]
-        for piece, part in zip(pieces.values(), features.split(counts), strict=True):
-            piece.features = part
-            if piece.num_drafted and self._head.mask_feature is not None:
-                piece.features = torch.cat((part, self._head.mask_feature.expand(piece.num_drafted, -1)))
+        counts = [len(row_chunk.ids) - row_chunk.num_drafted for row_chunk in row_chunks.values()]
+        for row_chunk, part in zip(row_chunks.values(), features.split(counts), strict=True):
+            row_chunk.features = part
+            if row_chunk.num_drafted and self._head.mask_feature is not None:
+                row_chunk.features = torch.cat(
+                    (part, self._head.mask_feature.expand(row_chunk.num_drafted, -1))
+                )
 
-    def _draft_after(self, batch: ProposeBatch, drafts: list[PartialDraft], pieces: dict[int, Piece]) -> bool:
+    def _draft_after(
+        self, batch: ProposeBatch, drafts: list[PartialDraft], row_chunks: dict[int, RowChunk]
+    ) -> bool:
         """Run the pieces and draft in one call; returns False if that is not possible.
 
         A recorded loop takes pieces of rows without a draft as well.
         """
         rows = [draft.row for draft in drafts]
         is_recorded = self._runner.device.type != "cpu"
-        if not drafts or not (pieces.keys() >= set(rows) if is_recorded else list(pieces) == rows):
+        if not drafts or not (row_chunks.keys() >= set(rows) if is_recorded else list(row_chunks) == rows):
             return False
-        if len(drafts) < len(pieces):
-            by_row = {row: PartialDraft(row, 0, 0) for row in pieces} | dict(zip(rows, drafts, strict=True))
+        if len(drafts) < len(row_chunks):
+            by_row = {row: PartialDraft(row, 0, 0) for row in row_chunks} | dict(
+                zip(rows, drafts, strict=True)
+            )
             drafts = list(by_row.values())
         if not self._can_loop(batch, drafts):
             return False
-        chain, num_new = self._runner.chain, sum(len(piece.ids) for piece in pieces.values())
+        chain, num_new = self._runner.chain, sum(len(row_chunk.ids) for row_chunk in row_chunks.values())
         if is_recorded and self._most_new:
-            self._run_beginnings(batch, pieces)
+            self._run_beginnings(batch, row_chunks)
         elif chain is None or num_new > chain.max_new_rows:
             return False
-        given, new = new_rows(batch, pieces, self._new_states(batch)), pieces.values()
-        places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
+        given, new = new_rows(batch, row_chunks, self._new_states(batch)), row_chunks.values()
+        places = [row_chunk.first_slot for row_chunk in new], [row_chunk.num_cached for row_chunk in new]
         self._loop_over(batch, drafts, partial(self._runner.draft_after, given), places)
         return True
 
-    def _run_beginnings(self, batch: ProposeBatch, pieces: dict[int, Piece]) -> None:
+    def _run_beginnings(self, batch: ProposeBatch, row_chunks: dict[int, RowChunk]) -> None:
         """Run what a recorded loop has no room for, such as prompts, and leave it the last new token of these rows."""
-        long = {row: piece for row, piece in pieces.items() if len(piece.ids) > self._most_new}
+        long = {
+            row: row_chunk for row, row_chunk in row_chunks.items() if len(row_chunk.ids) > self._most_new
+        }
         if not long:
             return
         self._add_features(batch, long)
-        run(self._runner, [piece.part(0, len(piece.ids) - 1, is_last=False) for piece in long.values()])
-        for row, piece in long.items():
-            pieces[row] = piece.part(len(piece.ids) - 1, len(piece.ids), is_last=True)
+        run(
+            self._runner,
+            [row_chunk.part(0, len(row_chunk.ids) - 1, is_last=False) for row_chunk in long.values()],
+        )
+        for row, row_chunk in long.items():
+            row_chunks[row] = row_chunk.part(len(row_chunk.ids) - 1, len(row_chunk.ids), is_last=True)
 
     def _can_loop(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> bool:
         """Return whether the runner's draft loop makes these drafts."""
@@ -260,7 +273,7 @@ class Drafter:
         return self._is_chain and self._loop.can_draft(batch, drafts, most, is_recorded=is_recorded)
 
     def _loop_over(
-        self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: SlotsAndRows
+        self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: CachedRows
     ) -> None:
         """Make drafts by the runner's draft loop."""
         more: Sequence[Int64s] = ()
@@ -278,7 +291,7 @@ class Drafter:
         for place, state in enumerate(states):
             state.logits, state.carries[0] = chains.logits[place : place + 1], chains.states[place]
 
-    def _run_new(self, running: list[tuple[RequestState, Piece]]) -> torch.Tensor | None:
+    def _run_new(self, running: list[tuple[RequestState, RowChunk]]) -> torch.Tensor | None:
         """Run new tokens through every stage, each with the carries of the stage before.
 
         Returns:
@@ -286,24 +299,24 @@ class Drafter:
         """
         known: torch.Tensor | None = None
         for stage in range(self.rows.num_stages):
-            logits, carries = run(self._runner, [piece for _, piece in running], stage)
+            logits, carries = run(self._runner, [row_chunk for _, row_chunk in running], stage)
             if stage == 0:
-                counts = [piece.num_logits for _, piece in running]
+                counts = [row_chunk.num_logits for _, row_chunk in running]
                 known = logits if counts == [1] * len(counts) else None
                 parts = logits.split(counts)
-                for (state, piece), part in zip(running, parts, strict=True):
-                    if self.rows.num_rows(state) > piece.num_cached:
+                for (state, row_chunk), part in zip(running, parts, strict=True):
+                    if self.rows.num_rows(state) > row_chunk.num_cached:
                         state.logits = part if len(part) else None
                     elif state.logits is not None:  # only mask tokens ran
                         state.logits = torch.cat((state.logits[:1], part))
             if carries is None:
                 break
-            parts = carries.split([len(piece.ids) for _, piece in running])
+            parts = carries.split([len(row_chunk.ids) for _, row_chunk in running])
             following = [
-                (state, self.rows.keep(state, stage, piece, part))
-                for (state, piece), part in zip(running, parts, strict=True)
+                (state, self.rows.keep(state, stage, row_chunk, part))
+                for (state, row_chunk), part in zip(running, parts, strict=True)
             ]
-            running = [(state, piece) for state, piece in following if piece is not None]
+            running = [(state, row_chunk) for state, row_chunk in following if row_chunk is not None]
             if not running:
                 break
         return known
@@ -330,13 +343,13 @@ class Drafter:
 
         def run_next(active: list[PartialDraft], places: list[int], token_ids: list[int]) -> torch.Tensor:
             nonlocal carries
-            pieces = []
+            row_chunks = []
             for draft, place, token_id in zip(active, places, token_ids, strict=True):
-                piece = self.rows.piece_ahead(batch.request_ids[draft.row], draft.path, token_id)
-                piece.features = None if carries is None else carries[place : place + 1]
-                pieces.append(piece)
+                row_chunk = self.rows.chunk_ahead(batch.request_ids[draft.row], draft.path, token_id)
+                row_chunk.features = None if carries is None else carries[place : place + 1]
+                row_chunks.append(row_chunk)
             # Depths cycle through the stages.
-            logits, carries = run(self._runner, pieces, len(active[0].path) % self.rows.num_stages)
+            logits, carries = run(self._runner, row_chunks, len(active[0].path) % self.rows.num_stages)
             return logits
 
         self._chains.in_turn(batch, drafts, logits, run_next)
@@ -358,6 +371,6 @@ class Drafter:
         return logits, carries
 
 
-def _not_empty(pieces: dict[int, Piece]) -> dict[int, Piece]:
+def _not_empty(row_chunks: dict[int, RowChunk]) -> dict[int, RowChunk]:
     """Return the pieces that have rows."""
-    return {row: piece for row, piece in pieces.items() if len(piece.ids)}
+    return {row: row_chunk for row, row_chunk in row_chunks.items() if len(row_chunk.ids)}

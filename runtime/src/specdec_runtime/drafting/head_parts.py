@@ -52,10 +52,10 @@ def check_num_layers(
     """
     shape, width = list(checkpoint.shape(name)), len(layer_ids) * hidden_size
     if shape[1:] != [width]:
-        told = ", ".join(map(str, layer_ids))
+        layer_names = ", ".join(map(str, layer_ids))
         raise ModelError(
             f"{checkpoint}: tensor {name!r} has shape {shape} instead of {[*shape[:1], width]}: config.json does not belong to "
-            f"these weights, or names another number of the target's layers than they are for ({key}: [{told}]): give "
+            f"these weights, or names another number of the target's layers than they are for ({key}: [{layer_names}]): give "
             "aux_layer_ids in speculative_config"
         )
 

@@ -9,33 +9,33 @@ import numpy as np
 import torch
 
 from specdec.interfaces import ProposeBatch
-from specdec_runtime.drafting.passes import Piece
+from specdec_runtime.drafting.passes import RowChunk
 from specdec_runtime.interfaces.chain import NewRows
 
 
 def new_rows(
-    batch: ProposeBatch, pieces: Mapping[int, Piece], states: tuple[torch.Tensor, ...] = ()
+    batch: ProposeBatch, row_chunks: Mapping[int, RowChunk], states: tuple[torch.Tensor, ...] = ()
 ) -> NewRows:
     """Return the new tokens of pieces, by row of a batch.
 
     Args:
         batch: the step's batch.
-        pieces: the pieces, in the order of the rows.
+        row_chunks: the pieces, in the order of the rows.
         states: the target's states `[T, H]` of the batch, of every kind that the loop takes.
     """
     return NewRows(
-        np.concatenate([piece.ids for piece in pieces.values()]),
-        [len(piece.ids) for piece in pieces.values()],
-        new_states(batch, pieces, states),
+        np.concatenate([row_chunk.ids for row_chunk in row_chunks.values()]),
+        [len(row_chunk.ids) for row_chunk in row_chunks.values()],
+        new_states(batch, row_chunks, states),
     )
 
 
 def new_states(
-    batch: ProposeBatch, pieces: Mapping[int, Piece], states: tuple[torch.Tensor, ...]
+    batch: ProposeBatch, row_chunks: Mapping[int, RowChunk], states: tuple[torch.Tensor, ...]
 ) -> tuple[torch.Tensor, ...]:
     """Return the states `[n, H]` that predicted the new tokens of pieces; see `new_rows`."""
     ends = list(accumulate(batch.counts))
-    spans = [(ends[row] - len(p.ids) + p.num_drafted, ends[row]) for row, p in pieces.items()]
+    spans = [(ends[row] - len(p.ids) + p.num_drafted, ends[row]) for row, p in row_chunks.items()]
     if not states or sum(end - start for start, end in spans) == states[0].shape[0]:
         return states
     return tuple(torch.cat([kind[start:end] for start, end in spans]) for kind in states)

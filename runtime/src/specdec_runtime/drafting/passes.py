@@ -13,14 +13,14 @@ from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.runner import Runner
 
 Int64s = npt.NDArray[np.int64]
-SlotsAndRows = tuple[Sequence[int], Sequence[int]]
+CachedRows = tuple[Sequence[int], Sequence[int]]
 """For each of several requests, the cache slot of position 0 and the number of rows in the cache."""
 MAX_PASS_ROWS = 2048
 """Maximum rows of one pass; further rows go into further passes."""
 
 
 @dataclass(slots=True)
-class Piece:
+class RowChunk:
     """Rows of one request that a pass appends to those in the cache."""
 
     ids: Int64s
@@ -41,7 +41,7 @@ class Piece:
     num_drafted: int = 0
     """Number of drafted rows, the last ones."""
 
-    def part(self, start: int, end: int, *, is_last: bool) -> Piece:
+    def part(self, start: int, end: int, *, is_last: bool) -> RowChunk:
         """Return some of the rows of a chain; only the last part has logits."""
         return replace(
             self,
@@ -54,18 +54,20 @@ class Piece:
         )
 
 
-def run(runner: Runner, pieces: Sequence[Piece], stage: int = 0) -> tuple[torch.Tensor, torch.Tensor | None]:
+def run(
+    runner: Runner, row_chunks: Sequence[RowChunk], stage: int = 0
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Run pieces in as many passes as they need.
 
     Args:
         runner: the runner of the model or head.
-        pieces: the pieces, with at least one row in total.
+        row_chunks: the pieces, with at least one row in total.
         stage: stage of a head.
 
     Returns:
         logits `[R, Vd]` of the rows that need them, in order, and for heads the carry `[T, F]` of all rows.
     """
-    outputs = [_run(runner, portion, stage) for portion in _portions(pieces)]
+    outputs = [_run(runner, portion, stage) for portion in _portions(row_chunks)]
     logits = [part for part, _ in outputs if part is not None]
     carries = [carry for _, carry in outputs if carry is not None]
     carry = carries[0] if len(carries) == 1 else torch.cat(carries) if carries else None
@@ -74,22 +76,22 @@ def run(runner: Runner, pieces: Sequence[Piece], stage: int = 0) -> tuple[torch.
     return logits[0] if len(logits) == 1 else torch.cat(logits), carry
 
 
-def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _portions(row_chunks: Sequence[RowChunk]) -> Iterator[list[RowChunk]]:
     """Yield the pieces of each pass; a long piece is split over several passes."""
-    if sum(len(piece.ids) for piece in pieces) <= MAX_PASS_ROWS:
-        yield list(pieces)
+    if sum(len(row_chunk.ids) for row_chunk in row_chunks) <= MAX_PASS_ROWS:
+        yield list(row_chunks)
         return
-    portion: list[Piece] = []
+    portion: list[RowChunk] = []
     room = MAX_PASS_ROWS
-    for piece in pieces:
-        start, size = 0, len(piece.ids)
+    for row_chunk in row_chunks:
+        start, size = 0, len(row_chunk.ids)
         while start < size:
             # The rows that need logits stay in one pass.
             count = min(size - start, room)
             if start + count < size:
-                count = min(count, size - start - piece.num_logits)
+                count = min(count, size - start - row_chunk.num_logits)
             if count > 0:
-                portion.append(piece.part(start, start + count, is_last=start + count == size))
+                portion.append(row_chunk.part(start, start + count, is_last=start + count == size))
                 start, room = start + count, room - count
             if start < size or room == 0:
                 yield portion
@@ -98,44 +100,46 @@ def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield portion
 
 
-def _run(runner: Runner, pieces: list[Piece], stage: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def _run(
+    runner: Runner, row_chunks: list[RowChunk], stage: int
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     device = runner.device
     segments: list[Segment] = []
     positions: list[Int64s] = []
     slots: list[Int64s] = []
     wanted: list[int] = []
     row = 0
-    for piece in pieces:
-        count = len(piece.ids)
-        places = np.arange(piece.num_cached, piece.num_cached + count)
-        at = places if piece.positions is None else piece.positions
+    for row_chunk in row_chunks:
+        count = len(row_chunk.ids)
+        places = np.arange(row_chunk.num_cached, row_chunk.num_cached + count)
+        at = places if row_chunk.positions is None else row_chunk.positions
         depths = None
-        if piece.tree_mask is not None:
-            depths = torch.from_numpy(at - (piece.num_cached - piece.num_branched))
+        if row_chunk.tree_mask is not None:
+            depths = torch.from_numpy(at - (row_chunk.num_cached - row_chunk.num_branched))
         segments.append(
             Segment(
                 row,
                 count,
-                piece.first_slot,
-                piece.num_cached,
-                piece.tree_mask,
+                row_chunk.first_slot,
+                row_chunk.num_cached,
+                row_chunk.tree_mask,
                 depths,
-                piece.num_branched,
-                piece.owner,
-                piece.num_drafted,
+                row_chunk.num_branched,
+                row_chunk.owner,
+                row_chunk.num_drafted,
             )
         )
         positions.append(at)
-        slots.append(places + piece.first_slot)
+        slots.append(places + row_chunk.first_slot)
         row += count
-        wanted.extend(range(row - piece.num_logits, row))
+        wanted.extend(range(row - row_chunk.num_logits, row))
     # Request the logits of one row if none are needed: a pass always runs the output projection.
     rows = wanted or [0]
-    features = [piece.features for piece in pieces if piece.features is not None]
+    features = [row_chunk.features for row_chunk in row_chunks if row_chunk.features is not None]
     output = runner.forward(
         PackedBatch.of_rows(
             HostRows(
-                token_ids=np.concatenate([piece.ids for piece in pieces]),
+                token_ids=np.concatenate([row_chunk.ids for row_chunk in row_chunks]),
                 positions=np.concatenate(positions),
                 slots=np.concatenate(slots),
                 logits_rows=None if len(rows) == row else np.array(rows),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from specdec.interfaces import LeftOut, NeedsTokens, ProposeBatch, TokenIds
-from specdec_runtime.drafting.passes import Int64s, Piece, SlotsAndRows
+from specdec_runtime.drafting.passes import CachedRows, Int64s, RowChunk
 from specdec_runtime.drafting.request_slots import RequestSlots
 from specdec_runtime.drafting.request_state import RequestState
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
@@ -137,7 +137,7 @@ class RequestRows:
             return None
         return ids
 
-    def append(self, batch: ProposeBatch, row: int, ids: Int64s) -> Piece:
+    def append(self, batch: ProposeBatch, row: int, ids: Int64s) -> RowChunk:
         """Count the rows of the new tokens `ids` that `update` returned, all rows of the batch having been updated.
 
         Returns:
@@ -150,16 +150,18 @@ class RequestRows:
             state.hold(batch.starts[row] + batch.counts[row], state.num_ids + len(ids))
         num_new = self.num_rows(state) - num_cached
         first_slot = self.pool.first_slot(request_id)
-        return Piece(ids[len(ids) - num_new :], first_slot, num_cached, 0, owner=request_id)
+        return RowChunk(ids[len(ids) - num_new :], first_slot, num_cached, 0, owner=request_id)
 
-    def keep(self, state: RequestState, stage: int, piece: Piece, carries: torch.Tensor) -> Piece | None:
+    def keep(
+        self, state: RequestState, stage: int, row_chunk: RowChunk, carries: torch.Tensor
+    ) -> RowChunk | None:
         """Record the carries `[n, F]` of a piece that a stage of a head has just run.
 
         Returns:
             the piece of the next stage: each token with the carry at the token before it; None if there are no rows for it.
         """
         carries = carries[
-            : self.num_rows(state, stage) - piece.num_cached
+            : self.num_rows(state, stage) - row_chunk.num_cached
         ]  # those of mask tokens are not kept
         if not len(carries):
             return None
@@ -169,7 +171,7 @@ class RequestRows:
         state.carries[stage] = last.clone() if is_long else last  # a view would keep all of the pass alive
         if stage == self.num_stages - 1:
             return None
-        first = piece.first_slot + piece.num_cached
+        first = row_chunk.first_slot + row_chunk.num_cached
         keys = self._runner.cache.keys[_carry_layer(stage)]
         keys[first : first + len(carries), 0] = carries.to(keys.dtype)
         features = carries[:-1] if before is None else torch.cat((before[None], carries[:-1]))
@@ -177,9 +179,9 @@ class RequestRows:
         if not num_new:
             return None
         num_cached = self.num_rows(state, stage + 1) - num_new
-        return Piece(piece.ids[-num_new:], piece.first_slot, num_cached, 0, features)
+        return RowChunk(row_chunk.ids[-num_new:], row_chunk.first_slot, num_cached, 0, features)
 
-    def piece_ahead(self, request_id: str, path: tuple[int, ...], token_id: int) -> Piece:
+    def chunk_ahead(self, request_id: str, path: tuple[int, ...], token_id: int) -> RowChunk:
         """Return the piece of the last token of a drafted path, which is `token_id` in the draft's input."""
         state, depth = self.states[request_id], len(path)
         turn, stage = divmod(depth, self.num_stages)
@@ -188,7 +190,7 @@ class RequestRows:
         position = state.num_ids - (1 if self.reads_states else 0) - stage + depth - 1
         self.keep_drafted(state, path)
         first_slot = self.pool.first_slot(request_id)
-        return Piece(
+        return RowChunk(
             np.array([token_id]), first_slot, num_cached, 1,
             positions=np.array([position]), owner=request_id, num_drafted=1,
         )  # fmt: skip
@@ -202,7 +204,7 @@ class RequestRows:
         """Return a request's first slot, and the number of rows of its committed tokens."""
         return self.pool.first_slot(request_id), self.num_rows(self.states[request_id])
 
-    def places_behind(self, batch: ProposeBatch, num_ahead: int) -> SlotsAndRows:
+    def places_behind(self, batch: ProposeBatch, num_ahead: int) -> CachedRows:
         """Return where rows are behind a verdict that the host has not read, with room for `num_ahead` rows more.
 
         Raises:

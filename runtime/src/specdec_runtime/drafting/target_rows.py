@@ -9,7 +9,7 @@ import numpy as np
 
 from specdec.interfaces import LeftOut, ProposeBatch, TokenIds
 from specdec_runtime.drafting.own_ids import OwnIds
-from specdec_runtime.drafting.passes import Int64s, Piece
+from specdec_runtime.drafting.passes import Int64s, RowChunk
 from specdec_runtime.drafting.request_state import RequestState
 
 
@@ -47,20 +47,20 @@ class TargetRows:
         self.states[request_id] = RequestState(num_tokens - 1, num_tokens - 1)
         return batch.token_ids(row)[-1:].astype(np.int64)
 
-    def append(self, batch: ProposeBatch, row: int, ids: Int64s) -> Piece:
+    def append(self, batch: ProposeBatch, row: int, ids: Int64s) -> RowChunk:
         """Return the piece of the last committed token."""
         request_id = batch.request_ids[row]
         first_slot, num_cached = self.place(request_id)
         self.states[request_id].hold(num_cached + 1, num_cached + 1)
-        return Piece(ids, first_slot, num_cached, 0)
+        return RowChunk(ids, first_slot, num_cached, 0)
 
-    def keep(self, state: RequestState, stage: int, piece: Piece, carries: object) -> None:
+    def keep(self, state: RequestState, stage: int, row_chunk: RowChunk, carries: object) -> None:
         """Keep nothing: only heads have carries."""
 
-    def piece_ahead(self, request_id: str, path: tuple[int, ...], token_id: int) -> Piece:
+    def chunk_ahead(self, request_id: str, path: tuple[int, ...], token_id: int) -> RowChunk:
         """Return the piece of the last token of a drafted path."""
         first_slot, num_rows = self.place(request_id)
-        return Piece(np.array([token_id]), first_slot, num_rows + len(path) - 1, 1)
+        return RowChunk(np.array([token_id]), first_slot, num_rows + len(path) - 1, 1)
 
     def keep_drafted(self, state: RequestState, token_ids: Sequence[int | None]) -> None:
         """Keep nothing: verification overwrites the rows."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from specdec_runtime.drafting.partial_draft import PartialDraft
-from specdec_runtime.drafting.passes import Piece
+from specdec_runtime.drafting.passes import RowChunk
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class GrowingTree(PartialDraft):
         """Return the ranks down to a node; empty for -1."""
         return self.ranks[node] if node >= 0 else ()
 
-    def run(self, nodes: list[int], features: torch.Tensor, first_slot: int, num_rows: int) -> Piece:
+    def run(self, nodes: list[int], features: torch.Tensor, first_slot: int, num_rows: int) -> RowChunk:
         """Append rows for nodes of one depth to those of earlier nodes; returns the piece that runs them.
 
         Args:
@@ -71,7 +71,7 @@ class GrowingTree(PartialDraft):
         visible = np.zeros((len(nodes), len(self._ancestors)), np.bool_)
         for index, node in enumerate(nodes):
             visible[index, self._ancestors[node]] = True
-        return Piece(
+        return RowChunk(
             np.array([self.draft_ids[node] for node in nodes]),
             first_slot,
             num_rows + num_before,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from specdec.interfaces import ProposeBatch, sent
-from specdec_runtime.drafting.chooser import Chooser, Place
+from specdec_runtime.drafting.chooser import Chooser, DraftPosition
 from specdec_runtime.drafting.head_config import HeadConfig
 from specdec_runtime.drafting.partial_draft import PartialDraft
 from specdec_runtime.drafting.tree import GrowingTree, children_of
@@ -96,14 +96,14 @@ class TreeGrowth:
         self, batch: ProposeBatch, parents: list[tuple[GrowingTree, int]], logits: torch.Tensor
     ) -> None:
         """Add children to nodes with logits `[n, V']`."""
-        places: list[Place] = []
+        places: list[DraftPosition] = []
         following = {tree.row: len(tree.token_ids) for tree, _ in parents}
         for tree, node in parents:
             if tree.shape is None:
                 wanted = min(self._config.tree_top_k, self._vocabulary.num_ids)
             else:
                 wanted = tree.shape.get(tree.ranks_of(node), 0)
-            places.append(Place(tree.row, tree.path_of(node), following[tree.row], wanted))
+            places.append(DraftPosition(tree.row, tree.path_of(node), following[tree.row], wanted))
             following[tree.row] += wanted
         choose = self._chooser.rank if self._is_dynamic else self._chooser.choose
         choice = choose(logits, places, batch)

@@ -8,7 +8,7 @@ from specdec.interfaces import ProposeBatch
 from specdec_runtime.drafting.chains import ChainCall, cuts_of, ends_of, verdict_of
 from specdec_runtime.drafting.head_config import HeadConfig
 from specdec_runtime.drafting.partial_draft import PartialDraft, UnreadNodes
-from specdec_runtime.drafting.passes import SlotsAndRows
+from specdec_runtime.drafting.passes import CachedRows
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
 from specdec_runtime.interfaces.chain import ChainRules, ChainWork
 
@@ -44,7 +44,7 @@ class TreeLoop:
         return self.is_possible and batch.allowed_after is None and 0 < num_nodes <= most_nodes
 
     def draft(
-        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: SlotsAndRows
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: CachedRows
     ) -> None:
         """Give empty drafts the best nodes of their trees, best first, which the host has not read."""
         rows, width = [draft.row for draft in drafts], self.rules.width

@@ -65,8 +65,8 @@ def _read(file: Path, dtype: str, folder: str) -> tuple[PreTrainedModel, PreTrai
         output_loading_info=True,
     )
     model, report = loaded
-    if (told := unfilled(report, model)) is not None:
-        raise ModelError(f"{file}: {told}")
+    if (complaint := unfilled(report, model)) is not None:
+        raise ModelError(f"{file}: {complaint}")
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
     reader = GGUFReader(file)
     fields = {
@@ -82,8 +82,14 @@ def _read(file: Path, dtype: str, folder: str) -> tuple[PreTrainedModel, PreTrai
 
 def _set_end(model: PreTrainedModel, fields: Mapping[str, Any]) -> None:
     """Set the end-of-text ids to exactly those of the file."""
-    told = model.config.eos_token_id if _END_KEYS[0] in fields else None
-    ends = list(told) if isinstance(told, list | tuple) else [] if told is None else [told]
+    eos_token_id = model.config.eos_token_id if _END_KEYS[0] in fields else None
+    ends = (
+        list(eos_token_id)
+        if isinstance(eos_token_id, list | tuple)
+        else []
+        if eos_token_id is None
+        else [eos_token_id]
+    )
     ends += [fields[key] for key in _END_KEYS if key in fields]
     ids = list(dict.fromkeys(int(end) for end in ends))
     model.config.eos_token_id = None if not ids else ids[0] if len(ids) == 1 else ids

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import NoiseKeys, Places
+from specdec.interfaces import NoiseKeys, VerdictOffsets
 
 Ints = npt.NDArray[np.int64]
 _NONE = torch.empty(0, 0)
@@ -73,7 +73,7 @@ class ChainWork:
     """`[B]` how deep each draft may be, from 1 to `num_steps`; what is deeper means nothing. Empty if all are as deep."""
     ends: Sequence[int] = ()
     """`[B]` number of tokens at which each text ends, from which a loop can tell how deep the next draft may be; or empty."""
-    verdict: Places | None = None
+    verdict: VerdictOffsets | None = None
     """See `ProposeBatch.verdict`: a loop that has the numbers of these requests takes their tokens and states there."""
     is_unread: bool = False
     """Whether the host has not read it: there are no new rows then, and positions and rows in the cache are those before it."""

@@ -85,8 +85,8 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     model, report = loaded
     if has_more:
         report = of_text_part(report, model)
-    if (told := unfilled(report, model)) is not None:
-        raise ModelError(f"{path}: {told}")
+    if (complaint := unfilled(report, model)) is not None:
+        raise ModelError(f"{path}: {complaint}")
     if has_more:
         model = text_part(model, path)
         logger.warning("%s is a multimodal model: its language model is loaded, for text only", path)

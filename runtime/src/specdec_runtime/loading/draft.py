@@ -13,7 +13,7 @@ from specdec import EngineOptions
 from specdec.config import resolve_name
 from specdec.errors import ConfigError
 from specdec_runtime.loading.causal import load_checkpoint
-from specdec_runtime.loading.target import TargetPlace
+from specdec_runtime.loading.target import TargetLocation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def load_draft(
     options: EngineOptions,
-    target: TargetPlace,
+    target: TargetLocation,
     path: str,
     *,
     revision: str | None,
@@ -60,7 +60,7 @@ def load_draft(
     return model
 
 
-def _is_same(path: str, revision: str | None, options: EngineOptions, target: TargetPlace) -> bool:
+def _is_same(path: str, revision: str | None, options: EngineOptions, target: TargetLocation) -> bool:
     """Return whether a path refers to the target's own files."""
     if target.path is None:
         return False

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class TargetPlace(Protocol):
+class TargetLocation(Protocol):
     """Location, device and dtype of a target in any host, as needed to load its proposer's models."""
 
     @property

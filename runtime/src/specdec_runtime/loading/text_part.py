@@ -92,7 +92,7 @@ def _check_equal(whole: PreTrainedModel, text: PreTrainedModel, name: str) -> No
     special = [value for key, value in keys.items() if key.endswith(("token_id", "token_index"))]
     ids = [token for token in range(4 * _PROBE_TOKENS) if token not in special][:_PROBE_TOKENS]
     tokens = torch.tensor([ids], device=next(text.parameters()).device)
-    marks = {"token_type_ids": torch.zeros_like(tokens)} if _takes_marks(whole) else {}
+    marks = {"token_type_ids": torch.zeros_like(tokens)} if _accepts_token_type_ids(whole) else {}
     try:
         expected = whole(input_ids=tokens, use_cache=False, **marks).logits.float()
         got = text(input_ids=tokens, use_cache=False).logits.float()
@@ -111,6 +111,6 @@ def _check_equal(whole: PreTrainedModel, text: PreTrainedModel, name: str) -> No
         )
 
 
-def _takes_marks(whole: PreTrainedModel) -> bool:
+def _accepts_token_type_ids(whole: PreTrainedModel) -> bool:
     """Return whether a model is told which tokens are text (0), as its processor does."""
     return "token_type_ids" in inspect.signature(whole.forward).parameters

@@ -10,7 +10,7 @@ from specdec import EngineError, EngineOptions
 from specdec.assembly import BuiltEngine, assemble, make_sampler
 from specdec.config import ResolvedSpeculation
 from specdec.interfaces import Capability
-from specdec_runtime.parallel.engines import FollowingEngine, LeadingEngine
+from specdec_runtime.parallel.engines import DriverEngine, WorkerEngine
 from specdec_runtime.parallel.group import join_ranks
 from specdec_runtime.parallel.messages import Event
 from specdec_runtime.parallel.scorer import SplitScorer
@@ -36,10 +36,10 @@ def build_on_ranks(options: EngineOptions, speculation: ResolvedSpeculation | No
     if ranks.is_leader:
         with ranks.leading(number):
             ranks.send(Event(number, "began", asked))
-            built = assemble(options, speculation, scorer, partial(LeadingEngine, ranks, number))
+            built = assemble(options, speculation, scorer, partial(DriverEngine, ranks, number))
             ranks.send(Event(number, "built"))
         return built
-    engine = FollowingEngine(ranks, number, scorer.models)
+    engine = WorkerEngine(ranks, number, scorer.models)
     if engine.until("began") != asked:
         raise ranks.fail(
             EngineError("was given other arguments of LLM than rank 0; all ranks must run the same script")

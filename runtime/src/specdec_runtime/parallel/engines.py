@@ -11,12 +11,12 @@ from specdec import EngineError, RequestOutput
 from specdec.engine import Engine, EngineMetrics, Request
 from specdec.interfaces import StepStats
 from specdec_runtime.parallel.group import RankGroup
-from specdec_runtime.parallel.messages import Event, Order, Raised
+from specdec_runtime.parallel.messages import Command, Event, RaisedError
 from specdec_runtime.parallel.models import SplitModels
 
 
 @dataclass(frozen=True)
-class Stepped:
+class StepResult:
     """Result of one or more steps."""
 
     outputs: list[RequestOutput]
@@ -24,7 +24,7 @@ class Stepped:
     last_step: StepStats | None
 
 
-class LeadingEngine(Engine):
+class DriverEngine(Engine):
     """The engine on rank 0; it sends its results to the other ranks, whose callers get the same.
 
     Args:
@@ -58,14 +58,14 @@ class LeadingEngine(Engine):
         with self._ranks.leading(self._number):
             outputs = super().step()
             if outputs:
-                self._announce("stepped", Stepped(outputs, self.metrics, self.last_step))
+                self._announce("stepped", StepResult(outputs, self.metrics, self.last_step))
             return outputs
 
     def _announce(self, kind: str, content: object) -> None:
         self._ranks.send(Event(self._number, kind, content))
 
 
-class FollowingEngine(Engine):
+class WorkerEngine(Engine):
     """The engine on the other ranks: it runs their part of the models and returns rank 0's results; it has none of its parts.
 
     Args:
@@ -123,7 +123,7 @@ class FollowingEngine(Engine):
     def step(self) -> list[RequestOutput]:
         """Run this rank's part of the passes until rank 0 has outputs; returns these outputs."""
         # The reader of a stream may pause between two steps.
-        stepped: Stepped = self.until("stepped", is_limited=not self._is_streaming)
+        stepped: StepResult = self.until("stepped", is_limited=not self._is_streaming)
         self.metrics, self._last_stats = stepped.metrics, stepped.last_step
         return [replace(output, request_id=self._own_name(output)) for output in stepped.outputs]
 
@@ -143,9 +143,9 @@ class FollowingEngine(Engine):
             message = self._ranks.receive(is_limited=is_limited)
             if message.engine != self._number:
                 self._part("works with another LLM than rank 0")
-            if isinstance(message, Order):
+            if isinstance(message, Command):
                 self._models.obey(message)
-            elif isinstance(message, Raised):
+            elif isinstance(message, RaisedError):
                 raise message.error
             elif message.kind != kind:
                 self._part(f"waits for rank 0 to have {kind!r}, which has {message.kind!r}")

@@ -15,8 +15,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from specdec import ConfigError, EngineError, ModelError
-from specdec_runtime.parallel.messages import Event, Order, Raised, decode, encode
-from specdec_runtime.parallel.place import TIMEOUT_VARIABLE, RankPlace, rank_place, timeout_s
+from specdec_runtime.parallel.messages import Command, Event, RaisedError, decode, encode
+from specdec_runtime.parallel.rank import TIMEOUT_VARIABLE, ProcessRank, process_rank, timeout_s
 
 logger = logging.getLogger("specdec")
 
@@ -43,7 +43,7 @@ class RankGroup:
         EngineError: if the other ranks do not join.
     """
 
-    def __init__(self, place: RankPlace, device_type: str) -> None:
+    def __init__(self, place: ProcessRank, device_type: str) -> None:
         self.rank, self.size, self.local_rank = place.rank, place.size, place.local_rank
         self._num_engines = 0
         self._limit = timedelta(seconds=timeout_s())
@@ -85,7 +85,7 @@ class RankGroup:
         self._num_engines += 1
         return self._num_engines
 
-    def send(self, message: Order | Event | Raised) -> None:
+    def send(self, message: Command | Event | RaisedError) -> None:
         """Send a message to the other ranks; rank 0 only.
 
         Raises:
@@ -101,7 +101,7 @@ class RankGroup:
             if len(data) > inline:
                 self._broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8), self._limit)
 
-    def receive(self, *, is_limited: bool = False) -> Order | Event | Raised:
+    def receive(self, *, is_limited: bool = False) -> Command | Event | RaisedError:
         """Wait for rank 0's next message.
 
         Args:
@@ -150,7 +150,7 @@ class RankGroup:
             yield
         except BaseException as error:
             if self._end is None:
-                self.send(Raised(engine, error))
+                self.send(RaisedError(engine, error))
             raise
 
     @property
@@ -220,7 +220,7 @@ def join_ranks(size: int, device_type: str) -> RankGroup:
         EngineError: if the other ranks do not join.
     """
     global _group
-    place = rank_place(size)
+    place = process_rank(size)
     if _group is None:
         _group = RankGroup(place, device_type)
     return _group

@@ -10,7 +10,7 @@ from specdec import EngineError
 
 
 @dataclass(frozen=True)
-class Order:
+class Command:
     """An operation that every rank does at the same time, on its part of the models of one engine."""
 
     engine: int
@@ -31,16 +31,16 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Raised:
+class RaisedError:
     """An exception raised to rank 0's caller; the group continues to work."""
 
     engine: int
     error: BaseException
 
 
-def encode(message: Order | Event | Raised) -> bytes:
+def encode(message: Command | Event | RaisedError) -> bytes:
     """Return a message as bytes; an exception that cannot be pickled and unpickled is sent as its text."""
-    if not isinstance(message, Raised):
+    if not isinstance(message, RaisedError):
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     try:
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -48,10 +48,10 @@ def encode(message: Order | Event | Raised) -> bytes:
         return data
     except Exception:
         text = f"{type(message.error).__name__}: {message.error}"
-        return pickle.dumps(Raised(message.engine, EngineError(text)), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(RaisedError(message.engine, EngineError(text)), pickle.HIGHEST_PROTOCOL)
 
 
-def decode(data: bytes) -> Order | Event | Raised:
+def decode(data: bytes) -> Command | Event | RaisedError:
     """Decode a message made by `encode`. It is unpickled, because the ranks of one job trust each other."""
-    message: Order | Event | Raised = pickle.loads(data)
+    message: Command | Event | RaisedError = pickle.loads(data)
     return message

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from specdec_runtime.parallel.group import RankGroup
-from specdec_runtime.parallel.messages import Order
+from specdec_runtime.parallel.messages import Command
 from specdec_runtime.parallel.passes import PassArrays, on_device
 from specdec_runtime.parallel.runner import SplitRunner
 
@@ -40,12 +40,12 @@ class SplitModels:
         self._runners.append(runner)
         return len(self._runners) - 1
 
-    def tell(self, action: str, *arguments: Any) -> None:
+    def broadcast(self, action: str, *arguments: Any) -> None:
         """Make the other ranks call one of their methods; does nothing on the other ranks themselves."""
         if self.ranks.is_leader:
-            self.ranks.send(Order(self.engine, action, arguments))
+            self.ranks.send(Command(self.engine, action, arguments))
 
-    def obey(self, order: Order) -> None:
+    def obey(self, order: Command) -> None:
         """Execute an order of rank 0."""
         with self.ranks.together():
             getattr(self, order.action)(*order.arguments)
@@ -75,7 +75,7 @@ class SplitModels:
 
     def load_draft(self, arguments: dict[str, Any]) -> PreTrainedModel:
         """Load this rank's part of a draft model."""
-        self.tell("load_draft", arguments)
+        self.broadcast("load_draft", arguments)
         with self.ranks.together():
             model = self._load_part(arguments)
         self._drafts.append(model)
@@ -87,6 +87,6 @@ class SplitModels:
 
     def make_draft_runner(self, number: int) -> SplitRunner:
         """Make the runner of a draft model; models are numbered in the order they were loaded."""
-        self.tell("make_draft_runner", number)
+        self.broadcast("make_draft_runner", number)
         with self.ranks.together():
             return self._make_runner(self._drafts[number])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specdec.assembly import TensorParallel
-from specdec_runtime.parallel.place import rank_place
+from specdec_runtime.parallel.rank import process_rank
 
 if TYPE_CHECKING:
     from specdec import EngineOptions
@@ -20,7 +20,7 @@ class Ranks(TensorParallel):
 
     def check(self, size: int) -> None:
         """See `TensorParallel.check`."""
-        rank_place(size)
+        process_rank(size)
 
     def build(self, options: EngineOptions, speculation: ResolvedSpeculation | None) -> BuiltEngine:
         """See `TensorParallel.build`."""

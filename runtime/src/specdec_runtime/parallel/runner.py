@@ -35,12 +35,12 @@ class SplitCache(KVCache):
 
     def copy(self, source: int, destination: int, num_rows: int) -> None:
         """See `KVCache.copy`."""
-        self._models.tell("copy_rows", self._number, source, destination, num_rows)
+        self._models.broadcast("copy_rows", self._number, source, destination, num_rows)
         super().copy(source, destination, num_rows)
 
     def gather(self, first_slots: torch.Tensor, paths: torch.Tensor) -> None:
         """See `KVCache.gather`."""
-        self._models.tell("gather_rows", self._number, first_slots.tolist(), paths.tolist())
+        self._models.broadcast("gather_rows", self._number, first_slots.tolist(), paths.tolist())
         super().gather(first_slots, paths)
 
 
@@ -76,12 +76,12 @@ class SplitRunner(ModuleRunner):
     def allocate(self, num_slots: int) -> None:
         """See `ModuleRunner.allocate`; runs on all ranks."""
         super().allocate(num_slots)
-        self._models.tell("allocate", self._number, num_slots)
+        self._models.broadcast("allocate", self._number, num_slots)
 
     def forward(
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
     ) -> ForwardOutput:
         """See `ModuleRunner.forward`; runs on all ranks."""
-        self._models.tell("run_pass", self._number, as_pass_arrays(batch), self.cache.shared)
+        self._models.broadcast("run_pass", self._number, as_pass_arrays(batch), self.cache.shared)
         with self._models.ranks.together():
             return super().forward(batch)

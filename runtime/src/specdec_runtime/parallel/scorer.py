@@ -37,7 +37,7 @@ class SplitScorer(TransformersScorer):
     """
 
     name: ClassVar[str] = "transformers"
-    takes_device_nodes: ClassVar[bool] = False  # other ranks are told the ids
+    supports_device_nodes: ClassVar[bool] = False  # other ranks are told the ids
 
     def __init__(self, ranks: RankGroup, engine: int, *, needs_ends: bool) -> None:
         self._ranks = ranks
@@ -83,7 +83,7 @@ class SplitScorer(TransformersScorer):
     def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
         """See `TransformersScorer.capture_hidden`; runs on all ranks."""
         super().capture_hidden(aux_layer_ids)
-        self.models.tell("capture_hidden", tuple(aux_layer_ids))
+        self.models.broadcast("capture_hidden", tuple(aux_layer_ids))
 
     def make_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
         """See `TransformersScorer.make_runner`."""
@@ -110,7 +110,11 @@ class SplitScorer(TransformersScorer):
 
     def _make_runner(self, module: nn.Module) -> ModuleRunner:
         number = self.models.number_of(module)
-        return self._lender.make_runner(module) if number is None else self.models.make_draft_runner(number)
+        return (
+            self._runner_factory.make_runner(module)
+            if number is None
+            else self.models.make_draft_runner(number)
+        )
 
     def _make_part_runner(self, model: PreTrainedModel) -> SplitRunner:
         runner = SplitRunner(
@@ -118,8 +122,8 @@ class SplitScorer(TransformersScorer):
             self.target.device,
             self.target.max_model_len,
             self.models,
-            make_attention=self._lender.make_attention,
+            make_attention=self._runner_factory.make_attention,
             is_draft=True,
         )
-        self._lender.lend(runner)
+        self._runner_factory.register(runner)
         return self._counted(runner)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.backends import told_together
+from specdec.backends import grouped_warnings
 from specdec.errors import ModelError
 from specdec.interfaces import NoiseKeys, PassMemory
 from specdec_runtime.backends.forms import choose_forms, is_fast, keep_working, numbers_of
@@ -213,7 +213,7 @@ class ModuleRunner:
         return PackedBatch(ids, positions, segments, slots=None, logits_rows=None, longest=longest)
 
     @in_inference_mode
-    @told_together()
+    @grouped_warnings()
     def _make_forms(self, *, is_fused: bool) -> None:
         """Probe every stage, then choose its forms, and run each, so that no request compiles anything."""
         batch = self._probe_pass()

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec_runtime.scorers.lending import Lender
     from specdec_runtime.scorers.memory import num_slots
+    from specdec_runtime.scorers.runner_factory import RunnerFactory
     from specdec_runtime.scorers.transformers import TransformersScorer
 
 __all__ = [
-    "Lender",
+    "RunnerFactory",
     "TransformersScorer",
     "num_slots",
 ]

@@ -10,7 +10,7 @@ import torch
 from specdec import EngineOptions
 from specdec.errors import ConfigError
 from specdec_runtime.interfaces.forward import PackedBatch, Segment
-from specdec_runtime.loading.target import TargetPlace
+from specdec_runtime.loading.target import TargetLocation
 from specdec_runtime.runner import ModuleRunner
 
 _FLOAT32_COPIES = 2
@@ -19,7 +19,7 @@ _FLOAT32_COPIES = 2
 
 def num_slots(
     options: EngineOptions,
-    target: TargetPlace,
+    target: TargetLocation,
     bytes_per_token: int,
     needed: Callable[[], int],
     spread: Mapping[torch.device, int] | None = None,

@@ -37,9 +37,9 @@ from specdec_runtime.models import input_embedding, output_head
 from specdec_runtime.models.spread import near, offloaded, places
 from specdec_runtime.runner import ModuleRunner, SdpaAttention
 from specdec_runtime.runner.runner import added
-from specdec_runtime.scorers.lending import Lender
 from specdec_runtime.scorers.memory import num_slots, step_bytes
 from specdec_runtime.scorers.packing import pack
+from specdec_runtime.scorers.runner_factory import RunnerFactory
 
 logger = logging.getLogger("specdec")
 
@@ -52,7 +52,7 @@ class TransformersScorer(Scorer):
     """Packs prompt chunks and verification rows into one pass `[1, T]` over the target."""
 
     name: ClassVar[str] = "transformers"
-    takes_device_nodes: ClassVar[bool] = True
+    supports_device_nodes: ClassVar[bool] = True
 
     @classmethod
     def facts(cls, options: EngineOptions) -> TargetFacts:
@@ -76,7 +76,9 @@ class TransformersScorer(Scorer):
         self.draft_slots = DraftSlots()
         if options.deterministic:
             attention = self._attention(is_invariant=False)  # drafts are only guesses
-        self._lender = Lender(options, target.device, target.max_model_len, attention, self.pass_memory)
+        self._runner_factory = RunnerFactory(
+            options, target.device, target.max_model_len, attention, self.pass_memory
+        )
         path = Path(target.path) if target.path is not None else None
         self._info = _info(target, options, has_states=self.states is not None)
         return TargetHandle(
@@ -89,7 +91,7 @@ class TransformersScorer(Scorer):
             checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
             tokenizer=target.tokenizer,
             pass_memory=self.pass_memory,
-            runner_factory=self._lender.make_runner,
+            runner_factory=self._runner_factory.make_runner,
             model_loader=partial(load_draft, options, target),
             target_runner_factory=None if places(target.model) or self.states else self._lend_cache,
         )
@@ -103,14 +105,14 @@ class TransformersScorer(Scorer):
     def allocate(self) -> None:
         """Allocate the KV caches: as many slots for each of the proposer's models as for the target."""
         runners = self._runners
-        reserved = sum(runner.reserved_bytes for runner in runners) + self._lender.state_bytes
+        reserved = sum(runner.reserved_bytes for runner in runners) + self._runner_factory.state_bytes
         needed = partial(step_bytes, self.runner, self.options, reserved)
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
         spread = self.runner.cache.bytes_by_device if places(self.target.model) else {}
         slots = num_slots(self.options, self.target, bytes_per_token, needed, spread, self._allocate_states)
         self.runner.num_tree_nodes = self.num_tree_nodes
         self.runner.allocate(slots)
-        self._lender.allocate(slots)
+        self._runner_factory.allocate(slots)
         self.slot_pool = self._offered_pool()
         for runner in runners:
             runner.prepare(self.options.max_num_seqs)
@@ -157,11 +159,11 @@ class TransformersScorer(Scorer):
     def _lend_cache(self, make_form: MakeForm) -> ModuleRunner:
         assert self.draft_slots is not None
         form = make_form(alias(self.target.model))
-        return self._lender.make_target_runner(form, self.runner, self.draft_slots)
+        return self._runner_factory.make_target_runner(form, self.runner, self.draft_slots)
 
     @property
     def _runners(self) -> list[ModuleRunner]:
-        return [self.runner, *self._lender.runners]
+        return [self.runner, *self._runner_factory.runners]
 
     def _attention(self, *, is_invariant: bool) -> AttentionFactory:
         options, target = self.options, self.target

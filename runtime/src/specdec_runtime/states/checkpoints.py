@@ -33,7 +33,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Piece:
+class StateSpan:
     """Consecutive rows of one request, and the states before and after them."""
 
     rows: slice
@@ -55,18 +55,18 @@ class Group:
     """Pieces of one kind, which run together.
 
     Args:
-        pieces: the pieces.
+        spans: the pieces.
         device: where the states are.
     """
 
-    def __init__(self, pieces: list[Piece], device: torch.device) -> None:
-        self.pieces = pieces
-        self.num_rows, self.begins_texts, self.is_of_pass = pieces[0].kind
+    def __init__(self, spans: list[StateSpan], device: torch.device) -> None:
+        self.spans = spans
+        self.num_rows, self.begins_texts, self.is_of_pass = spans[0].kind
         self.sources = None
         """`[B]` places of the states before the pieces; None if they begin texts."""
         if not self.begins_texts:
-            self.sources = torch.tensor([piece.source for piece in pieces], device=device)
-        stored = [(row, target) for row, piece in enumerate(pieces) for target in piece.targets]
+            self.sources = torch.tensor([span.source for span in spans], device=device)
+        stored = [(row, target) for row, span in enumerate(spans) for target in span.targets]
         self.stored = torch.tensor(stored, device=device).unbind(1) if stored else None
         """`[n]` pieces whose states are stored, and `[n]` places where."""
 
@@ -151,25 +151,25 @@ class Checkpoints:
 
     def plan(self, batch: PackedBatch) -> Plan:
         """Return what to run in a pass, and note the states that it leaves."""
-        chains: list[list[Piece]] = []
+        chains: list[list[StateSpan]] = []
         keeps: list[tuple[slice, Kept]] = []
         for segment in batch.segments:
             if segment.owner is None:
                 assert segment.num_cached == 0, "a request continues from its states, so a pass must name it"
                 rows = slice(segment.row, segment.row + segment.num_rows)
-                chains.append([Piece(rows, None, None, [])])
+                chains.append([StateSpan(rows, None, None, [])])
             else:
                 chains.append(self._continue(segment, keeps))
         stages: list[list[Group]] = []
         for index in range(max(map(len, chains))):
-            groups: dict[tuple[int, bool, bool], list[Piece]] = {}
+            groups: dict[tuple[int, bool, bool], list[StateSpan]] = {}
             for chain in chains:
                 if index < len(chain):
                     groups.setdefault(chain[index].kind, []).append(chain[index])
-            stages.append([Group(pieces, batch.token_ids.device) for pieces in groups.values()])
+            stages.append([Group(spans, batch.token_ids.device) for spans in groups.values()])
         return Plan(stages, keeps)
 
-    def _continue(self, segment: Segment, keeps: list[tuple[slice, Kept]]) -> list[Piece]:
+    def _continue(self, segment: Segment, keeps: list[tuple[slice, Kept]]) -> list[StateSpan]:
         """Return the pieces of one request: kept inputs that were accepted, then the rows of the pass."""
         owner, start = segment.owner, segment.num_cached
         kept = self._kept_of(owner)
@@ -179,7 +179,7 @@ class Checkpoints:
             and start == kept.inputs_from + kept.num_inputs
         ):
             return self._extend(segment, kept, keeps)
-        pieces = self._return_to(start, segment, kept)
+        spans = self._return_to(start, segment, kept)
         place = kept.states[start]
         spare = next(each for each in kept.places if each != place)
         end, certain = start + segment.num_rows, segment.kv_len - segment.num_drafted
@@ -202,11 +202,11 @@ class Checkpoints:
             if kept.states.get(last) == spare:
                 targets.append(spare)
             rows = slice(segment.row + first - start, segment.row + last - start)
-            pieces.append(Piece(rows, None, source, targets))
+            spans.append(StateSpan(rows, None, source, targets))
             first, source = last, targets[-1] if targets else None
-        return pieces
+        return spans
 
-    def _extend(self, segment: Segment, kept: Kept, keeps: list[tuple[slice, Kept]]) -> list[Piece]:
+    def _extend(self, segment: Segment, kept: Kept, keeps: list[tuple[slice, Kept]]) -> list[StateSpan]:
         """Return the piece of rows that continue a draft, so that nothing is accepted yet: its state alone advances."""
         rows, start = slice(segment.row, segment.row + segment.num_rows), segment.num_cached
         place = kept.states.pop(start)
@@ -214,9 +214,9 @@ class Checkpoints:
         kept.states[start + segment.num_rows] = place
         kept.num_inputs += segment.num_rows
         keeps.append((rows, kept))
-        return [Piece(rows, None, place, [place])]
+        return [StateSpan(rows, None, place, [place])]
 
-    def _return_to(self, start: int, segment: Segment, kept: Kept) -> list[Piece]:
+    def _return_to(self, start: int, segment: Segment, kept: Kept) -> list[StateSpan]:
         """Have the state after `start` tokens in `kept.states`; returns the pieces that must run for it."""
         if start == 0:
             kept.states = {0: None}
@@ -229,7 +229,7 @@ class Checkpoints:
         if base == start and (not has_inputs or start <= kept.num_certain):
             return []
         # Drafted rows up to `start` were accepted.
-        pieces: list[Piece] = []
+        spans: list[StateSpan] = []
         first, source = kept.inputs_from, kept.states[kept.inputs_from]
         cuts = self._snapshots_between(segment, kept, kept.num_certain, start)
         ends = sorted({*cuts, *([start] if base < start else [])})
@@ -240,7 +240,7 @@ class Checkpoints:
                 targets.append(spare)
             if targets:
                 rows = slice(first - kept.inputs_from, last - kept.inputs_from)
-                pieces.append(Piece(rows, kept.inputs, source, targets))
+                spans.append(StateSpan(rows, kept.inputs, source, targets))
                 first, source = last, targets[-1]
             else:  # the state after all rows of the last pass
                 state = kept.states[start]
@@ -248,7 +248,7 @@ class Checkpoints:
                 self._copy(state, cuts[last])
         if base < start:
             kept.states = {start: spare}
-        return pieces
+        return spans
 
     def _kept_of(self, owner: object) -> Kept:
         kept = self._kept.get(owner)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from specdec_runtime.states.checkpoints import Group, Piece
+from specdec_runtime.states.checkpoints import Group, StateSpan
 from specdec_runtime.states.pool import StatePool
 from specdec_runtime.states.state_cache import StateCache, StateKey, Work
 
@@ -59,7 +59,7 @@ class SplitForward:
         joined: list[Any] = []
         form = None
         for group in (group for stage in work.plan.stages for group in stage):
-            inputs = [self._inputs(piece, given) for piece in group.pieces]
+            inputs = [self._inputs(span, given) for span in group.spans]
             rows = inputs[0] if len(inputs) == 1 else [torch.cat(each) for each in zip(*inputs, strict=True)]
             self._load(cache, work.pool, group)
             is_one_by_one = work.is_one_by_one and not group.begins_texts
@@ -73,14 +73,14 @@ class SplitForward:
             joined = joined or [_whole(leaf, group.num_rows, work.num_rows) for leaf in found]
             for whole, leaf in zip(joined, found, strict=True):
                 if isinstance(whole, torch.Tensor):
-                    for row, piece in enumerate(group.pieces):
-                        whole[0, piece.rows] = leaf[row]
+                    for row, span in enumerate(group.spans):
+                        whole[0, span.rows] = leaf[row]
         assert form is not None
         return pytree.tree_unflatten(joined, form)
 
-    def _inputs(self, piece: Piece, given: list[torch.Tensor]) -> list[torch.Tensor]:
-        source = given if piece.inputs is None else piece.inputs[self._number]
-        return [leaf[:, piece.rows] for leaf in source]
+    def _inputs(self, span: StateSpan, given: list[torch.Tensor]) -> list[torch.Tensor]:
+        source = given if span.inputs is None else span.inputs[self._number]
+        return [leaf[:, span.rows] for leaf in source]
 
     def _load(self, cache: StateCache, pool: StatePool, group: Group) -> None:
         """Give the layer the states before a group's rows."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Place = bytes | tuple[int, int]
+SpellingContext = bytes | tuple[int, int]
 """The forced text that comes next or, where nothing is forced, the last token and a hash of the allowed ones."""
-_MOST_PLACES = 16_384
+_MOST_CONTEXTS = 16_384
 _DECAY = 0.95
 """Factor on the counts of a place each time that it comes."""
 _UNSEEN = 0.5
@@ -22,9 +22,9 @@ class Spellings:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[Place, dict[int, float]] = {}
+        self._counts: dict[SpellingContext, dict[int, float]] = {}
 
-    def after(self, place: Place, allows: Callable[[int], bool]) -> tuple[int, float] | None:
+    def after(self, place: SpellingContext, allows: Callable[[int], bool]) -> tuple[int, float] | None:
         """Return the token that is most likely at a place, with its probability; None if nothing is known.
 
         Args:
@@ -39,12 +39,12 @@ class Spellings:
             return None
         return token_id, counts[token_id] / (sum(counts.values()) + _UNSEEN)
 
-    def learn(self, place: Place, token_id: int) -> None:
+    def learn(self, place: SpellingContext, token_id: int) -> None:
         """Count the token that came at a place."""
         counts = {
             each: _DECAY * count for each, count in self._counts.pop(place, {}).items() if count > _LEAST
         }
         counts[token_id] = counts.get(token_id, 0.0) + 1.0
         self._counts[place] = counts
-        if len(self._counts) > _MOST_PLACES:
+        if len(self._counts) > _MOST_CONTEXTS:
             del self._counts[next(iter(self._counts))]

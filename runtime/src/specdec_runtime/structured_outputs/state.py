@@ -28,7 +28,7 @@ _SPELLED = 0.5
 """How likely the tokenizer's spelling is while the target's own is not known."""
 _FORCED = 256
 """Most bytes of a forced text that are looked at; a draft has fewer."""
-_FIRST_REST = 16
+_FIRST_PAUSE = 16
 _LONGER = 4
 
 
@@ -72,9 +72,9 @@ class MatcherState(GrammarState):
         """What is known of the text that comes next whatever is chosen."""
         self._has_looked = False
         """Whether the matcher was moved ahead of the text."""
-        self._rest = 0
+        self._pause_end = 0
         """Number of tokens from which on it may be again."""
-        self._next_rest = _FIRST_REST
+        self._next_pause = _FIRST_PAUSE
 
     def begin(self) -> MatcherState:
         """Return the state of another text that has not begun. Copies of a matcher would share an error; this has none."""
@@ -141,7 +141,7 @@ class MatcherState(GrammarState):
         bitmask = torch.zeros_like(self._blank(1))
         if self._is_left:
             return self._blank(1)[0]
-        if self._is_ended or self._is_resting:
+        if self._is_ended or self._is_paused:
             return bitmask[0]
         self._has_looked, taken = True, 0
         while taken < len(path) and self._takes(path[taken]):
@@ -160,7 +160,7 @@ class MatcherState(GrammarState):
             least_chance: tokens are left out from the first on that is less likely to be reached and chosen.
         """
         taken: list[int] = []
-        if self._is_left or self._is_ended or self._is_resting:
+        if self._is_left or self._is_ended or self._is_paused:
             return taken
         self._has_looked, chance, end = True, 1.0, list[int]()
         try:
@@ -205,7 +205,7 @@ class MatcherState(GrammarState):
 
     def _learn(self, token_id: int, mask: torch.Tensor) -> None:
         """Learn a token that is committed next, where the mask leaves few ids."""
-        if self._spellings is None or self._is_resting:
+        if self._spellings is None or self._is_paused:
             return
         self._has_looked = True
         text = self._forced_text([])
@@ -236,8 +236,8 @@ class MatcherState(GrammarState):
         return self._text[-1] if self._text else -1
 
     @property
-    def _is_resting(self) -> bool:
-        return len(self._text) < self._rest
+    def _is_paused(self) -> bool:
+        return len(self._text) < self._pause_end
 
     def _renew(self) -> bool:
         """After an error that looking ahead may have brought about, go on with another matcher; return whether it was so."""
@@ -248,7 +248,7 @@ class MatcherState(GrammarState):
             "a grammar needs too much work along a draft: its request goes on, for some tokens without drafts; texts are not "
             f"affected: {self._reason()}",
         )
-        self._rest, self._next_rest = len(self._text) + self._next_rest, _LONGER * self._next_rest
+        self._pause_end, self._next_pause = len(self._text) + self._next_pause, _LONGER * self._next_pause
         self._matcher, self._has_looked = self._compile_again(), False
         mask = self._blank(1)
         for token_id in self._text:
@@ -310,8 +310,8 @@ class MatcherState(GrammarState):
     def _descend(self, children: list[list[int]], masks: torch.Tensor) -> None:
         """Fill the masks behind drafted nodes, as far as the matcher follows them."""
         open_rows, followed = [iter(children[0])], {0}
-        self._has_looked = self._has_looked or not self._is_resting
-        while open_rows and not self._is_resting:
+        self._has_looked = self._has_looked or not self._is_paused
+        while open_rows and not self._is_paused:
             node = next(open_rows[-1], None)
             if node is None:
                 open_rows.pop()
@@ -327,7 +327,7 @@ class MatcherState(GrammarState):
                     open_rows.append(iter(children[node + 1]))
             else:
                 self._renew()
-        if self._is_resting:
+        if self._is_paused:
             masks[[row for row in range(len(masks)) if row not in followed]] = 0
 
     def _check(self) -> None:

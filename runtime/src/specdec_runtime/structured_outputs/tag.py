@@ -24,12 +24,12 @@ _TIMES = {"optional": "?", "star": "*", "plus": "+"}
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Fragment:
     text: str
     """In Lark's form."""
     is_regular: bool
     """Whether it may stand in a terminal. Neighbours that may become one, since of two terminals the first takes all it can."""
-    pieces: tuple[_Part, ...] = ()
+    pieces: tuple[_Fragment, ...] = ()
     """Of a sequence that is not regular."""
 
 
@@ -67,7 +67,7 @@ class _Writer:
         whole = self._rule(self._part(form))
         return lark_grammar("\n".join([f"start: {whole}", *self._lines]), self._others)
 
-    def _part(self, form: Any) -> _Part:
+    def _part(self, form: Any) -> _Fragment:
         kind = form["type"]
         if kind not in _KEYS:
             raise ConfigError(
@@ -80,39 +80,41 @@ class _Writer:
             )
         if kind in _TIMES:
             inner = self._part(form["content"])
-            return _Part(f"({inner.text}){_TIMES[kind]}", inner.is_regular)
-        made: _Part = getattr(self, f"_{kind}")(form)
+            return _Fragment(f"({inner.text}){_TIMES[kind]}", inner.is_regular)
+        made: _Fragment = getattr(self, f"_{kind}")(form)
         return made
 
-    def _const_string(self, form: Any) -> _Part:
+    def _const_string(self, form: Any) -> _Fragment:
         return _text(form["value"])
 
-    def _regex(self, form: Any) -> _Part:
+    def _regex(self, form: Any) -> _Fragment:
         from llguidance import regex_to_lark
 
         return _without(f"/{regex_to_lark(portable(form['pattern']), '')}/", form.get("excludes", ()))
 
-    def _any_text(self, form: Any) -> _Part:
+    def _any_text(self, form: Any) -> _Fragment:
         return _without(_ANY, form.get("excludes", ()))
 
-    def _json_schema(self, form: Any) -> _Part:
+    def _json_schema(self, form: Any) -> _Fragment:
         return self._json(form["json_schema"])
 
-    def _json(self, schema: Any) -> _Part:
-        return _Part(self._named(f"%json {json.dumps(guided(schema, **self._options))}"), is_regular=False)
+    def _json(self, schema: Any) -> _Fragment:
+        return _Fragment(
+            self._named(f"%json {json.dumps(guided(schema, **self._options))}"), is_regular=False
+        )
 
-    def _grammar(self, form: Any) -> _Part:
+    def _grammar(self, form: Any) -> _Fragment:
         name = f"grammar{len(self._others)}"
         self._others.append({"name": name, "lark_grammar": self._lark_of(form["grammar"])})
-        return _Part(f"@{name}", is_regular=False)
+        return _Fragment(f"@{name}", is_regular=False)
 
-    def _sequence(self, form: Any) -> _Part:
+    def _sequence(self, form: Any) -> _Fragment:
         return self._joined([self._part(element) for element in form["elements"]])
 
-    def _or(self, form: Any) -> _Part:
+    def _or(self, form: Any) -> _Fragment:
         return self._one_of([self._part(element) for element in form["elements"]])
 
-    def _tag(self, form: Any) -> _Part:
+    def _tag(self, form: Any) -> _Fragment:
         content = form["content"]
         if content["type"] == "json_schema":
             around = _around(form["begin"], content["json_schema"], form["end"])
@@ -120,7 +122,7 @@ class _Writer:
                 return self._json({**around, "x-guidance": _options(content["json_schema"])})
         return self._joined([_text(form["begin"]), self._part(content), _text(form["end"])])
 
-    def _triggered_tags(self, form: Any) -> _Part:
+    def _triggered_tags(self, form: Any) -> _Fragment:
         triggers = form["triggers"]
         wrong = [tag for tag in form["tags"] if not tag["begin"].startswith(tuple(triggers))]
         if wrong or not triggers:
@@ -134,35 +136,35 @@ class _Writer:
         ]
         if form.get("stop_after_first"):
             return tag if not times else self._one_of([tag, free])
-        return self._joined([_Part(f"({self._rule(tag)}){times}", is_regular=False), free])
+        return self._joined([_Fragment(f"({self._rule(tag)}){times}", is_regular=False), free])
 
-    def _tags_with_separator(self, form: Any) -> _Part:
+    def _tags_with_separator(self, form: Any) -> _Fragment:
         tag = self._one_of([self._part(tag) for tag in form["tags"]])
         made = tag
         if not form.get("stop_after_first"):
             more = self._joined([_text(form["separator"]), tag])
-            made = self._joined([tag, _Part(f"({more.text})*", more.is_regular)])
-        return made if form.get("at_least_one") else _Part(f"({made.text})?", made.is_regular)
+            made = self._joined([tag, _Fragment(f"({more.text})*", more.is_regular)])
+        return made if form.get("at_least_one") else _Fragment(f"({made.text})?", made.is_regular)
 
-    def _joined(self, parts: Sequence[_Part]) -> _Part:
+    def _joined(self, parts: Sequence[_Fragment]) -> _Fragment:
         pieces = tuple(piece for part in parts for piece in part.pieces or (part,) if piece != _text(""))
         if all(piece.is_regular for piece in pieces):
             text = " ".join(piece.text for piece in pieces) or '""'
-            return _Part(f"({text})", is_regular=True)
+            return _Fragment(f"({text})", is_regular=True)
         texts: list[str] = []
         for is_regular, group in groupby(pieces, lambda piece: piece.is_regular):
             inner = [piece.text for piece in group]
             texts += [self._named(" ".join(inner), is_terminal=True)] if is_regular else inner
-        return _Part(f"({' '.join(texts)})", False, pieces)
+        return _Fragment(f"({' '.join(texts)})", False, pieces)
 
-    def _one_of(self, parts: Sequence[_Part]) -> _Part:
+    def _one_of(self, parts: Sequence[_Fragment]) -> _Fragment:
         if not parts:
             raise ConfigError("structured_outputs 'structural_tag': a choice of nothing allows no text")
         is_regular = all(part.is_regular for part in parts)
         texts = [part.text if is_regular else self._rule(part) for part in parts]
-        return _Part(f"({' | '.join(texts)})", is_regular)
+        return _Fragment(f"({' | '.join(texts)})", is_regular)
 
-    def _rule(self, part: _Part) -> str:
+    def _rule(self, part: _Fragment) -> str:
         return self._named(part.text, is_terminal=True) if part.is_regular else part.text
 
     def _named(self, text: str, *, is_terminal: bool = False) -> str:
@@ -171,14 +173,14 @@ class _Writer:
         return name
 
 
-def _text(text: str) -> _Part:
-    return _Part(json.dumps(text, ensure_ascii=False), is_regular=True)
+def _text(text: str) -> _Fragment:
+    return _Fragment(json.dumps(text, ensure_ascii=False), is_regular=True)
 
 
-def _without(text: str, excluded: Sequence[str]) -> _Part:
+def _without(text: str, excluded: Sequence[str]) -> _Fragment:
     """Return a regular part without texts that have one of these."""
     parts = "".join(f" & ~({_ANY} {_text(one).text} {_ANY})" for one in excluded)
-    return _Part(f"({text}{f' & {_ANY}' if parts else ''}{parts})", is_regular=True)
+    return _Fragment(f"({text}{f' & {_ANY}' if parts else ''}{parts})", is_regular=True)
 
 
 def _around(begin: str, schema: Any, end: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import torch
 
 from head_check.target import check
 from specdec.interfaces import FinishReason, ProposeBatch
-from specdec_runtime.drafting import Choice, Place, RowsProposer
+from specdec_runtime.drafting import Choice, DraftPosition, RowsProposer
 from specdec_testing.support.feed import Ask, Feed
 from specdec_testing.support.rows import Row
 
@@ -107,7 +107,7 @@ class Session(ABC):
         chooser = self._proposer._drafter.chooser
         inner = getattr(chooser, method)
 
-        def noting(logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
+        def noting(logits: torch.Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
             for row, place in zip(logits, places, strict=True):
                 self.seen[batch.request_ids[place.row], place.path] = row.clone()
             choice: Choice = inner(logits, places, batch)

@@ -21,20 +21,20 @@ def main() -> int:
     """Serve one engine until a signal or until the parent process is gone; return the exit code."""
     task = pickle.load(sys.stdin.buffer)  # written by the parent process
     assert isinstance(task, EngineTask)
-    threading.Thread(target=_follow, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     from specdec_server.launch import launch
 
     try:
         launch(task.words, task.http, **task.options)
     except (ConfigError, PluginError, ModelError) as mistake:
-        if task.options["place"].index:
+        if task.options["rank"].index:
             sleep(_AFTER_S)
         error(str(mistake))
         return USER_ERROR
     return 0
 
 
-def _follow() -> None:
+def _exit_with_parent() -> None:
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
 

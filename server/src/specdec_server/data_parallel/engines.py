@@ -84,10 +84,10 @@ class Engines:
     async def _keep(self, engine: EngineProcess) -> None:
         delay = 0.0
         while True:
-            begun = monotonic()
+            started = monotonic()
             reason = await engine.until_failed()
             logger.error("engine %d %s: it is started again", engine.index, reason)
-            delay = 0.0 if monotonic() - begun > _SOON_S else delay
+            delay = 0.0 if monotonic() - started > _SOON_S else delay
             while not engine.is_ready:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay or _FIRST_DELAY_S, _MOST_DELAY_S)

@@ -24,7 +24,7 @@ from specdec import ConfigError
 from specdec_server.body import BodyLimit
 from specdec_server.data_parallel.engine import EngineEndedError, EngineProcess, environment_of
 from specdec_server.data_parallel.engines import Engines
-from specdec_server.data_parallel.place import Place
+from specdec_server.data_parallel.rank import DataParallelRank
 from specdec_server.data_parallel.refusals import Refusals
 from specdec_server.data_parallel.relay import Relay
 from specdec_server.http import Http
@@ -67,10 +67,10 @@ def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options
     set_up_logs(http.log_level)
     with http.bound() as listener, TemporaryDirectory(prefix="specdec-") as name:
         folder, engines = Path(name), []
-        for index, place in enumerate(Place.each(num_engines)):
+        for index, rank in enumerate(DataParallelRank.each(num_engines)):
             path = folder / f"{index}.sock"
             inner = replace(http, socket_path=str(path), uds=None, ssl_keyfile=None, ssl_certfile=None)
-            own = {"settings": {**settings, **shares}, "place": place}
+            own = {"settings": {**settings, **shares}, "rank": rank}
             task = pickle.dumps(EngineTask(words, inner, {**options, **own}))
             command = [sys.executable, "-P", "-m", "specdec_server.data_parallel.child"]
             engines.append(EngineProcess(index, command, task, path, environment_of(num_engines)))

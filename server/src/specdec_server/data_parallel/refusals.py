@@ -34,7 +34,7 @@ class Refusals:
         record = RequestRecord(scope["method"], in_a_line(scope["path"]), in_a_line(client))
         CURRENT_RECORD.set(record)
 
-        async def told(message: Message) -> None:
+        async def recording_send(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 headers = MutableHeaders(scope=message)
                 if "x-request-id" not in headers:  # of an engine
@@ -43,7 +43,7 @@ class Refusals:
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, recording_send)
         finally:
             if record.status is not None:
                 logger.log(logging.DEBUG if record.path in QUIET else logging.INFO, "%s", line_of(record))

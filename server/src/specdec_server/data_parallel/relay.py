@@ -93,8 +93,8 @@ class Relay:
                 return answer.json()[key]
             return None
 
-        told = await asyncio.gather(*map(said_by, self._engines.ready))
-        return JSONResponse({key: join(each for each in told if each is not None)})
+        answers = await asyncio.gather(*map(said_by, self._engines.ready))
+        return JSONResponse({key: join(each for each in answers if each is not None)})
 
     async def _relay(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         conversation = await in_thread(conversation_of, scope["path"], body)

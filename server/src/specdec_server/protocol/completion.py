@@ -64,12 +64,12 @@ class CompletionRequest(GenerationRequest):
             )
         if self.suffix:
             raise ConfigError("suffix is not supported: text before a given suffix cannot be generated")
-        told = self.prompt_logprobs
-        if self.echo and told is None:  # the prompt is then part of the text
-            told = self.logprobs
+        num_logprobs = self.prompt_logprobs
+        if self.echo and num_logprobs is None:  # the prompt is then part of the text
+            num_logprobs = self.logprobs
         return self.sampling_params(
             max_tokens=1 if self.is_only_prompt else self.max_tokens,
             logprobs=self.logprobs,
-            prompt_logprobs=told,
+            prompt_logprobs=num_logprobs,
             max_logprobs=max_logprobs,
         )

@@ -35,8 +35,8 @@ class MetricExport:
             made = self._made.get(name)
             if made is None:
                 keys = tuple(tags)
-                told = about(name.replace("_", ":", 1))
-                made = self._made[name] = self._makers[is_gauge](name, description=told, tag_keys=keys)
+                description = about(name.replace("_", ":", 1))
+                made = self._made[name] = self._makers[is_gauge](name, description=description, tag_keys=keys)
             if is_gauge:
                 made.set(value, tags=tags)
                 continue

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from specdec import AsyncLLM
-from specdec_cli import hush_libraries
+from specdec_cli import quiet_libraries
 from specdec_server.app import create_app
 from specdec_server.launch import read_template, reasoning_parser_named, set_template, tool_parser_named
 from specdec_server.ray.arguments import RayArguments
@@ -37,7 +37,7 @@ class Replica:
             reasoning_parser=reasoning_parser_named(arguments.reasoning_parser),
             is_access_logged=False,  # Ray logs each request itself
         )
-        hush_libraries()
+        quiet_libraries()
         logging.getLogger("specdec").setLevel(logging.INFO)
         self._llm = AsyncLLM(arguments.model, **arguments.of_llm)
         if arguments.chat_template is not None:

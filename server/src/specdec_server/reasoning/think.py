@@ -25,12 +25,12 @@ class ThinkParser(ReasoningParser):
         self._buffer = ""
         self._has_reasoning = False
         ends = prompt.rstrip()
-        self._place = "behind" if ends.endswith(self.close) else "start"
+        self._state = "behind" if ends.endswith(self.close) else "start"
         self._is_open = self.is_open or ends.endswith(self.begin)
 
     def prefix(self) -> dict[str, Any] | None:
         """Return the structural-tag format of the reasoning."""
-        if self._place == "behind":
+        if self._state == "behind":
             return None
         tag = {
             "type": "tag",
@@ -53,15 +53,15 @@ class ThinkParser(ReasoningParser):
 
     def _run(self, *, is_end: bool) -> list[Event]:
         events: list[Event] = []
-        if self._place == "start":
+        if self._state == "start":
             self._find_start(is_end)
-        if self._place == "reasoning":
+        if self._state == "reasoning":
             self._read_reasoning(events, is_end)
-        if self._place == "behind":
+        if self._state == "behind":
             self._buffer = self._buffer.lstrip()
             if self._buffer:
-                self._place = "content"
-        if self._place == "content" and self._buffer:
+                self._state = "content"
+        if self._state == "content" and self._buffer:
             events.append(Text(self._buffer))
             self._buffer = ""
         return events
@@ -69,14 +69,14 @@ class ThinkParser(ReasoningParser):
     def _find_start(self, is_end: bool) -> None:
         text = self._buffer.lstrip()
         if text.startswith(self.begin):
-            self._buffer, self._place = text[len(self.begin) :], "reasoning"
+            self._buffer, self._state = text[len(self.begin) :], "reasoning"
         elif is_end or not self.begin.startswith(text):
-            self._place = "reasoning" if self._is_open else "content"
+            self._state = "reasoning" if self._is_open else "content"
 
     def _read_reasoning(self, events: list[Event], is_end: bool) -> None:
         at = self._buffer.find(self.close)
         if at >= 0:
-            text, self._buffer, self._place = (
+            text, self._buffer, self._state = (
                 self._buffer[:at],
                 self._buffer[at + len(self.close) :],
                 "behind",

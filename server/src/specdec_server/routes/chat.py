@@ -17,7 +17,7 @@ from specdec_server.logprobs import chat_logprobs, raw_logprobs
 from specdec_server.message import Message, MessageParser, deltas
 from specdec_server.openapi import examples
 from specdec_server.openapi.document import Group, answering, taking
-from specdec_server.piece import Growth, Piece
+from specdec_server.output_delta import Growth, OutputDelta
 from specdec_server.protocol import ChatRequest
 from specdec_server.reading import reading
 from specdec_server.running import finished, merged
@@ -81,11 +81,11 @@ class _Chat:
         (output,) = outputs
         choices = []
         for sample in output.outputs:
-            piece, parser, message = Growth().take(sample), self._turn.parser(), Message()
-            assert piece is not None
-            message.add([*parser.feed(piece.text), *parser.end()], parser)
-            choice = self._choice(sample.index, "message", message.as_chat(), piece, len(message.calls))
-            choices.append(choice | _steps_of(self._draft_steps(), piece))
+            delta, parser, message = Growth().take(sample), self._turn.parser(), Message()
+            assert delta is not None
+            message.add([*parser.feed(delta.text), *parser.end()], parser)
+            choice = self._choice(sample.index, "message", message.as_chat(), delta, len(message.calls))
+            choices.append(choice | _steps_of(self._draft_steps(), delta))
         return {
             **self._head,
             "object": "chat.completion",
@@ -94,7 +94,7 @@ class _Chat:
             **self._totals(output),
         }
 
-    async def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
+    async def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the chunks of a stream."""
         options = self._body.stream_options
         head = {**self._head, "object": "chat.completion.chunk"}
@@ -115,17 +115,17 @@ class _Chat:
     def _news_of(self, sample: CompletionOutput) -> list[dict[str, Any]]:
         """Return the choices with the new part of a sample; the first choice of a sample has the role."""
         index, choices = sample.index, []
-        nothing = Piece("", [], None, None, None)
+        nothing = OutputDelta("", [], None, None, None)
         if index not in self._samples:
             self._samples[index] = _Sample(self._turn.parser(), self._draft_steps())
             choices.append(self._choice(index, "delta", {"role": "assistant", "content": ""}, nothing))
         state = self._samples[index]
-        piece, found = state.news(sample)
-        if piece is not None:
+        delta, found = state.news(sample)
+        if delta is not None:
             *before, last = found or [{}]
-            news = [self._choice(index, "delta", delta, nothing) for delta in before]
-            news.append(self._choice(index, "delta", last, piece, state.num_calls))
-            news[0] |= _steps_of(state.draft_steps, piece)  # before the text that they generated
+            news = [self._choice(index, "delta", message, nothing) for message in before]
+            news.append(self._choice(index, "delta", last, delta, state.num_calls))
+            news[0] |= _steps_of(state.draft_steps, delta)  # before the text that they generated
             choices += news
         return choices
 
@@ -137,23 +137,23 @@ class _Chat:
         return DraftSteps(self._service.tokenizer, prompt, skip_special_tokens=params.skip_special_tokens)
 
     def _choice(
-        self, index: int, kind: str, message: dict[str, Any], piece: Piece, num_calls: int = 0
+        self, index: int, kind: str, message: dict[str, Any], delta: OutputDelta, num_calls: int = 0
     ) -> dict[str, Any]:
         logprobs = None
-        if piece.logprobs is not None:
+        if delta.logprobs is not None:
             logprobs = chat_logprobs(
-                piece.token_ids,
-                piece.logprobs,
+                delta.token_ids,
+                delta.logprobs,
                 self._body.top_logprobs or 0,
                 as_ids=bool(self._body.return_tokens_as_token_ids),
             )
-        ids = {"token_ids": list(piece.token_ids)} if self._body.return_token_ids else {}
+        ids = {"token_ids": list(delta.token_ids)} if self._body.return_token_ids else {}
         return {
             "index": index,
             kind: message,
             "logprobs": logprobs,
-            "finish_reason": self._turn.finish_reason(piece.finish_reason, num_calls),
-            "stop_reason": piece.stop_reason,
+            "finish_reason": self._turn.finish_reason(delta.finish_reason, num_calls),
+            "stop_reason": delta.stop_reason,
             **ids,
         }
 
@@ -182,26 +182,26 @@ class _Sample:
         self.draft_steps = draft_steps
         self.num_calls = 0
         self._parser = parser
-        self._held: Piece | None = None
+        self._held: OutputDelta | None = None
         """What belongs to text that the parser holds: tokens, log probabilities, steps."""
 
-    def news(self, sample: CompletionOutput) -> tuple[Piece | None, list[dict[str, Any]]]:
+    def news(self, sample: CompletionOutput) -> tuple[OutputDelta | None, list[dict[str, Any]]]:
         """Return the new part of a sample and its deltas; None while the parser holds its text."""
-        piece = self.growth.take(sample)
-        if piece is None:
+        delta = self.growth.take(sample)
+        if delta is None:
             return None, []
         if self._held is not None:
-            piece = self._held.joined(piece)
+            delta = self._held.joined(delta)
         self._held = None
-        events = self._parser.feed(piece.text)
-        if piece.finish_reason is not None:
+        events = self._parser.feed(delta.text)
+        if delta.finish_reason is not None:
             events += self._parser.end()
         elif not events:
-            self._held = replace(piece, text="")
+            self._held = replace(delta, text="")
             return None, []
         self.num_calls += sum(isinstance(event, CallStart) for event in events)
-        return piece, deltas(events, self._parser)
+        return delta, deltas(events, self._parser)
 
 
-def _steps_of(steps: DraftSteps | None, piece: Piece) -> dict[str, Any]:
-    return {} if steps is None else {"draft_steps": steps.told(piece)}
+def _steps_of(steps: DraftSteps | None, delta: OutputDelta) -> dict[str, Any]:
+    return {} if steps is None else {"draft_steps": steps.to_json(delta)}

@@ -15,7 +15,7 @@ from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
 from specdec_server.openapi import examples
 from specdec_server.openapi.document import Group, answering, taking
-from specdec_server.piece import Growth, Piece
+from specdec_server.output_delta import Growth, OutputDelta
 from specdec_server.protocol import CompletionRequest
 from specdec_server.reading import reading
 from specdec_server.running import finished, merged
@@ -75,7 +75,7 @@ class _Completion:
         ]
         return {**self._head, "choices": choices, **self._totals(outputs)}
 
-    async def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
+    async def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the chunks of a stream."""
         options = self._body.stream_options
         last: dict[int, RequestOutput] = {}
@@ -117,31 +117,31 @@ class _Choice:
 
     def news(self, output: RequestOutput, sample: CompletionOutput) -> dict[str, Any] | None:
         """Return the new part as a choice of a response or of a stream chunk; None if there is nothing new."""
-        piece = self._growth.take(sample)
-        if piece is None:
+        delta = self._growth.take(sample)
+        if delta is None:
             return None
-        ids, is_first, self._has_begun = list(piece.token_ids), not self._has_begun, True
+        ids, is_first, self._has_begun = list(delta.token_ids), not self._has_begun, True
         echoed = self._echoed(output) if self._body.echo else ""
         choice: dict[str, Any] = {
             "index": self._number,
-            "text": echoed + piece.text if is_first else piece.text,
-            "logprobs": self._logprobs_of(output, sample, piece, echoed, is_first=is_first),
-            "finish_reason": piece.finish_reason,
-            "stop_reason": piece.stop_reason,
+            "text": echoed + delta.text if is_first else delta.text,
+            "logprobs": self._logprobs_of(output, sample, delta, echoed, is_first=is_first),
+            "finish_reason": delta.finish_reason,
+            "stop_reason": delta.stop_reason,
         }
         if is_first and self._body.prompt_logprobs is not None:
             choice["prompt_logprobs"] = raw_logprobs(output.prompt_logprobs)
         if self._body.return_token_ids:
             choice["token_ids"] = ids
             choice["prompt_token_ids"] = output.prompt_token_ids if is_first else None
-        if piece.draft_steps is not None:
+        if delta.draft_steps is not None:
             if self._steps is None:
                 self._steps = DraftSteps(
                     self._service.llm.get_tokenizer(),
                     output.prompt_token_ids,
                     skip_special_tokens=self._body.skip_special_tokens is not False,
                 )
-            choice["draft_steps"] = self._steps.told(piece)
+            choice["draft_steps"] = self._steps.to_json(delta)
         return choice
 
     def _echoed(self, output: RequestOutput) -> str:
@@ -149,7 +149,13 @@ class _Choice:
         return output.prompt if is_whole and output.prompt else self._text_of(output.prompt_token_ids)
 
     def _logprobs_of(
-        self, output: RequestOutput, sample: CompletionOutput, piece: Piece, echoed: str, *, is_first: bool
+        self,
+        output: RequestOutput,
+        sample: CompletionOutput,
+        delta: OutputDelta,
+        echoed: str,
+        *,
+        is_first: bool,
     ) -> dict[str, Any] | None:
         if self._body.logprobs is None:
             return None
@@ -159,8 +165,8 @@ class _Choice:
             first = self._text_of(prompt[:1])
             found = self._logprobs.of_prompt(first, prompt, output.prompt_logprobs, echoed)
         end = None if sample.finish_reason is None else len(echoed) + len(sample.text)
-        told = self._logprobs(piece.token_ids, piece.logprobs or [], end)
-        return {key: found.get(key, []) + values for key, values in told.items()}
+        logprobs = self._logprobs(delta.token_ids, delta.logprobs or [], end)
+        return {key: found.get(key, []) + values for key, values in logprobs.items()}
 
     def _text_of(self, ids: list[int]) -> str:
         return str(self._service.tokenizer.decode(ids))

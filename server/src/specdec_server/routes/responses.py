@@ -16,7 +16,7 @@ from specdec_server.data_parallel.conversation import response_prefix
 from specdec_server.errors import error_body
 from specdec_server.openapi import examples
 from specdec_server.openapi.document import Group, answering, taking
-from specdec_server.piece import Growth
+from specdec_server.output_delta import Growth
 from specdec_server.protocol.responses import ResponsesRequest
 from specdec_server.reading import reading
 from specdec_server.responses import ResponseStore
@@ -112,7 +112,7 @@ class _Answer:
         self._output.add([*self._parser.feed(output.outputs[0].text), *self._parser.end()])
         return self._ended(output)[1]
 
-    async def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
+    async def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events of a stream, numbered."""
         number = 0
         async with aclosing(self._events()) as events:
@@ -121,28 +121,28 @@ class _Answer:
                 number += 1
 
     async def _events(self) -> AsyncGenerator[dict[str, Any], None]:
-        begun = {**self._head, "status": "in_progress", "output": []}
-        yield {"type": "response.created", "response": begun}
-        yield {"type": "response.in_progress", "response": begun}
+        started = {**self._head, "status": "in_progress", "output": []}
+        yield {"type": "response.created", "response": started}
+        yield {"type": "response.in_progress", "response": started}
         growth = Growth()
         try:
             async with aclosing(self._outputs) as news:
                 async for _, output in news:
-                    piece = growth.take(output.outputs[0])
-                    if piece is None:
+                    delta = growth.take(output.outputs[0])
+                    if delta is None:
                         continue
-                    found = self._parser.feed(piece.text)
-                    if piece.finish_reason is not None:
+                    found = self._parser.feed(delta.text)
+                    if delta.finish_reason is not None:
                         found += self._parser.end()
                     for event in self._output.add(found):
                         yield event
             events, response = await in_thread(self._ended, output)
         except Exception as error:  # the status is already sent, so an event reports the error
-            told = error_body(error)["error"]
-            if told["type"] == "internal_error":
+            details = error_body(error)["error"]
+            if details["type"] == "internal_error":
                 logger.exception("a stream ends with an error")
-            failure = {"code": "server_error", "message": told["message"]}
-            yield {"type": "response.failed", "response": {**begun, "status": "failed", "error": failure}}
+            failure = {"code": "server_error", "message": details["message"]}
+            yield {"type": "response.failed", "response": {**started, "status": "failed", "error": failure}}
             return
         for event in events:
             yield event

@@ -32,7 +32,7 @@ class CallObject:
         self.name: str | None = None
         """The name, once the object counts as a call."""
         self._found_name: str | None = None
-        self._place = "object"
+        self._state = "object"
         self._key = ""
         self._value = JsonValue()
         self._arguments: JsonValue | None = None
@@ -48,7 +48,7 @@ class CallObject:
         """Read text; return the number of characters that belong to the object."""
         place = 0
         while place < len(text) and not (self.is_done or self.is_wrong):
-            if self._place in ("key", "value"):
+            if self._state in ("key", "value"):
                 place = self._take_value(text, place)
             elif text[place] in _BLANKS:
                 place += 1
@@ -86,19 +86,19 @@ class CallObject:
 
     def _take_sign(self, char: str) -> int:
         """Process one character between keys and values; return 1 if it is consumed, else 0."""
-        if self._place == "object" and char == "{":
-            self._place = "first key"
-        elif self._place == "colon" and char == ":":
-            self._place, self._value = "value", JsonValue()
+        if self._state == "object" and char == "{":
+            self._state = "first key"
+        elif self._state == "colon" and char == ":":
+            self._state, self._value = "value", JsonValue()
             if self._key in _ARGUMENTS and self._arguments is None:
                 self._arguments = self._value
-        elif self._place == "comma" and char == ",":
-            self._place = "next key"
-        elif self._place in ("first key", "comma") and char == "}":
+        elif self._state == "comma" and char == ",":
+            self._state = "next key"
+        elif self._state in ("first key", "comma") and char == "}":
             self.is_done = True
             self.is_wrong = self._found_name is None or (self._needs_arguments and self._arguments is None)
-        elif self._place in ("first key", "next key") and char == '"':
-            self._place, self._value = "key", JsonValue()
+        elif self._state in ("first key", "next key") and char == '"':
+            self._state, self._value = "key", JsonValue()
             return 0
         else:
             self.is_wrong = True
@@ -106,7 +106,7 @@ class CallObject:
         return 1
 
     def _take_value(self, text: str, place: int) -> int:
-        if self._place == "value" and not self._value.text:
+        if self._state == "value" and not self._value.text:
             place += len(text[place:]) - len(text[place:].lstrip(_BLANKS))
         place = self._value.take(text, place)
         self.is_wrong = self._value.is_wrong
@@ -115,15 +115,15 @@ class CallObject:
         return place
 
     def _finish_value(self) -> None:
-        if self._place == "key":
+        if self._state == "key":
             key = _loaded(self._value.text)
             self._key, self.is_wrong = key or "", key is None
-            self._place = "colon"
+            self._state = "colon"
             return
         if self._key == _NAME and self._found_name is None:
             self._found_name = _loaded(self._value.text)
             self.is_wrong = not self._found_name
-        self._place = "comma"
+        self._state = "comma"
 
 
 def _loaded(text: str) -> str | None:

@@ -20,7 +20,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 _RESULTS_APART = "\n</tool_response>\n<tool_response>\n"
 
 
-def takes_tools(template: str) -> bool:
+def supports_tools(template: str) -> bool:
     """Return whether a chat template supports tools."""
     return "tools" in template or "tool_calls" in template
 
@@ -60,7 +60,7 @@ def for_template(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], t
     if "developer" not in template and any(message["role"] == "developer" for message in found):
         found = _joined([{**m, "role": "system"} if m["role"] == "developer" else m for m in found], "system")
     has_calls = any(message["role"] == "tool" or message.get("tool_calls") for message in found)
-    if takes_tools(template) or not (tools or has_calls):
+    if supports_tools(template) or not (tools or has_calls):
         return found
     if tools:
         notice(

@@ -44,7 +44,7 @@ class HarmonyParser(BufferedParser):
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
-        self._place = "head"
+        self._state = "head"
         self._kind = "content"
         self._value = JsonValue()
 
@@ -58,7 +58,7 @@ class HarmonyParser(BufferedParser):
         )
 
     def _step(self, *, is_end: bool) -> bool:
-        return self._step_head(is_end) if self._place == "head" else self._step_body(is_end)
+        return self._step_head(is_end) if self._state == "head" else self._step_body(is_end)
 
     def _step_head(self, is_end: bool) -> bool:
         """Read up to the body of a message. Text without a preceding channel is content."""
@@ -70,7 +70,7 @@ class HarmonyParser(BufferedParser):
                 if is_head and is_end:
                     self._take(len(self._buffer))
                     return False
-                self._place, self._kind = "body", "content"
+                self._state, self._kind = "body", "content"
                 return bool(self._buffer)
             return False
         head = self._take(at + len(mark))
@@ -82,7 +82,7 @@ class HarmonyParser(BufferedParser):
             self._start(recipient[1])
         else:
             self._kind = "reasoning" if f"{CHANNEL}analysis" in head else "content"
-        self._place = "body"
+        self._state = "body"
         return True
 
     def _step_body(self, is_end: bool) -> bool:
@@ -99,7 +99,7 @@ class HarmonyParser(BufferedParser):
             self._say(text)
         if mark is not None:
             self._take(len(mark))
-            self._place = "head"
+            self._state = "head"
         return mark is not None
 
     def _step_arguments(self, is_end: bool) -> bool:
@@ -109,7 +109,7 @@ class HarmonyParser(BufferedParser):
         self._argue(text)
         if mark is not None:
             self._take(len(mark))
-            self._place = "head"
+            self._state = "head"
         return mark is not None
 
     def _say(self, text: str) -> None:

@@ -46,7 +46,7 @@ class JsonValue:
         if not self.text:
             return self._begins(char)
         if self.is_in_string:
-            self._follow_string(char)
+            self._scan_string(char)
             return True
         if not self._open:
             self.is_done = char not in _SCALAR
@@ -83,7 +83,7 @@ class JsonValue:
         self._open.append(_PAIRS[char])
         self._needs_key = char == "{"
 
-    def _follow_string(self, char: str) -> None:
+    def _scan_string(self, char: str) -> None:
         if self._is_escaped:
             self._is_escaped = False
         elif char == "\\":

@@ -30,7 +30,7 @@ class MistralParser(ObjectParser):
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
-        self._place = "text"
+        self._state = "text"
         self._arguments = JsonValue()
         self._num_given = 0
 
@@ -53,20 +53,20 @@ class MistralParser(ObjectParser):
         return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
 
     def _step(self, *, is_end: bool) -> bool:
-        if self._place == "text":
+        if self._state == "text":
             if self._say_until((MARK,), is_end=is_end) is None:
                 return False
             self._take(len(MARK))
-            self._place = "head"
+            self._state = "head"
         return {"head": self._step_head, "list": self._step_list, "arguments": self._step_arguments}[
-            self._place
+            self._state
         ](is_end)
 
     def _step_head(self, is_end: bool) -> bool:
         self._skip_blanks()
         if self._buffer.startswith("["):
             self._take(1)
-            self._place = "list"
+            self._state = "list"
             return True
         brace, mark = self._buffer.find("{"), self._buffer.find(MARK)
         if brace >= 0 and not 0 <= mark < brace:
@@ -74,14 +74,14 @@ class MistralParser(ObjectParser):
             if found is None:
                 is_list = self._buffer[:brace].rstrip().endswith("[")
                 self._say(self._take(self._buffer.rindex("[", 0, brace) if is_list else brace))
-                self._place = "head" if is_list else "text"
+                self._state = "head" if is_list else "text"
                 return True
             self._take(found.end())
             self._start(found[1])
-            self._arguments, self._num_given, self._place = JsonValue(), 0, "arguments"
+            self._arguments, self._num_given, self._state = JsonValue(), 0, "arguments"
             return True
         if mark >= 0 or is_end:
-            self._place = "text"
+            self._state = "text"
             self._say(self._take(mark if mark >= 0 else len(self._buffer)))
         return mark >= 0
 
@@ -91,7 +91,7 @@ class MistralParser(ObjectParser):
         self._argue(value.text[self._num_given :])
         self._num_given = len(value.text)
         if value.is_done or value.is_wrong:
-            self._place = "text"
+            self._state = "text"
         return bool(self._buffer)
 
     def _step_list(self, is_end: bool) -> bool:
@@ -101,9 +101,9 @@ class MistralParser(ObjectParser):
                 return False
             if self._buffer.startswith("]"):
                 self._take(1)
-                self._place = "text"
+                self._state = "text"
                 return True
             self._open_call("[", needs_arguments=False)
         if self._read_call(is_end=is_end).is_wrong:
-            self._place = "text"
+            self._state = "text"
         return bool(self._buffer)

@@ -25,14 +25,14 @@ class PythonicParser(BufferedParser):
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
-        self._place = "start"
+        self._state = "start"
         self._raw = ""
         """The list read so far, while it contains no valid call."""
 
     def _step(self, *, is_end: bool) -> bool:
-        if self._place == "start":
+        if self._state == "start":
             return self._step_start(is_end)
-        if self._place == "text":
+        if self._state == "text":
             self._say(self._take(len(self._buffer)))
             return False
         return self._step_call(is_end)
@@ -46,11 +46,11 @@ class PythonicParser(BufferedParser):
         found = _HEAD.match(self._buffer)
         if found is not None:
             self._raw = self._take(self._buffer.index("[") + 1)
-            self._place = "list"
+            self._state = "list"
             return True
         may_be = _MAY_BE_HEAD.fullmatch(self._buffer) or any(mark.startswith(stripped) for mark in _MARKS)
         if is_end or not may_be:
-            self._place = "text"
+            self._state = "text"
             return True
         return False
 
@@ -73,7 +73,7 @@ class PythonicParser(BufferedParser):
                 "tools:pythonic", "a call of a tool is left out: it is no Python call whose values have names"
             )
         if sign == "]":
-            self._place = "text"
+            self._state = "text"
             self._give_up()
         return True
 

@@ -30,7 +30,7 @@ class QwenCoderParser(BufferedParser):
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
-        self._place = "text"
+        self._state = "text"
         self._schema: dict[str, Any] = {}
         self._types: frozenset[str] = frozenset()
         self._names: set[str] = set()
@@ -49,14 +49,14 @@ class QwenCoderParser(BufferedParser):
         )
 
     def _step(self, *, is_end: bool) -> bool:
-        if self._place == "text":
+        if self._state == "text":
             mark = self._say_until((BEGIN, FUNCTION), is_end=is_end)
             if mark is None:
                 return False
-            self._place = "head"
-        if self._place == "head":
+            self._state = "head"
+        if self._state == "head":
             return self._step_head(is_end)
-        return self._step_between(is_end) if self._place == "between" else self._step_value(is_end)
+        return self._step_between(is_end) if self._state == "between" else self._step_value(is_end)
 
     def _step_head(self, is_end: bool) -> bool:
         """Read up to the function name; with an invalid name the text becomes content."""
@@ -69,13 +69,13 @@ class QwenCoderParser(BufferedParser):
                 tool = self._tools.get(name)
                 self._schema = {} if tool is None else tool.parameters
                 self._start(name)
-                self._buffer, self._place, self._names = rest[at + 1 :], "between", set()
+                self._buffer, self._state, self._names = rest[at + 1 :], "between", set()
                 return True
-            self._place = "text"
+            self._state = "text"
             self._say(self._take(self._buffer.index(FUNCTION) + len(FUNCTION)))
             return True
         if is_end or not (rest.startswith(FUNCTION) or FUNCTION.startswith(rest)):
-            self._place = "text"
+            self._state = "text"
             self._say(self._take(len(self._buffer) if is_end else before or 1))
             return bool(self._buffer)
         return False
@@ -92,14 +92,14 @@ class QwenCoderParser(BufferedParser):
         self._take(close + 1)
         if mark != PARAMETER:
             self._argue("}" if self._names else "{}")
-            self._place = "text"
+            self._state = "text"
             return True
         self._is_repeated = key in self._names
         self._argue_value((", " if self._names else "{") + json.dumps(key, ensure_ascii=False) + ": ")
         self._names.add(key)
         properties = self._schema.get("properties")
         self._types = types_of(properties.get(key) if isinstance(properties, dict) else None, self._schema)
-        self._place, self._has_begun = "value", False
+        self._state, self._has_begun = "value", False
         return True
 
     def _step_value(self, is_end: bool) -> bool:
@@ -110,7 +110,7 @@ class QwenCoderParser(BufferedParser):
             return False
         self._finish_value(self._take(at))
         self._take(length)
-        self._place = "between"
+        self._state = "between"
         return True
 
     def _end_of_value(self, is_end: bool) -> tuple[int, int]:

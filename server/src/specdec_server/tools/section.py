@@ -35,20 +35,20 @@ class SectionParser(BufferedParser):
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
-        self._place = "text"
+        self._state = "text"
         self._value = JsonValue()
 
     def _step(self, *, is_end: bool) -> bool:
-        if self._place == "text":
+        if self._state == "text":
             mark = self._say_until((self.section, self.begin, self.last), is_end=is_end)
             if mark is None:
                 return False
             self._take(len(mark))
-            self._place = {self.section: "section", self.begin: "head"}.get(mark, "text")
+            self._state = {self.section: "section", self.begin: "head"}.get(mark, "text")
             return True
-        if self._place == "section":
+        if self._state == "section":
             return self._step_section(is_end)
-        return self._step_head(is_end) if self._place == "head" else self._step_arguments(is_end)
+        return self._step_head(is_end) if self._state == "head" else self._step_arguments(is_end)
 
     def _step_section(self, is_end: bool) -> bool:
         """Skip to the first call; the text of a section without calls is content."""
@@ -59,7 +59,7 @@ class SectionParser(BufferedParser):
         if mark != self.begin:
             self._say(text)
         self._take(len(mark or ""))
-        self._place = "head" if mark == self.begin else "text"
+        self._state = "head" if mark == self.begin else "text"
         return mark is not None
 
     def _step_head(self, is_end: bool) -> bool:
@@ -70,14 +70,14 @@ class SectionParser(BufferedParser):
             return False
         if mark == self.close:
             self._say(self.begin + self._take(at + len(mark)))
-            self._place = "text"
+            self._state = "text"
             return True
         name, length = self._name_of(self._buffer[:at], self._buffer[at + len(mark) :], is_end)
         if name is None:
             return False
         self._take(at + len(mark) + length)
         self._start(name)
-        self._place, self._value = "arguments", JsonValue()
+        self._state, self._value = "arguments", JsonValue()
         return True
 
     def _name_of(self, head: str, rest: str, is_end: bool) -> tuple[str | None, int]:
@@ -96,7 +96,7 @@ class SectionParser(BufferedParser):
             self._take(len(text))
             return False
         self._take(at + len(mark or ""))
-        self._place = "text"
+        self._state = "text"
         return mark is not None
 
 

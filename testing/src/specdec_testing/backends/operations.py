@@ -89,7 +89,7 @@ class OperationTests(BackendSuite):
             self._ask(lambda: self._models.linear(nn.Linear(48, 40).to(self._device)))
 
     def test_rows_of_logits_agree(self) -> None:
-        """`best_ids`, `sound_rows`, `scaled`, `keep_top_p` and `truncated` are torch's: ties go to the lowest id, NaN spreads
+        """`best_ids`, `valid_rows`, `scaled`, `keep_top_p` and `truncated` are torch's: ties go to the lowest id, NaN spreads
         over its row.
 
         To fix: compare with `specdec.noise.row_operations` under `SPECDEC_BACKENDS=`.
@@ -103,7 +103,7 @@ class OperationTests(BackendSuite):
                     broken(f"{what} {size}: it raised {described(error)}")
 
     def test_noise_is_cores(self) -> None:
-        """`race`, `gumbel` and `uniforms` use the numbers of `specdec.noise`: the same keys give the same draws.
+        """`multinomial`, `gumbel` and `uniforms` use the numbers of `specdec.noise`: the same keys give the same draws.
 
         To fix: the generator is Philox 4x32-10; see `specdec.noise.exponentials` and `uniforms`.
         """
@@ -178,10 +178,10 @@ class OperationTests(BackendSuite):
         forbidden = normal.masked_fill(torch.rand(rows, ids, generator=generator) < 0.7, -torch.inf)
         forbidden[:, ids // 2] = 1.0
         yield "forbidden ids", forbidden.to(self._device)
-        unsound = normal.clone()
-        unsound[0, ids - 1] = torch.nan
-        unsound[rows - 1] = -torch.inf
-        yield "unsound rows", unsound.to(self._device)
+        invalid = normal.clone()
+        invalid[0, ids - 1] = torch.nan
+        invalid[rows - 1] = -torch.inf
+        yield "invalid rows", invalid.to(self._device)
 
 
 def _check_product(what: str, got: torch.Tensor, expected: torch.Tensor) -> None:
@@ -193,22 +193,22 @@ def _check_product(what: str, got: torch.Tensor, expected: torch.Tensor) -> None
 
 def _check_rows(what: str, operations: RowOperations, logits: torch.Tensor) -> None:
     values = logits.cpu().numpy()
-    sound = ~np.isnan(values).any(-1) & (values.max(-1) > -np.inf)
-    got = operations.sound_rows(logits)
-    if (got.tolist() if got is not None else [True] * len(sound)) != sound.tolist():
-        broken(f"{what}: sound_rows is {got if got is None else got.tolist()}, not {sound.tolist()}")
-    best = [operations.best_ids(logits)[row] for row in np.nonzero(sound)[0]]
-    if best != (expected := values[sound].argmax(-1).tolist()):
+    valid = ~np.isnan(values).any(-1) & (values.max(-1) > -np.inf)
+    got = operations.valid_rows(logits)
+    if (got.tolist() if got is not None else [True] * len(valid)) != valid.tolist():
+        broken(f"{what}: valid_rows is {got if got is None else got.tolist()}, not {valid.tolist()}")
+    best = [operations.best_ids(logits)[row] for row in np.nonzero(valid)[0]]
+    if best != (expected := values[valid].argmax(-1).tolist()):
         broken(f"{what}: best_ids are {best}, not {expected}")
     for temperature in (0.7, 0.01, 3.0):
         exact = (logits.double() - logits.double().amax(-1, keepdim=True)) / temperature
-        scaled = operations.scaled(logits, temperature)[sound]
-        if not torch.allclose(scaled.double(), exact[sound], rtol=1e-5, atol=1e-5):
+        scaled = operations.scaled(logits, temperature)[valid]
+        if not torch.allclose(scaled.double(), exact[valid], rtol=1e-5, atol=1e-5):
             broken(f"{what}: scaled at temperature {temperature} is not (logits - max) / temperature")
     heat = 0.5 + torch.arange(len(logits), device=logits.device)[:, None].double()
     exact = (logits.double() - logits.double().amax(-1, keepdim=True)) / heat
     if not torch.allclose(
-        operations.scaled_rows(logits, heat).double()[sound], exact[sound], rtol=1e-5, atol=1e-5
+        operations.scaled_rows(logits, heat).double()[valid], exact[valid], rtol=1e-5, atol=1e-5
     ):
         broken(f"{what}: scaled_rows is not (logits - max) / temperature")
     counts = np.full(len(logits), logits.shape[1])
@@ -217,7 +217,7 @@ def _check_rows(what: str, operations: RowOperations, logits: torch.Tensor) -> N
             keep(logits, top_p, counts)
             for keep in (operations.keep_top_p, partial(RowOperations.keep_top_p, operations))
         ]
-        if not torch.equal(kept[0][sound], kept[1][sound]):
+        if not torch.equal(kept[0][valid], kept[1][valid]):
             broken(f"{what}: keep_top_p({top_p}) is not that of a stable sort")
     for top_p in (0.1, 0.8, 1.0):
         settings = np.array([[0.7], [0.0], [logits.shape[1]], [top_p]]).repeat(len(logits), 1)
@@ -226,15 +226,15 @@ def _check_rows(what: str, operations: RowOperations, logits: torch.Tensor) -> N
             break
         scaled = (logits.float() - logits.float().amax(-1, keepdim=True)) / 0.7
         kept_at_once, kept_alone = (
-            at_once[sound],
-            RowOperations.keep_top_p(operations, scaled, top_p, counts)[sound],
+            at_once[valid],
+            RowOperations.keep_top_p(operations, scaled, top_p, counts)[valid],
         )
         if not torch.allclose(kept_at_once, kept_alone, rtol=1e-5, atol=1e-5):
             broken(
                 f"{what}: truncated at temperature 0.7 and top-p {top_p} is not what these give one after another"
             )
-        is_sound = operations.sound_rows(at_once)
-        if is_sound is not None and is_sound.tolist() != sound.tolist():
+        is_valid = operations.valid_rows(at_once)
+        if is_valid is not None and is_valid.tolist() != valid.tolist():
             broken(
                 f"{what}: truncated makes numbers of rows that are none, so that a token is drawn from them"
             )
@@ -251,9 +251,9 @@ def _check_noise(operations: RowOperations, rows: int, ids: int, device: torch.d
     weights[:, ::3] = 0.0
     weights = weights.to(device)
     drawn = (exponentials(a, b, c, words, ids) / weights.double()).argmin(-1)
-    got = operations.race(weights, seeds, positions, samples, words)
+    got = operations.multinomial(weights, seeds, positions, samples, words)
     if got.tolist() != drawn.tolist():
-        broken(f"race over {ids} ids drew {got.tolist()}, not {drawn.tolist()}")
+        broken(f"multinomial over {ids} ids drew {got.tolist()}, not {drawn.tolist()}")
     word = node_word(Stream.TARGET)
     gumbel = -exponentials(a, b, c, torch.full_like(a, word), ids).log()
     noise = operations.gumbel(seeds, positions, samples, word, ids)

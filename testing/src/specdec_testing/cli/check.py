@@ -56,11 +56,11 @@ def check(
     if find_spec("pytest") is None:
         raise ConfigError('specdec check needs pytest: pip install "specdec-testing"')
 
-    from specdec_cli import hush_libraries
+    from specdec_cli import quiet_libraries
     from specdec_testing.checks import prepare
     from specdec_testing.support.tiny import DEFAULT_MODEL
 
-    hush_libraries()
+    quiet_libraries()
     prepared = prepare(group, method, keys, model or DEFAULT_MODEL)
     with progress(f"checking {method}", prepared.num_promises) as steps:
         reports = prepared.run(lambda _: steps.advance())

@@ -11,7 +11,7 @@ from specdec import SamplingParams
 from specdec.interfaces import Scores
 from specdec.logits import RowBlock, p_logits
 from specdec_testing.scorers.suite import TOLERANCE, ScorerSuite
-from specdec_testing.support.passes import Part, difference, reference_states
+from specdec_testing.support.passes import PassRows, difference, reference_states
 from specdec_testing.support.target import reference_model
 from specdec_testing.support.verdicts import broken
 
@@ -40,7 +40,7 @@ class ScorerConformance(ScorerSuite):
         [text] = self._texts(5)
         passes = self._passes()
         sequence = passes.place(text)
-        width = passes.score([Part(sequence, 5)]).raw_logits.shape[1]
+        width = passes.score([PassRows(sequence, 5)]).raw_logits.shape[1]
         passes.kv.release(sequence)
         if info.vocab_size != width:
             broken(f"TargetInfo.vocab_size is {info.vocab_size}, logits have {width} columns")
@@ -52,7 +52,7 @@ class ScorerConformance(ScorerSuite):
         """
         for text in self._texts(1, 2, 41):
             passes = self._passes()
-            part = Part(passes.place(text), len(text))
+            part = PassRows(passes.place(text), len(text))
             self._check_rows(passes.score([part]).raw_logits, part, f"a prompt of {len(text)} tokens")
             passes.kv.release(part.sequence)
 
@@ -66,10 +66,10 @@ class ScorerConformance(ScorerSuite):
             passes = self._passes()
             sequence = passes.place(text)
             for count in pieces[:-1]:
-                piece = Part(sequence, count)
+                piece = PassRows(sequence, count)
                 passes.score([piece])
                 passes.advance(piece)
-            part = Part(sequence, pieces[-1])
+            part = PassRows(sequence, pieces[-1])
             self._check_rows(passes.score([part]).raw_logits, part, f"pieces of {pieces} tokens")
             passes.kv.release(sequence)
 
@@ -102,10 +102,10 @@ class ScorerConformance(ScorerSuite):
             [text, drafted] = self._texts(30, len(parents))
             passes = self._passes()
             sequence = passes.place(text)
-            first = Part(sequence, 30, tuple(drafted), parents)
+            first = PassRows(sequence, 30, tuple(drafted), parents)
             passes.score([first])
             passes.commit(first, accepted, token=drafted[0])
-            second = Part(sequence, 1, tuple(drafted[:2]))
+            second = PassRows(sequence, 1, tuple(drafted[:2]))
             self._check_rows(
                 passes.score([second]).raw_logits,
                 second,
@@ -123,14 +123,14 @@ class ScorerConformance(ScorerSuite):
         a, b, c, d = (passes.place(text) for text in texts)
         drafted = self._texts(len(_TREE))[0]
         parts = [
-            Part(a, 25, tuple(drafted), _TREE), Part(b, 3), Part(c, 20), Part(d, 17, tuple(drafted[:3])),
+            PassRows(a, 25, tuple(drafted), _TREE), PassRows(b, 3), PassRows(c, 20), PassRows(d, 17, tuple(drafted[:3])),
         ]  # fmt: skip
         scores = passes.score(parts)
         sampling = [parts[0], parts[1], parts[3]]
         for part, rows in zip(sampling, _rows_of(sampling, scores), strict=True):
             self._check_rows(rows, part, "in a batch of 4")
         passes.advance(parts[2])
-        rest = Part(c, 24)
+        rest = PassRows(c, 24)
         self._check_rows(
             passes.score([rest]).raw_logits, rest, "a prompt whose first piece ran beside 3 others"
         )
@@ -146,7 +146,7 @@ class ScorerConformance(ScorerSuite):
         passes = self._passes()
         texts = self._texts(9, 12)
         parts = [
-            Part(passes.place(text, each), len(text), (1, 2))
+            PassRows(passes.place(text, each), len(text), (1, 2))
             for text, each in zip(texts, params, strict=True)
         ]
         scores = passes.score(parts)
@@ -167,7 +167,7 @@ class ScorerConformance(ScorerSuite):
         layers = (0, handle.info.num_layers - 1)
         scorer.capture_hidden(layers)
         texts = self._texts(11, 6)
-        parts = [Part(passes.place(texts[0]), 11, (3, 5)), Part(passes.place(texts[1]), 6)]
+        parts = [PassRows(passes.place(texts[0]), 11, (3, 5)), PassRows(passes.place(texts[1]), 6)]
         scores = passes.score(parts)
         found = _states(scores, len(layers))
         firsts = accumulate((part.num_rows for part in parts[:-1]), initial=0)
@@ -189,7 +189,7 @@ class ScorerConformance(ScorerSuite):
         again: list[object] = []
         scorer.on_pass = again.append
         [text] = self._texts(8)
-        part = Part(passes.place(text), 8, (1, 2))
+        part = PassRows(passes.place(text), 8, (1, 2))
         scores = passes.score([part])
         before = scores.raw_logits.clone()
         if len(again) != 1 or not callable(again[0]):
@@ -205,17 +205,17 @@ class ScorerConformance(ScorerSuite):
             passes = self._passes()
             sequence = passes.place(text)
             if chunk == 1:
-                before = Part(sequence, 32)
+                before = PassRows(sequence, 32)
                 passes.score([before])
                 passes.advance(before)
-            part = Part(sequence, chunk, tuple(drafted), parents)
+            part = PassRows(sequence, chunk, tuple(drafted), parents)
             self._check_rows(
                 passes.score([part]).raw_logits, part, f"a draft after a piece of {chunk} tokens"
             )
             passes.kv.release(sequence)
 
 
-def _rows_of(parts: Sequence[Part], scores: Scores) -> tuple[torch.Tensor, ...]:
+def _rows_of(parts: Sequence[PassRows], scores: Scores) -> tuple[torch.Tensor, ...]:
     """Return the rows of `raw_logits` of each request that samples: one for its last committed token and each of its nodes."""
     counts = [1 + len(part.nodes) for part in parts]
     if len(scores.raw_logits) != sum(counts):

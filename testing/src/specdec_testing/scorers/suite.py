@@ -9,7 +9,7 @@ import torch
 from specdec import EngineOptions, registry
 from specdec.interfaces import Scorer, TargetHandle
 from specdec_testing.support.conformance import Conformance, once_per_suite
-from specdec_testing.support.passes import Part, Passes, difference, reference_rows
+from specdec_testing.support.passes import Passes, PassRows, difference, reference_rows
 from specdec_testing.support.subjects import path_of
 from specdec_testing.support.target import Model, as_engine_model, reference_model
 from specdec_testing.support.texts import repetitive
@@ -61,7 +61,7 @@ class ScorerSuite(Conformance):
         scorer.allocate()
         return scorer, Passes(scorer, MAX_LEN), handle
 
-    def _check_rows(self, rows: torch.Tensor, part: Part, what: str) -> None:
+    def _check_rows(self, rows: torch.Tensor, part: PassRows, what: str) -> None:
         """Compare the rows `[1 + num_nodes, V]` of a request with separate passes over the paths to its nodes."""
         nodes = range(-1, len(part.nodes))
         if len(rows) != len(nodes):

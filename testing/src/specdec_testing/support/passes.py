@@ -19,7 +19,7 @@ _BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True)
-class Part:
+class PassRows:
     """The part of a pass that belongs to one request."""
 
     sequence: EngineSequence
@@ -76,7 +76,7 @@ class Passes:
         assert self.kv.reserve(sequence, self._max_len, 0)
         return sequence
 
-    def score(self, parts: Sequence[Part]) -> Scores:
+    def score(self, parts: Sequence[PassRows]) -> Scores:
         """Run one pass."""
         rows = []
         for part in parts:
@@ -92,7 +92,7 @@ class Passes:
         except Exception as error:
             broken(f"score raised {described(error)}")
 
-    def commit(self, part: Part, accepted: Sequence[int], token: int) -> None:
+    def commit(self, part: PassRows, accepted: Sequence[int], token: int) -> None:
         """Keep the rows of the chunk and of the accepted nodes, and append the emitted tokens."""
         sequence = part.sequence
         if accepted and accepted[-1] != len(accepted) - 1:
@@ -102,7 +102,7 @@ class Passes:
         sequence.num_computed += part.chunk + len(accepted)
         sequence.append([*(part.nodes[node] for node in accepted), token], len(accepted))
 
-    def advance(self, part: Part) -> None:
+    def advance(self, part: PassRows) -> None:
         """Keep the rows of a chunk of a prompt."""
         part.sequence.num_computed += part.chunk
 

@@ -292,14 +292,14 @@ class TiesGoToTheHighestId(Right):
     rows_class = LastOfEqual
 
 
-class EveryRowIsSound(TorchRows):
-    def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
+class EveryRowIsValid(TorchRows):
+    def valid_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
 @breaks("test_rows_of_logits_agree")
 class MissesNaN(Right):
-    rows_class = EveryRowIsSound
+    rows_class = EveryRowIsValid
 
 
 class OnlyHeats(TorchRows):
@@ -313,8 +313,8 @@ class ForgetsTopP(Right):
 
 
 class UnsignedSeeds(TorchRows):
-    def race(self, weights: torch.Tensor, seeds: Any, *keys: Any) -> torch.Tensor:
-        return super().race(weights, abs(seeds), *keys)
+    def multinomial(self, weights: torch.Tensor, seeds: Any, *keys: Any) -> torch.Tensor:
+        return super().multinomial(weights, abs(seeds), *keys)
 
 
 @breaks("test_noise_is_cores")

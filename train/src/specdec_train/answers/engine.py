@@ -54,7 +54,7 @@ class AnswerEngine:
         if recorder is not None:  # there are no states of cached prefixes
             arguments["enable_prefix_caching"] = False
             speculation = {"method": CLASS_PATH, "num_speculative_tokens": 1, "adaptive": False, **recorder}
-        self._built, self._intake = build(target, speculation, arguments)
+        self._built, self._input_processor = build(target, speculation, arguments)
         self.num_tokens = 0
         """Tokens generated so far."""
 
@@ -79,8 +79,8 @@ class AnswerEngine:
         try:
             while time.monotonic() < deadline and not is_interrupted():
                 while len(running) < self._batch_size and (asked := more()) is not None:
-                    name = self._intake.next_id()
-                    request = self._intake.prepare(
+                    name = self._input_processor.next_id()
+                    request = self._input_processor.prepare(
                         name, {"prompt_token_ids": list(asked.prompt)}, asked.params, is_streaming=False
                     )
                     engine.add(request)

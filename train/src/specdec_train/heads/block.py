@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specdec_plugin_dflash import DFlashHead
 from specdec_train.heads.guess import Guess, decayed_mean
-from specdec_train.heads.places import Places
+from specdec_train.heads.loss_positions import LossPositions
 from specdec_train.heads.states import StateReader
 from specdec_train.target_probs import Measure, divergence, target_probs_of
 
@@ -61,7 +61,7 @@ class BlockObjective:
             is_whole: whether to return the target's logits for all ids instead of the draft vocabulary only, and to choose
                 the same anchors in every call.
         """
-        places, target_ids = Places(tokens, is_answer), self._head.target_ids
+        places, target_ids = LossPositions(tokens, is_answer), self._head.target_ids
         states = self.reader.read(tokens[:, :-1], places.chosen, None if is_whole else target_ids)
         rows = tokens.shape[1] - self._num_steps
         target_logits = states.logits.flatten(0, -2)

@@ -10,7 +10,7 @@ from torch import Tensor
 from specdec_plugin_mlp import MLPSpeculator
 from specdec_runtime.models import output_head
 from specdec_train.heads.guess import Guess
-from specdec_train.heads.places import Places
+from specdec_train.heads.loss_positions import LossPositions
 from specdec_train.heads.states import StateReader
 from specdec_train.target_probs import Measure, divergence, target_probs_of
 
@@ -40,13 +40,13 @@ class ChainedObjective:
     def loss_of(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """The same loss from known target states `[B, T, H]` of `tokens [B, T + 1]`."""
         logits = output_head(self.reader.target)(hidden)
-        return self._mean(self._guesses_from(hidden, logits, tokens, Places(tokens, None)))
+        return self._mean(self._guesses_from(hidden, logits, tokens, LossPositions(tokens, None)))
 
     def guesses(
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
     ) -> Iterator[Guess]:
         """Yield the guesses of each head in order: head i at position t predicts token t + 2 + i."""
-        places = Places(tokens, is_answer)
+        places = LossPositions(tokens, is_answer)
         states = self.reader.read(tokens[:, :-1], places.chosen)
         return self._guesses_from(states.hidden, states.logits, tokens, places)
 
@@ -60,7 +60,7 @@ class ChainedObjective:
         ).mean()
 
     def _guesses_from(
-        self, states: Tensor, target_logits: Tensor, tokens: Tensor, places: Places
+        self, states: Tensor, target_logits: Tensor, tokens: Tensor, places: LossPositions
     ) -> Iterator[Guess]:
         count = self._heads.num_heads
         rows = tokens.shape[1] - 1 - count

@@ -15,8 +15,8 @@ from specdec_plugin_eagle import Eagle3Head
 from specdec_runtime.models import input_embedding
 from specdec_train.heads.data import split_batch
 from specdec_train.heads.factored import set_whitened
+from specdec_train.heads.loss_positions import LossPositions
 from specdec_train.heads.own_token import read_own_token
-from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader, TargetStates
 from specdec_train.heads.weights import weight_of
 from specdec_train.precision import autocast
@@ -133,7 +133,7 @@ def _inverse_sizes(inputs: Tensor) -> Tensor:
 
 def _read(reader: StateReader, tokens: Tensor, is_answer: Tensor | None) -> tuple[TargetStates, Tensor]:
     """Return the target's states of a batch, and the positions `[N]` of the flattened windows that count."""
-    places = Places(tokens, is_answer)
+    places = LossPositions(tokens, is_answer)
     with autocast(tokens.device.type):
         states = reader.read(tokens[:, :-1], torch.zeros(1, dtype=torch.int64, device=tokens.device))
     return states, places.rows(tokens.shape[1] - 2, 1, 0)[2]

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specdec_train.heads.guess import Guess
-from specdec_train.heads.places import Places
+from specdec_train.heads.loss_positions import LossPositions
 from specdec_train.heads.states import StateReader, logits_of
 from specdec_train.target_probs import Measure, divergence, target_probs_of
 
@@ -40,7 +40,7 @@ class DistilledObjective:
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
     ) -> Iterator[Guess]:
         """Yield the guess of the next token; a draft model has only this one."""
-        places = Places(tokens, is_answer)
+        places = LossPositions(tokens, is_answer)
         states = self.reader.read(tokens[:, :-1], places.chosen)
         _, logits = logits_of(self._draft, tokens[:, :-1], places.chosen)
         at, of, place = places.rows(tokens.shape[1] - 1, 0, 0)

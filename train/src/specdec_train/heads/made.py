@@ -25,8 +25,8 @@ from specdec_train.heads.distilled import DistilledObjective
 from specdec_train.heads.factored import whiten
 from specdec_train.heads.finetuned import shared_modules
 from specdec_train.heads.make import (
-    go_on_with,
     head_config,
+    load_for_training,
     make_draft,
     make_eagle,
     make_eagle3,
@@ -108,7 +108,7 @@ def make(
 def _finetuned(recipe: HeadRecipe, target: PreTrainedModel) -> Made:
     """Return a published head; its draft vocabulary stays the same."""
     reader = StateReader(target, read_layers(target, recipe))
-    head, config = go_on_with(target, recipe)
+    head, config = load_for_training(target, recipe)
     objective = _recurrent(recipe, head, reader)
     shared = shared_modules(head, target)
     if isinstance(head, EagleHead):

@@ -138,7 +138,7 @@ def make_eagle3(
     return head, config
 
 
-def go_on_with(
+def load_for_training(
     target: PreTrainedModel, recipe: HeadRecipe
 ) -> tuple[EagleHead | Eagle3Head, Mapping[str, Any]]:
     """Return a published head, ready for more training, and the configuration to publish it with again.

@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from specdec_runtime.interfaces import DraftHead
 from specdec_runtime.models import cache_argument
 from specdec_train.heads.guess import Guess, decayed_mean
-from specdec_train.heads.places import Places
+from specdec_train.heads.loss_positions import LossPositions
 from specdec_train.heads.states import StateReader
 from specdec_train.target_probs import Measure, divergence, target_probs_of
 
@@ -73,7 +73,7 @@ class RecurrentObjective:
             is_answer: `[B, W]` mask of the tokens to train on; None for all.
             is_whole: whether to return the target's logits for all ids instead of the draft vocabulary only.
         """
-        places, target_ids = Places(tokens, is_answer), self._head.target_ids
+        places, target_ids = LossPositions(tokens, is_answer), self._head.target_ids
         states = self.reader.read(tokens[:, :-1], places.chosen, None if is_whole else target_ids)
         batch, length = tokens.shape[0], tokens.shape[1] - 1
         rows = length - self._num_steps

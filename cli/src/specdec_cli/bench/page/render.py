@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from specdec_cli.bench.page.acceptance_chart import acceptance_chart
 from specdec_cli.bench.page.speedup_chart import speedup_chart
 from specdec_cli.bench.page.step_chart import step_chart
-from specdec_cli.bench.shown import speed_cells, told
+from specdec_cli.bench.shown import ratio_text, speed_cells
 
 Row = Mapping[str, Any]
 TOLD_APART = ("command", "versions", "suite")
@@ -60,7 +60,7 @@ def render(
         step_chart=step_chart(overall),
         shown=_shown,
         speeds=_speeds,
-        told=told,
+        ratio_text=ratio_text,
         bounds=_bounds(environment),
     )
 

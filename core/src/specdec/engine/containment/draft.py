@@ -30,7 +30,7 @@ class DraftError(ValueError):
 
 
 def check_draft(
-    offered: object, max_nodes: Sequence[int], vocab_size: int, *, takes_trees: bool = True, reads: bool = False,
+    offered: object, max_nodes: Sequence[int], vocab_size: int, *, supports_trees: bool = True, reads: bool = False,
     name: str | None = None,
 ) -> tuple[CheckedDraft, int, str | None]:  # fmt: skip
     """Return the usable part of a draft, as an own copy, the number of nodes cut, and what is wrong with the first of them.
@@ -39,7 +39,7 @@ def check_draft(
     the pass copies them; these are checked when they are read.
 
     A row without q is cut at its cap, and before its first node with an id outside the vocabulary or a parent
-    that does not precede it: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before
+    that does not precede it: any prefix of a row is a valid draft. Without `supports_trees` a row is cut before
     its first node that is not its predecessor's child; the result is a chain. Equal siblings stay, and are told.
 
     In a row with q, the presence of a node must not depend on the token drawn for it, or acceptance no longer
@@ -60,7 +60,7 @@ def check_draft(
     ids, probs = received.token_ids, received.node_probs
     if received.num_nodes is not None:
         is_ready = probs is None or (probs.dtype not in _HALVES and probs.device.type != "cpu")
-        if not reads and is_ready and (received.parents is None or (takes_trees and probs is None)):
+        if not reads and is_ready and (received.parents is None or (supports_trees and probs is None)):
             return _on_device(received, received.num_nodes, max_nodes, vocab_size, names)
         ids, probs = ids[:, :most].clone(), None if probs is None else copied(probs[:, : most + 1])
     is_drawn = [True] * len(max_nodes) if received.has_probs is None else received.has_probs.tolist()
@@ -79,7 +79,7 @@ def check_draft(
         if is_plain and (not row or (min(row) >= 0 and max(row) < vocab_size)):
             kept.append(tuple(row))
             continue
-        valid, flaw = _usable(row, links, normal, max_nodes[index], vocab_size, takes_trees=takes_trees)
+        valid, flaw = _usable(row, links, normal, max_nodes[index], vocab_size, supports_trees=supports_trees)
         num_cut += len(row) - valid
         if normal is None:
             kept.append(tuple(row[:valid]))
@@ -98,7 +98,7 @@ def check_draft(
     if probs is not None:
         drawn = DrawnNodes(ids[:, :most], probs, received.sampling, received.has_probs, received.vocab_map)
     trees = None
-    if parents is not None and takes_trees:
+    if parents is not None and supports_trees:
         trees = tuple(tuple(row[: len(ids)]) for row, ids in zip(parents, kept, strict=True))
     sure = None
     if received.confidence is not None:
@@ -134,7 +134,7 @@ def _distributions(ids: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, to
 
 def _usable(
     row: Sequence[int], parents: Sequence[int] | None, is_normal: Sequence[bool] | None, cap: int, vocab_size: int, *,
-    takes_trees: bool,
+    supports_trees: bool,
 ) -> tuple[int, str | None]:  # fmt: skip
     """Return how many nodes of a row can be used, and what is wrong with the next one.
 
@@ -144,7 +144,7 @@ def _usable(
         is_normal: which rows of q are distributions; None without q.
         cap: `max_nodes`.
         vocab_size: number of the target's ids.
-        takes_trees: whether it may be a tree.
+        supports_trees: whether it may be a tree.
     """
     valid, flaw = len(row), None
     if valid > cap:
@@ -154,12 +154,12 @@ def _usable(
         if fit < valid:
             valid, flaw = fit, _outside(row, fit, vocab_size)
     if parents is not None:
-        if takes_trees:
+        if supports_trees:
             fit = next((node for node in range(valid) if not -1 <= parents[node] < node), valid)
         else:
             fit = next((node for node in range(valid) if parents[node] != node - 1), valid)
         if fit < valid:
-            remedy = "does not precede it" if takes_trees else "makes a tree: declare Capability.TREE"
+            remedy = "does not precede it" if supports_trees else "makes a tree: declare Capability.TREE"
             valid, flaw = fit, f"node {fit} has parent {parents[fit]}, which {remedy}"
     if is_normal is not None:
         places = range(valid) if parents is None else [parent + 1 for parent in parents[:valid]]

@@ -19,7 +19,7 @@ from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.once import step_time
+from specdec.interfaces.one_time_work import step_time
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.unread import NeedsTokens
 from specdec.registry.plugin_call import call_plugin
@@ -53,7 +53,7 @@ class ProposerGuard:
         vocab_size: number of ids that a draft may use.
         is_fallback: False re-raises the proposer's exceptions (`on_proposer_error="raise"`).
         is_strict: True raises on malformed drafts (`strict_drafts=True`), which `is_fallback=False` does as well.
-        takes_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
+        supports_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
         metrics: failures are counted there.
     """
 
@@ -64,7 +64,7 @@ class ProposerGuard:
         *,
         is_fallback: bool,
         is_strict: bool,
-        takes_trees: bool = True,
+        supports_trees: bool = True,
         metrics: EngineMetrics | None = None,
     ) -> None:
         self.proposer = proposer
@@ -81,7 +81,7 @@ class ProposerGuard:
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
         self._is_strict = is_strict
-        self._takes_trees = takes_trees
+        self._supports_trees = supports_trees
         self.reads_drafts = False
         """Whether drafts are read at once, also with `Draft.num_nodes`."""
         self._failures = 0
@@ -113,7 +113,7 @@ class ProposerGuard:
             if changed:
                 self._note_changes(changed)
             draft, num_cut, flaw = check_draft(
-                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees, reads=self.reads_drafts,
+                offered, max_nodes, self._vocab_size, supports_trees=self._supports_trees, reads=self.reads_drafts,
                 name=self.name,
             )  # fmt: skip
             drawn = draft.drawn
@@ -139,7 +139,7 @@ class ProposerGuard:
         self._watch_time(step_time() - started, counts, max(max_nodes, default=0) if is_target else 0)
         return draft
 
-    def judge(self, num_outside: int) -> None:
+    def count_invalid_nodes(self, num_outside: int) -> None:
         """Count impossible nodes that were first read with the verdict on them."""
         self._note_flaw(
             num_outside, "an id or a parent that is impossible, or a row of q that is no distribution"

@@ -13,7 +13,7 @@ from specdec.interfaces.scorer import Scores
 
 
 def check_verdict(verdict: object, batch: VerifyBatch, scores: Scores, sampler: str) -> Verdict:
-    """Return an own copy of a verdict in exact `int`s, which answer comparisons as they should, with `is_sound`.
+    """Return an own copy of a verdict in exact `int`s, which answer comparisons as they should, with `is_valid`.
 
     Args:
         verdict: the result of `Sampler.verify`.
@@ -26,30 +26,30 @@ def check_verdict(verdict: object, batch: VerifyBatch, scores: Scores, sampler: 
     """
     own = verdict
     if isinstance(verdict, Verdict):
-        sound = (
-            verdict.is_sound
-            if scores.is_sound is None or verdict.is_sound is not None
-            else scores.is_sound.tolist()
+        valid = (
+            verdict.is_valid
+            if scores.is_valid is None or verdict.is_valid is not None
+            else scores.is_valid.tolist()
         )
         try:
-            sound = None if sound is None else [*map(bool, sound)]
+            valid = None if valid is None else [*map(bool, valid)]
             nodes, tokens = (
                 [[*map(as_int, row)] for row in rows] for rows in (verdict.accepted_nodes, verdict.token_ids)
             )
         except Exception as error:  # whatever a plugin's own types raise
             raise PluginError(
                 f"sampler {sampler!r}: verify returned a Verdict that cannot be read ({described(error)}): give accepted_nodes "
-                "and token_ids as rows of whole numbers, is_sound as booleans"
+                "and token_ids as rows of whole numbers, is_valid as booleans"
             ) from error
-        if sound is not None and len(sound) != len(scores.logits):
+        if valid is not None and len(valid) != len(scores.logits):
             raise PluginError(
-                f"sampler {sampler!r}: verify returned {len(sound)} is_sound for {len(scores.logits)} rows"
+                f"sampler {sampler!r}: verify returned {len(valid)} is_valid for {len(scores.logits)} rows"
             )
         listed = None if verdict.listed is None else _exact(verdict.listed, tokens, sampler)
         has_tensors = verdict.top_k is not None or verdict.paths is not None
         if has_tensors and (wrong := _wrong_tensor(verdict, batch, scores)):
             raise PluginError(f"sampler {sampler!r}: verify returned {wrong}")
-        own = Verdict(nodes, tokens, sound, listed, verdict.top_k, verdict.paths)
+        own = Verdict(nodes, tokens, valid, listed, verdict.top_k, verdict.paths)
     problem = problem_of(own, batch, scores.logits.shape[1])
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")

@@ -13,12 +13,12 @@ import torch
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request_lines import RequestLines
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.shown import EngineDraws, Shown
+from specdec.engine.speculation.plugin_view import EngineDraws, PluginView
 from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.pass_memory import Places
+from specdec.interfaces.pass_memory import VerdictOffsets
 
 logger = logging.getLogger("specdec")
 
@@ -75,7 +75,7 @@ class Delivery:
         self,
         sequences: list[Sequence],
         max_nodes: list[int],
-        verdict: Places | None = None,
+        verdict: VerdictOffsets | None = None,
         num_unread: Ids[int] = (),
     ) -> ProposeBatch:
         """Return this step's batch, and mark its tokens and the last draft's result as delivered.
@@ -85,7 +85,7 @@ class Delivery:
         starts = [sequence.delivered for sequence in sequences]
         # With states as many tokens as there are states, even if the sequence has ended and released its cache.
         ends = [s.num_with_states if self.needs_hidden else s.num_tokens for s in sequences]
-        views = [(sequence.shown or _shown(sequence)).tokens(sequence) for sequence in sequences]
+        views = [(sequence.plugin_view or _plugin_view(sequence)).tokens(sequence) for sequence in sequences]
         pieces = [view[a:b] for view, a, b in zip(views, starts, ends, strict=True) if b > a]
         tokens: TokenIds = pieces[0] if len(pieces) == 1 else np.concatenate([_NONE, *pieces])
         tokens.flags.writeable = False
@@ -236,7 +236,7 @@ class Delivery:
     def forget(self, sequence: Sequence) -> None:
         """Deliver everything again from position 0; kept states are dropped and must be recomputed."""
         sequence.delivered = sequence.num_missing = 0
-        sequence.shown = None
+        sequence.plugin_view = None
         sequence.deliverable_hidden.clear()
 
     def _lend(self, slots: DraftSlots, sequences: list[Sequence], max_nodes: list[int]) -> list[int]:
@@ -285,10 +285,10 @@ def _keep(sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: Ids[int], 
         pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]
 
 
-def _shown(sequence: Sequence) -> Shown:
+def _plugin_view(sequence: Sequence) -> PluginView:
     """Begin to show a sequence to the proposer."""
-    sequence.shown = Shown(sequence)
-    return sequence.shown
+    sequence.plugin_view = PluginView(sequence)
+    return sequence.plugin_view
 
 
 def _allowed_after(
@@ -298,7 +298,7 @@ def _allowed_after(
     if all(sequence.rules is None or sequence.rules.grammar is None for sequence in sequences):
         return None
     of_rows = [
-        None if sequence.shown is None else sequence.shown.allowed(view)
+        None if sequence.plugin_view is None else sequence.plugin_view.allowed(view)
         for sequence, view in zip(sequences, views, strict=True)
     ]
 

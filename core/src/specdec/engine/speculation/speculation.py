@@ -18,7 +18,7 @@ from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
-from specdec.interfaces.pass_memory import Places
+from specdec.interfaces.pass_memory import VerdictOffsets
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.unread import NeedsTokens
 
@@ -153,7 +153,7 @@ class Speculation:
         unread = [*(row.slack + 1 for row in step.rows), *[1] * len(step.ending)]
         caps = [*(row.cap for row in step.rows), *[0] * len(step.ending)]
         try:
-            return self._call(told, caps, step.behind.places, unread)
+            return self._call(told, caps, step.behind.offsets, unread)
         except NeedsTokens:
             return None
 
@@ -218,9 +218,9 @@ class Speculation:
         """Note where the most probable ids of a step's nodes are, for the next delivery."""
         self._delivery.top_k = top_k_of(step, self.num_top_k, verdict)
 
-    def judge(self, num_outside: int) -> None:
+    def count_invalid_nodes(self, num_outside: int) -> None:
         """Count impossible nodes of the proposer that were first read with the verdict on them."""
-        self._guard.judge(num_outside)
+        self._guard.count_invalid_nodes(num_outside)
 
     def observe_target(self, seconds: float) -> None:
         """Record what a pass of the target and its verification took, of which a proposer may take a multiple."""
@@ -355,7 +355,7 @@ class Speculation:
         self,
         sequences: list[Sequence],
         max_nodes: list[int],
-        verdict: Places | None = None,
+        verdict: VerdictOffsets | None = None,
         num_unread: Several[int] = (),
     ) -> CheckedDraft | None:
         """Return the proposer's draft, or None if it failed: then its state is dropped and all is delivered again.

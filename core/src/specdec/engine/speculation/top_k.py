@@ -52,8 +52,8 @@ def top_k_of(step: Step, count: int, verdict: Verdict) -> Callable[[], dict[Sequ
         else:
             ids, logprobs = verdict.top_k
         ids = ids.to("cpu", torch.int32)
-        sound = ~logprobs.isnan().any(-1)  # of rows that no token was drawn from the verdict knows nothing
-        return {s: TopK(tokens, ids[rows], logprobs[rows]) for s, tokens, rows in parts if sound[rows].all()}
+        valid = ~logprobs.isnan().any(-1)  # of rows that no token was drawn from the verdict knows nothing
+        return {s: TopK(tokens, ids[rows], logprobs[rows]) for s, tokens, rows in parts if valid[rows].all()}
 
     return found
 

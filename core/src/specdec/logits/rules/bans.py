@@ -88,8 +88,8 @@ class BadWordsRule:
         places = []
         for row, path in enumerate(block.paths()):
             text = tail + path
-            begun = [text[len(text) - length :] for length in self._lengths if length <= len(text)]
-            places += [(row, last) for start in begun for last in self._last_ids.get(start, ())]
+            prefixes = [text[len(text) - length :] for length in self._lengths if length <= len(text)]
+            places += [(row, last) for start in prefixes for last in self._last_ids.get(start, ())]
         if places:
             edits.bans.append(Points(*np.array(places).T))
 

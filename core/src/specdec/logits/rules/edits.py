@@ -58,7 +58,7 @@ class Edits:
         """With a number to add."""
         self.penalties: list[tuple[PenaltyRule, RowBlock]] = []
 
-    def leave_dead_rows(self, vocab_size: int) -> list[int]:
+    def drop_dead_rows(self, vocab_size: int) -> list[int]:
         """Return the rows in which nothing may be chosen, and leave those alone."""
         allowed = vocab_size if self.allowed is None else len(self.allowed.ids)
         if sum(len(points.ids) for points in self.bans) < allowed:

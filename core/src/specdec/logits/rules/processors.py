@@ -8,7 +8,7 @@ import torch
 
 from specdec.errors import is_interrupt
 from specdec.interfaces.row_block import RowBlock
-from specdec.sampling_params import LogitsProcessor, takes_prompt
+from specdec.sampling_params import LogitsProcessor, accepts_prompt_ids
 
 
 class ProcessorRule:
@@ -19,7 +19,7 @@ class ProcessorRule:
     """
 
     def __init__(self, processors: Sequence[LogitsProcessor]) -> None:
-        self._processors = [(processor, takes_prompt(processor)) for processor in processors]
+        self._processors = [(processor, accepts_prompt_ids(processor)) for processor in processors]
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, BaseException]]:
         """Return the processed rows `[num_rows, V]` and, by row, the errors raised; a row with an error is unchanged.

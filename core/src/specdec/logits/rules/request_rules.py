@@ -138,7 +138,7 @@ class RequestRules:
             edits = Edits(block.num_rows)
             for rule in self._rules:
                 rule.add_to(edits, block)
-            for row in edits.leave_dead_rows(vocab_size):
+            for row in edits.drop_dead_rows(vocab_size):
                 self._end(row, ConfigError(_NOTHING_ALLOWED), _NOTHING_ALLOWED)
             return edits
 

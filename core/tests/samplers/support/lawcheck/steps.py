@@ -11,7 +11,7 @@ import torch
 from lawcheck.world import batch_of
 from specdec.interfaces import DraftSampling, DrawnNodes, Sampler, Scores
 from specdec.noise import Stream, node_word
-from specdec_kernels.cpu.rows.noise import race_rows
+from specdec_kernels.cpu.rows.noise import multinomial_rows
 
 Draw = Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
 """Takes weights `[B, V]`, seeds and committed tokens `[B]`, a node and its depth; returns `[B]` tokens."""
@@ -21,7 +21,7 @@ def drafting(
     weights: np.ndarray, seeds: np.ndarray, num_tokens: np.ndarray, node: int, depth: int
 ) -> np.ndarray:
     """Draw as proposers do: a stream of its own, keyed by the step and the node."""
-    return race_rows(weights, seeds, num_tokens, 0 * seeds, 0 * seeds + node_word(Stream.DRAFT, node))
+    return multinomial_rows(weights, seeds, num_tokens, 0 * seeds, 0 * seeds + node_word(Stream.DRAFT, node))
 
 
 @dataclass(frozen=True)

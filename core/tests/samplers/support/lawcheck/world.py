@@ -11,7 +11,7 @@ import torch
 
 from specdec import SamplingParams
 from specdec.interfaces import DraftSampling, DrawnNodes, Scores, VerifyBatch
-from specdec.samplers.trial import Trial, make_trial
+from specdec.samplers.padded_drafts import PaddedDrafts, pad_drafts
 
 SAMPLED = SamplingParams(temperature=1.0)
 CHAINS = ([-1], [-1, 0], [-1, 0, 1])
@@ -136,9 +136,9 @@ def on_trial(
     has_probs: list[bool] | None = None,
     vocab_size: int | None = None,
     vocab_map: list[int] | None = None,
-) -> Trial:
+) -> PaddedDrafts:
     """Put drafts on trial through the very code that samplers use, in double precision; arguments as for `problem`."""
-    return make_trial(
+    return pad_drafts(
         *problem(
             world, drafts, sampling, is_chain=is_chain, dtype=dtype, has_probs=has_probs, vocab_size=vocab_size,
             vocab_map=vocab_map,

@@ -39,7 +39,7 @@ _pickled: Any = dumps
 _PAUSE_S = 15.0
 _last_compiled = -inf
 """When something was last compiled, by `time.monotonic`."""
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 class CodeCache(NullCache):
@@ -75,7 +75,7 @@ class CodeCache(NullCache):
                     raise ValueError("its checksum differs")
                 return _rebuilt(target_context, *pickle.loads(data))
             except Exception as error:  # from numba or LLVM, which may raise anything
-                _tell_once(
+                _warn_once(
                     "damaged",
                     "compiled code in %s is damaged (%s): compiled again, which may take a minute or two",
                     path,
@@ -165,13 +165,13 @@ def _announce() -> None:
 
 
 def _tell_not_kept(error: Exception) -> None:
-    _tell_once(
+    _warn_once(
         "not kept", "%s; until then every start compiles, which may take a minute or two", not_kept(error)
     )
 
 
-def _tell_once(kind: str, message: str, *values: object) -> None:
+def _warn_once(kind: str, message: str, *values: object) -> None:
     """Log a warning, unless one of its kind has been logged in this process."""
-    if kind not in _told:
-        _told.add(kind)
+    if kind not in _warned:
+        _warned.add(kind)
         logger.warning(message, *values)

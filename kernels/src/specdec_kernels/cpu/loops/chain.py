@@ -10,12 +10,12 @@ from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import fast_exp
 from specdec_kernels.cpu.compiled.team import run_with_team
 from specdec_kernels.cpu.loops.forward import run_in_team
-from specdec_kernels.cpu.loops.frame import Part, Tables
+from specdec_kernels.cpu.loops.frame import Entry, Tables
 from specdec_kernels.cpu.loops.more_ids import logits_of
 from specdec_kernels.cpu.loops.stack import Floats, Ints
 from specdec_kernels.cpu.rows.draw import can_draw
 from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team, sure_of_highest
-from specdec_kernels.cpu.rows.noise import race
+from specdec_kernels.cpu.rows.noise import multinomial
 
 _COLDEST = np.float32(1e-30)
 """Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
@@ -37,7 +37,7 @@ def run_chain(
         the number of tokens chosen for each row.
     """
     num_chosen = np.zeros(1, np.int64)
-    run_with_team(tables.frame[Part.TEAM], call_of(_run_chain, (
+    run_with_team(tables.frame[Entry.TEAM], call_of(_run_chain, (
         tokens, features, taken_logits, taken_states, logits, states, num_ids, target_ids, more_ids, more_ends, temperatures,
         cuts, seeds, samples, noise_positions, words, is_coupled, threshold, ratio, tables, num_slots, segments, out,
         confidences, draft_probs, num_chosen,
@@ -113,7 +113,7 @@ def _run_chain(
     slots = np.empty(num_rows, np.int64)
     nowhere = np.full(tables.layers.shape[0] + 1, -1)
     uncut = np.array([0.0, 1.0, 0.0], np.float32)
-    no_aux = np.empty((0, num_rows, tables.frame[Part.HIDDEN]), np.float32)
+    no_aux = np.empty((0, num_rows, tables.frame[Entry.HIDDEN]), np.float32)
     no_tree = np.empty((0, 0), np.bool_)
     wants_probs = draft_probs.size > 0 or (confidences.size > 0 and ratio <= 1.0)
     all_rows = np.arange(num_rows)
@@ -135,7 +135,7 @@ def _run_chain(
                 logits_of(states[row], own, tables, all_logits[num_ids:count])
                 chosen = all_logits
             index, chance = _choose(
-                tables.frame[Part.TEAM], chosen, temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place,
+                tables.frame[Entry.TEAM], chosen, temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place,
                 samples[row], words[step], all_ids[:count], weights[:count], wants_probs, is_coupled, ratio,
             )  # fmt: skip
             out[row, step] = all_ids[index] if target_ids.shape[0] else index
@@ -224,8 +224,8 @@ def _choose(
         return best, np.float32(1.0)
     highest = logits[best]
     scale = np.float32(1.0) if is_greedy else np.float32(1.0) / temperature
-    is_sound = can_draw(row, place, scale)
-    if is_coupled and is_sound and _keeps_all(cuts) and not wants_probs:
+    is_valid = can_draw(row, place, scale)
+    if is_coupled and is_valid and _keeps_all(cuts) and not wants_probs:
         return draw_in_team(team, row, target_ids, best, scale, seed, position, sample, word, ratio)
     mass = np.float32(0.0)
     for j in range(weights.shape[0]):
@@ -243,9 +243,9 @@ def _choose(
     while True:
         index = best  # nothing is drawn if logits are NaN
         if not is_coupled:
-            drawn = race(weights, seed, position, sample, word)
+            drawn = multinomial(weights, seed, position, sample, word)
             index = drawn if drawn >= 0 else best
-        elif is_sound:
+        elif is_valid:
             index, sure = draw_in_team(
                 team, row, target_ids, best, scale, seed, position, sample, word, ratio
             )

@@ -10,7 +10,7 @@ from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.compiled.team import run_with_team
 from specdec_kernels.cpu.loops.elementwise import finish_logits, norm
-from specdec_kernels.cpu.loops.frame import Number, Part, Tables
+from specdec_kernels.cpu.loops.frame import Entry, Number, Tables
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.product import Weights
 from specdec_kernels.cpu.loops.stack import Floats, Ints, add_bias, run_layers
@@ -27,7 +27,7 @@ def run_pass(
     Raises:
         MemoryError: if there is not enough for intermediate results.
     """
-    run_with_team(tables.frame[Part.TEAM], call_of(run_in_team, (
+    run_with_team(tables.frame[Entry.TEAM], call_of(run_in_team, (
         tokens, features, tables, num_slots, positions, slots, segments, visible, aux_places, aux, logits_rows, states, logits,
     )))  # fmt: skip
 
@@ -62,37 +62,39 @@ def run_in_team(
         aux_places: ditto.
         aux: ditto.
         logits_rows: `[R]` rows whose logits are needed.
-        states: `[T, H]` the final norm's output, or its input (`Part.IS_NORMED_STATE`); written.
+        states: `[T, H]` the final norm's output, or its input (`Entry.IS_NORMED_STATE`); written.
         logits: `[R, V]`, written.
     """
     frame, numbers = tables.frame, tables.numbers
-    group, is_rounded = frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0
-    num_rows, hidden = tokens.shape[0], frame[Part.HIDDEN]
-    is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
+    group, is_rounded = frame[Entry.GROUP], frame[Entry.IS_ROUNDED] != 0
+    num_rows, hidden = tokens.shape[0], frame[Entry.HIDDEN]
+    is_centred = frame[Entry.ARE_NORMS_CENTRED] != 0
     x = np.empty((num_rows, hidden), np.float32)
     normed = np.empty((num_rows, hidden), np.float32)
-    shape, embed_scale = (frame[Part.NUM_IDS], hidden), np.float32(numbers[Number.EMBED_SCALE])
-    if frame[Part.IS_HALF_EMBEDDING]:
-        _look_up(tokens, array_at(frame[Part.EMBEDDING], shape, np.uint16), embed_scale, x)
+    shape, embed_scale = (frame[Entry.NUM_IDS], hidden), np.float32(numbers[Number.EMBED_SCALE])
+    if frame[Entry.IS_HALF_EMBEDDING]:
+        _look_up(tokens, array_at(frame[Entry.EMBEDDING], shape, np.uint16), embed_scale, x)
     else:
-        _look_up(tokens, array_at(frame[Part.EMBEDDING], shape, np.float32), embed_scale, x)
-    if frame[Part.TAKES_FEATURES]:
+        _look_up(tokens, array_at(frame[Entry.EMBEDDING], shape, np.float32), embed_scale, x)
+    if frame[Entry.READS_FEATURES]:
         entry = _join(x, features, tables, normed)
     else:
-        _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, is_centred, normed)
+        _norm_or_copy(x, frame[Entry.FIRST_NORM], numbers, is_centred, normed)
         entry = normed
     run_layers(
         x, entry, tables, num_slots, positions, slots, segments, visible, aux_places, aux, normed,
     )  # fmt: skip
-    states[:] = normed if frame[Part.IS_NORMED_STATE] else x
+    states[:] = normed if frame[Entry.IS_NORMED_STATE] else x
     if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
-        weigh(frame[Part.WEIGH_HEAD], (normed, frame[Part.HEAD], group, is_rounded, logits, frame[Part.TEAM]))
+        weigh(
+            frame[Entry.WEIGH_HEAD], (normed, frame[Entry.HEAD], group, is_rounded, logits, frame[Entry.TEAM])
+        )
     else:
         weigh(
-            frame[Part.WEIGH_HEAD],
-            (normed[logits_rows], frame[Part.HEAD], group, is_rounded, logits, frame[Part.TEAM]),
+            frame[Entry.WEIGH_HEAD],
+            (normed[logits_rows], frame[Entry.HEAD], group, is_rounded, logits, frame[Entry.TEAM]),
         )
-    add_bias(logits, frame[Part.HEAD_BIAS])
+    add_bias(logits, frame[Entry.HEAD_BIAS])
     finish_logits(logits, numbers[Number.LOGITS_SCALE], numbers[Number.LOGITS_SOFTCAP])
 
 
@@ -108,22 +110,22 @@ def _look_up(tokens: Ints, embedding: Weights, factor: np.float32, x: Floats) ->
 def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats:
     """Return the first layer's input `[T, W]` of a head; turns `x [T, H]`, the embeddings, into the residual stream."""
     frame, numbers = tables.frame, tables.numbers
-    is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
+    is_centred = frame[Entry.ARE_NORMS_CENTRED] != 0
     num_rows, hidden = x.shape
     pair = np.empty((num_rows, 2 * hidden), np.float32)
-    embedded = pair[:, hidden:] if frame[Part.IS_FEATURE_FIRST] else pair[:, :hidden]
-    feature = pair[:, :hidden] if frame[Part.IS_FEATURE_FIRST] else pair[:, hidden:]
-    _norm_or_copy(x, frame[Part.EMBED_NORM], numbers, is_centred, embedded)
-    _norm_or_copy(features, frame[Part.FEATURE_NORM], numbers, is_centred, feature)
-    if not frame[Part.JOIN]:
-        x[:] = feature if frame[Part.IS_NORMED_RESIDUAL] else features
+    embedded = pair[:, hidden:] if frame[Entry.IS_FEATURE_FIRST] else pair[:, :hidden]
+    feature = pair[:, :hidden] if frame[Entry.IS_FEATURE_FIRST] else pair[:, hidden:]
+    _norm_or_copy(x, frame[Entry.EMBED_NORM], numbers, is_centred, embedded)
+    _norm_or_copy(features, frame[Entry.FEATURE_NORM], numbers, is_centred, feature)
+    if not frame[Entry.JOIN]:
+        x[:] = feature if frame[Entry.IS_NORMED_RESIDUAL] else features
         return pair
     weigh(
-        frame[Part.WEIGH_LAYERS],
-        (pair, frame[Part.JOIN], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0, x, frame[Part.TEAM]),
+        frame[Entry.WEIGH_LAYERS],
+        (pair, frame[Entry.JOIN], frame[Entry.GROUP], frame[Entry.IS_ROUNDED] != 0, x, frame[Entry.TEAM]),
     )
-    add_bias(x, frame[Part.JOIN_BIAS])
-    _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, is_centred, normed)
+    add_bias(x, frame[Entry.JOIN_BIAS])
+    _norm_or_copy(x, frame[Entry.FIRST_NORM], numbers, is_centred, normed)
     return normed
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Part(IntEnum):
+class Entry(IntEnum):
     """Entries of a frame. The address of a part that a model does not have is 0; flags are 0 or 1."""
 
     EMBEDDING = 0
@@ -27,7 +27,7 @@ class Part(IntEnum):
     NUM_LOGITS = 9
     NUM_IDS = 10
     """Number of rows of the embedding."""
-    TAKES_FEATURES = 11
+    READS_FEATURES = 11
     IS_FEATURE_FIRST = 12
     """The feature comes before the embedding in their concatenation."""
     IS_NORMED_RESIDUAL = 13
@@ -141,6 +141,6 @@ class Tables(NamedTuple):
     factors: npt.NDArray[np.float64]
     """`[L, len(Factor)]`."""
     frame: npt.NDArray[np.int64]
-    """`[len(Part)]`."""
+    """`[len(Entry)]`."""
     numbers: npt.NDArray[np.float64]
     """`[len(Number)]`."""

@@ -7,7 +7,7 @@ import numpy as np
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.loops.elementwise import finish_logits
-from specdec_kernels.cpu.loops.frame import Number, Part, Tables
+from specdec_kernels.cpu.loops.frame import Entry, Number, Tables
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.product import Weights
 from specdec_kernels.cpu.loops.stack import Floats, Ints
@@ -17,11 +17,11 @@ from specdec_kernels.cpu.loops.stack import Floats, Ints
 def logits_of(state: Floats, ids: Ints, tables: Tables, logits: Floats) -> None:
     """Write the logits `[E]` of some ids after a state `[H]`, the final norm's output."""
     frame, numbers = tables.frame, tables.numbers
-    shape = (frame[Part.NUM_IDS], frame[Part.HIDDEN])
-    if frame[Part.IS_HALF_EMBEDDING]:
-        _products(state, array_at(frame[Part.EMBEDDING], shape, np.uint16), ids, logits)
+    shape = (frame[Entry.NUM_IDS], frame[Entry.HIDDEN])
+    if frame[Entry.IS_HALF_EMBEDDING]:
+        _products(state, array_at(frame[Entry.EMBEDDING], shape, np.uint16), ids, logits)
     else:
-        _products(state, array_at(frame[Part.EMBEDDING], shape, np.float32), ids, logits)
+        _products(state, array_at(frame[Entry.EMBEDDING], shape, np.float32), ids, logits)
     finish_logits(
         logits.reshape(1, logits.shape[0]), numbers[Number.LOGITS_SCALE], numbers[Number.LOGITS_SOFTCAP]
     )

@@ -10,7 +10,7 @@ from specdec_kernels.cpu.compiled.team import size_of
 from specdec_kernels.cpu.loops.attention import scratch_size
 from specdec_kernels.cpu.loops.cached import store_and_attend
 from specdec_kernels.cpu.loops.elementwise import activate, add_norm, norm, norm_heads, scale
-from specdec_kernels.cpu.loops.frame import Column, Factor, Number, Part, Tables
+from specdec_kernels.cpu.loops.frame import Column, Entry, Factor, Number, Tables
 from specdec_kernels.cpu.loops.memory import floats
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.weigh import weigh
@@ -53,10 +53,10 @@ def run_layers(
     """
     num_rows, hidden = x.shape
     table, frame = tables.layers, tables.frame
-    weigher, group, is_rounded = frame[Part.WEIGH_LAYERS], frame[Part.GROUP], frame[Part.IS_ROUNDED] != 0
-    team = frame[Part.TEAM]
+    weigher, group, is_rounded = frame[Entry.WEIGH_LAYERS], frame[Entry.GROUP], frame[Entry.IS_ROUNDED] != 0
+    team = frame[Entry.TEAM]
     epsilon, head_epsilon = tables.numbers[Number.EPSILON], tables.numbers[Number.HEAD_EPSILON]
-    is_centred = frame[Part.ARE_NORMS_CENTRED] != 0
+    is_centred = frame[Entry.ARE_NORMS_CENTRED] != 0
     most_joined, most_attended, most_activated, most_scores = _largest(table, segments, hidden, size_of(team))
     all_queries = np.empty(num_rows * most_attended, np.float32)
     all_attended = np.empty(num_rows * most_attended, np.float32)
@@ -85,12 +85,12 @@ def run_layers(
         if row[Column.JOINT_NORMS]:
             weights = array_at(row[Column.JOINT_NORMS], ((num_heads + num_kv_heads) * dim,), np.float32)
             norm_heads(heads, num_heads * dim, weights, head_epsilon)
-        rotary_shape = frame[Part.NUM_POSITIONS], row[Column.ROTARY_WIDTH]
-        store_and_attend(frame[Part.ATTEND], (
+        rotary_shape = frame[Entry.NUM_POSITIONS], row[Column.ROTARY_WIDTH]
+        store_and_attend(frame[Entry.ATTEND], (
             heads.reshape(num_rows, num_joined, dim), array_at(row[Column.COS], rotary_shape, np.float32),
             array_at(row[Column.SIN], rotary_shape, np.float32), row[Column.IS_INTERLEAVED] != 0, positions, slots,
             array_at(row[Column.HEAD_NORMS], (row[Column.NUM_HEAD_NORMS], dim), np.float32), head_epsilon,
-            row[Column.KEYS], row[Column.VALUES], num_slots, num_kv_heads, frame[Part.SCORE], frame[Part.BLEND], segments,
+            row[Column.KEYS], row[Column.VALUES], num_slots, num_kv_heads, frame[Entry.SCORE], frame[Entry.BLEND], segments,
             visible, row[Column.WINDOW], row[Column.NUM_FIRST], np.float32(factors[Factor.SCALING]),
             np.float32(factors[Factor.SOFTCAP]), scratch, query, attended, team,
         ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Draws from logits: the id that `race` finds for e^x of them, with a bound in place of nearly every e^x and logarithm."""
+"""Draws from logits: the id that `multinomial` finds for e^x of them; bounds replace nearly every e^x and logarithm."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def draw_part(
         ids: `[V]` the ids that the noise is of, or empty for 0 to V - 1.
         best: index of the highest logit, which is finite.
         scale: above 0.
-        seed: see `race`, like the next three.
+        seed: see `multinomial`, like the next three.
         position: ditto.
         sample: ditto.
         word: ditto.

@@ -42,7 +42,7 @@ def _scale_row(row: Floats, temperature: float, out: Floats) -> None:
 
 
 @njit(nogil=True, cache=True)
-def are_sound(logits: Floats, out: npt.NDArray[np.bool_]) -> bool:
+def are_valid(logits: Floats, out: npt.NDArray[np.bool_]) -> bool:
     """Write to `out [R]` which rows of `logits [R, V]` have no NaN and a value above -inf; returns whether all do."""
     is_all = True
     for r in range(logits.shape[0]):

@@ -36,7 +36,7 @@ def philox_block(
 
 
 @njit(cache=True, nogil=True)
-def race(weights: npt.NDArray[np.floating], seed: int, position: int, sample: int, word: int) -> int:
+def multinomial(weights: npt.NDArray[np.floating], seed: int, position: int, sample: int, word: int) -> int:
     """Return `argmin(e_j / w_j)`, which draws j with probability proportional to `w_j`; ties go to the lowest id.
 
     An exponential is at least its uniform, so the logarithm is taken only where `u_j < w_j * best`.
@@ -89,14 +89,14 @@ def uniform_of(lane: np.uint32) -> float:
 
 
 @njit(cache=True, nogil=True)
-def race_rows(
+def multinomial_rows(
     weights: npt.NDArray[np.floating],
     seeds: npt.NDArray[np.int64],
     positions: npt.NDArray[np.int64],
     samples: npt.NDArray[np.int64],
     words: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Run one `race` per row.
+    """Run one `multinomial` per row.
 
     Args:
         weights: `[B, V]`, not negative, with at least one above 0 in each row.
@@ -110,7 +110,7 @@ def race_rows(
     """
     winners = np.empty(weights.shape[0], np.int64)
     for i in range(weights.shape[0]):
-        winners[i] = race(weights[i], seeds[i], positions[i], samples[i], words[i])
+        winners[i] = multinomial(weights[i], seeds[i], positions[i], samples[i], words[i])
     return winners
 
 
@@ -122,7 +122,7 @@ def gumbel_rows(
     word: int,
     vocab_size: int,
 ) -> npt.NDArray[np.float32]:
-    """Return Gumbel noise `-log(-log1p(-u))`, `[R, V]`, from the uniforms of `race`; arguments as for `race_rows`."""
+    """Return Gumbel noise `-log(-log1p(-u))`, `[R, V]`, from the uniforms of `multinomial`; arguments as there."""
     out = np.empty((seeds.shape[0], vocab_size), np.float32)
     lanes = np.empty(4, np.uint32)
     for i in range(seeds.shape[0]):

@@ -8,7 +8,7 @@ import torch
 
 from specdec.interfaces import RowOperations
 from specdec_kernels.cpu.rows import logits as compiled
-from specdec_kernels.cpu.rows.noise import Int64s, first_uniforms, gumbel_rows, race_rows
+from specdec_kernels.cpu.rows.noise import Int64s, first_uniforms, gumbel_rows, multinomial_rows
 from specdec_kernels.cpu.rows.nucleus import keep_nuclei
 
 Doubles = npt.NDArray[np.float64]
@@ -24,10 +24,10 @@ class CpuRows(RowOperations):
         compiled.best_ids(_wide(logits).numpy(), out)
         return out.tolist()
 
-    def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
-        """See `RowOperations.sound_rows`."""
-        is_sound = torch.empty(logits.shape[0], dtype=torch.bool)
-        return None if compiled.are_sound(_wide(logits).numpy(), is_sound.numpy()) else is_sound
+    def valid_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """See `RowOperations.valid_rows`."""
+        is_valid = torch.empty(logits.shape[0], dtype=torch.bool)
+        return None if compiled.are_valid(_wide(logits).numpy(), is_valid.numpy()) else is_valid
 
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
         """See `RowOperations.scaled`."""
@@ -60,11 +60,13 @@ class CpuRows(RowOperations):
             out[one] = super().keep_top_p(logits[one], float(bounds[row]), counts[one])
         return out
 
-    def race(
+    def multinomial(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:
-        """See `RowOperations.race`."""
-        return torch.from_numpy(race_rows(_wide(weights).numpy(), seeds, positions, samples, words.numpy()))
+        """See `RowOperations.multinomial`."""
+        return torch.from_numpy(
+            multinomial_rows(_wide(weights).numpy(), seeds, positions, samples, words.numpy())
+        )
 
     def gumbel(
         self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int

@@ -9,7 +9,7 @@ from specdec.interfaces import Scores, Verdict, VerifyBatch
 from specdec.samplers import (
     accept_uniforms,
     draw_tokens,
-    make_trial,
+    pad_drafts,
     raise_not_numbers,
     verdict_of,
     with_greedy_rows,
@@ -22,11 +22,11 @@ def verify(scores: Scores, batch: VerifyBatch, *, is_block: bool) -> Verdict | N
     """Decide as those samplers do; None for batches that need no decision."""
     if not batch.num_nodes or batch.is_all_greedy:
         return None
-    trial = make_trial(scores, batch)
-    scheme = compiled_scheme(trial, is_block=is_block)
-    uniforms = accept_uniforms(batch, trial.width, trial.probs.device).numpy()
+    padded = pad_drafts(scores, batch)
+    scheme = compiled_scheme(padded, is_block=is_block)
+    uniforms = accept_uniforms(batch, padded.width, padded.probs.device).numpy()
     thresholds = scheme.thresholds.double().numpy()
-    links = trial.parents.numpy(), trial.num_nodes.numpy()
+    links = padded.parents.numpy(), padded.num_nodes.numpy()
     stop = torch.from_numpy(compiled_stops(uniforms, thresholds, *links, scheme.rule.value))
     stops, tokens = draw_tokens(scheme.emission(stop), stop, batch)
     if np.min(tokens) < 0:

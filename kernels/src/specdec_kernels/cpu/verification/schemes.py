@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.samplers import ProbArrays, Rule, Scheme, Trial
+from specdec.samplers import PaddedDrafts, ProbArrays, Rule, Scheme
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.verification.siblings import try_children
 
@@ -16,24 +16,24 @@ Int64s = npt.NDArray[np.int64]
 _NOTHING = np.empty(0, np.int64)
 
 
-def compiled_scheme(trial: Trial, *, is_block: bool) -> Scheme:
+def compiled_scheme(padded: PaddedDrafts, *, is_block: bool) -> Scheme:
     """Return the scheme of rejection sampling or block verification, for tensors on the CPU.
 
     Without q block verification has nothing to gain and is not used: for point masses both are plain
     sampling.
     """
-    target, q = trial.probs.numpy(), trial.draft_probs
+    target, q = padded.probs.numpy(), padded.draft_probs
     if q is None:
         is_block, is_taken_out = False, False
-        no_row = np.zeros(trial.size, np.bool_)
+        no_row = np.zeros(padded.size, np.bool_)
         q_rows = ProbArrays(np.empty((0, 0, 0), target.dtype), no_row, _NOTHING, _NOTHING)
     else:
         is_taken_out = q.is_taken_out
-        q_rows = q.as_arrays(trial.size)
-    token_ids = np.ascontiguousarray(trial.token_ids.numpy())
-    starts, parents = (np.ascontiguousarray(each) for each in (trial.rows[:, 0], trial.parents))
+        q_rows = q.as_arrays(padded.size)
+    token_ids = np.ascontiguousarray(padded.token_ids.numpy())
+    starts, parents = (np.ascontiguousarray(each) for each in (padded.rows[:, 0], padded.parents))
     given = (
-        target, starts, trial.num_nodes.numpy(), parents, token_ids, *q_rows, is_taken_out, is_block
+        target, starts, padded.num_nodes.numpy(), parents, token_ids, *q_rows, is_taken_out, is_block
     )  # fmt: skip
     thresholds, weights = _node_chances(*given)
     return Scheme(

@@ -14,7 +14,7 @@ from specdec_kernels.cpu.verification.walk import walk
 class Walk:
     """Verifies chains or trees along the target's drawn or best tokens. None for a batch without requests."""
 
-    takes_any_rows = True
+    finds_invalid_rows = True
 
     def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
@@ -39,10 +39,10 @@ class Walk:
         found = out.tolist()
         accepted = [row[1 : 1 + row[0]] for row in found]
         emitted = [row[1 + width : 2 + width + row[0]] for row in found]
-        is_sound: list[bool] | None = None
+        is_valid: list[bool] | None = None
         for i, path in enumerate(accepted):
             if emitted[i][-1] < 0:  # from the row after this path nothing can be drawn
                 emitted[i][-1] = 0
-                is_sound = is_sound or [True] * len(logits)
-                is_sound[batch.row_of(i, path[-1] if path else -1)] = False
-        return Verdict(accepted, emitted, is_sound)
+                is_valid = is_valid or [True] * len(logits)
+                is_valid[batch.row_of(i, path[-1] if path else -1)] = False
+        return Verdict(accepted, emitted, is_valid)

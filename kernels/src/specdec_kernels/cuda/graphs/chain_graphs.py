@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from specdec.interfaces import PassMemory, Places
-from specdec_kernels.cuda.graphs.following import FollowingGraphs
+from specdec.interfaces import PassMemory, VerdictOffsets
+from specdec_kernels.cuda.graphs.loop_graphs import LoopGraphs
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
@@ -38,7 +38,7 @@ _TABLE_SIZE = 2**23
 logger = logging.getLogger("specdec")
 
 
-class ChainGraphs(FollowingGraphs[RecordedLoop]):
+class ChainGraphs(LoopGraphs[RecordedLoop]):
     """Drafts chains and trees with one recording per shape: numbers of requests, new tokens and steps, and way to choose.
 
     The host waits for nothing but confidences. The first time a shape is used, and whenever recording failed, the loop runs
@@ -126,8 +126,8 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
                     return
                 if self._verdicts is not None and isinstance(static.start, StatesStart):
                     is_tree = max(work.rules.width, work.rules.siblings) > 1
-                    nowhere = Places(0, 0, 2, 0, 0) if is_tree else Places(0, 0, 0, 0)
-                    static.start.follow(self._verdicts, nowhere, size)  # which compiles it
+                    nowhere = VerdictOffsets(0, 0, 2, 0, 0) if is_tree else VerdictOffsets(0, 0, 0, 0)
+                    static.start.fill_from_verdict(self._verdicts, nowhere, size)  # which compiles it
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
         """Return the tokens of each row; see `Runner.draft_chain`."""
@@ -209,7 +209,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         if found is not None:
             recorded = found[0]
 
-            def send(places: Places) -> None:
+            def send(places: VerdictOffsets) -> None:
                 recorded.send(*last, work, first, places)
                 recorded.start.fill(given)
 
@@ -231,7 +231,7 @@ class ChainGraphs(FollowingGraphs[RecordedLoop]):
         return drafted(outputs, num_rows, work)
 
     def _most_rows(self, loop: RecordedLoop) -> int:
-        """See `FollowingGraphs._most_rows`: more rows need a wider table."""
+        """See `LoopGraphs._most_rows`: more rows need a wider table."""
         shape = loop.shape
         bounds = shape.last.max_context_len, self._max_context, self._max_positions
         return min(bounds) - shape.num_steps - (shape.block is not None)

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from specdec.interfaces import Places
+from specdec.interfaces import VerdictOffsets
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import Int64s
@@ -20,14 +20,14 @@ from specdec_runtime.interfaces import ChainRules, ChainWork
 _NUM_COLUMNS = 7
 """Numbers of a request: cached rows, first slot, three keys of the noise, how deep its draft is, which is 0 of padding, and the
 tokens at which its text ends."""
-NOWHERE = Places(0, 0, 0)
+NOWHERE = VerdictOffsets(0, 0, 0)
 NO_END = 2**40
 """Stands for an end that is not known."""
 _NUM_PLACES = 4
 """See `LoopRows.verdict`."""
 
 
-class Way(Protocol):
+class TokenChoice(Protocol):
     """How the tokens of a loop are chosen."""
 
     @property
@@ -53,28 +53,28 @@ class LoopTable:
         way: how they do.
     """
 
-    def __init__(self, numbers: torch.Tensor, size: int, num_rows: int, way: Way) -> None:
+    def __init__(self, numbers: torch.Tensor, size: int, num_rows: int, way: TokenChoice) -> None:
         sizes = _sizes(size, num_rows, way)
         self._num_more = sizes[-1]
-        table, heat, self.verdict, _ = numbers.split(sizes)
+        table, settings, self.verdict, _ = numbers.split(sizes)
         self.cached, self.first_slots, self.seeds, self.samples, *others = table.view(_NUM_COLUMNS, size)
         self.positions, self.depths, self.ends = others
         keys = NoiseKeys(self.seeds, self.positions, self.samples)
-        self.choice = StaticChoice(way.rules, keys, heat, is_greedy=way.is_greedy, has_cuts=way.has_cuts)
+        self.choice = StaticChoice(way.rules, keys, settings, is_greedy=way.is_greedy, has_cuts=way.has_cuts)
 
     @staticmethod
-    def num_numbers(size: int, num_rows: int, way: Way) -> int:
+    def num_numbers(size: int, num_rows: int, way: TokenChoice) -> int:
         """Return how many numbers a table has."""
         return sum(_sizes(size, num_rows, way))
 
-    def packed(self, work: ChainWork, places: Places = NOWHERE) -> Int64s:
-        """Return the numbers to send for a draft, on which the verdict will be at `places`."""
+    def packed(self, work: ChainWork, offsets: VerdictOffsets = NOWHERE) -> Int64s:
+        """Return the numbers to send for a draft, on which the verdict will be at `offsets`."""
         count, keys = len(work.num_cached), work.keys
         table = np.zeros((_NUM_COLUMNS, len(self.cached)), np.int64)
         table[0, :count], table[1, :count] = work.num_cached, work.first_slots
         table[2:5, :count] = keys.seeds, keys.samples, keys.positions
         table[5, :count], table[6, :count] = work.depths or work.num_steps, work.ends or NO_END
-        sent = np.array([0, *places[: _NUM_PLACES - 1]])
+        sent = np.array([0, *offsets[: _NUM_PLACES - 1]])
         parts = table.reshape(-1), self.choice.numbers(work), sent
         return np.concatenate((*parts, np.zeros(self._num_more, np.int64)))
 
@@ -100,7 +100,7 @@ class LoopTable:
             advance_rows(LoopRows._make([*rows, *own]), memory, most_new, masks=masks)
 
 
-def _sizes(size: int, num_rows: int, way: Way) -> tuple[int, int, int, int]:
+def _sizes(size: int, num_rows: int, way: TokenChoice) -> tuple[int, int, int, int]:
     """Return the sizes of the parts, the last of which makes their sum even, as places of parts are."""
     sizes = _NUM_COLUMNS * size, 0 if way.is_greedy else 2 * num_rows, _NUM_PLACES
     return *sizes, sum(sizes) % 2

@@ -136,21 +136,21 @@ class PassGraphs(Graphs[StaticPass]):
             return None  # a probe
         if num_rows > (self._most_rows if host.logits_rows is None else MAX_WHOLE_ROWS):
             return None
-        follows_drafts = batch.behind is not None and batch.behind.most > 0
+        is_behind_drafts = batch.behind is not None and batch.behind.most > 0
         if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
-            if follows_drafts:
+            if is_behind_drafts:
                 return None
             batch.read_trees()
         numbers = self._backend.numbers(batch)
         num_kept = 0
-        if batch.behind is not None and follows_drafts:  # contexts may be longer
+        if batch.behind is not None and is_behind_drafts:  # contexts may be longer
             numbers = replace(numbers, bound=bound_of(int(numbers.context_lens.max()) + batch.behind.most))
             # The pass behind drafts keeps the states of the last one, row by row.
             num_kept = self._last_rows if len(self._states) else 0
         shape = shape_of(max(num_rows, num_kept), numbers, self._mask_words)
 
         # What is recorded first runs eagerly, which needs ids that the host knows, or that nothing was drafted behind.
-        is_alone = batch.behind is None or not (follows_drafts or batch.drafted)
+        is_alone = batch.behind is None or not (is_behind_drafts or batch.drafted)
         found = self._recordings.find(shape)
         if found is None and is_alone and self._recordings.is_due(shape):
             found, numbers = self._record_batch(batch, shape, features)
@@ -163,11 +163,11 @@ class PassGraphs(Graphs[StaticPass]):
         more = more if more is not None and len(more) <= len(static.more) else None
         if batch.behind is not None:
             if self._table is None or not self._table.holds(static.room):
-                batch.behind = batch.behind._replace(places=None)
+                batch.behind = batch.behind._replace(offsets=None)
             # The pass advances what verification reads of each request, such as its number of tokens, which goes with it.
             growing = [] if batch.transfer is None else batch.transfer.growing_at
             has_all = (
-                more is not None and growing and static.can_follow(batch.behind, batch.drafted, len(more))
+                more is not None and growing and static.can_run_behind(batch.behind, batch.drafted, len(more))
             )
             if not is_alone and not has_all:
                 return None
@@ -214,8 +214,8 @@ class PassGraphs(Graphs[StaticPass]):
         place, num_drafted = (shape, self._max_context, device, features), _NUM_DRAFTED * shape.num_rows
         memory = self._memory or self._table or PassMemory(device)
         num_more = len(memory.numbers) - num_numbers(shape, 0, num_drafted)
-        if num_more < _num_along(shape):
-            return StaticPass(*place, _num_along(shape), num_drafted)
+        if num_more < _num_extra(shape):
+            return StaticPass(*place, _num_extra(shape), num_drafted)
         self._memory = memory
         return StaticPass(*place, num_more, num_drafted, memory.numbers)
 
@@ -263,7 +263,7 @@ class PassGraphs(Graphs[StaticPass]):
         return self._record(shape, static, partial(self._run_static, static), first, differ)
 
 
-def _num_along(shape: PassShape) -> int:
+def _num_extra(shape: PassShape) -> int:
     """Return the least room for what is sent along with a pass: numbers of each request, and of each row."""
     return 16 * shape.num_requests + 8 * shape.num_rows
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from specdec.interfaces import done_once
+from specdec.interfaces import one_time_work
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 
 logger = logging.getLogger("specdec")
@@ -18,7 +18,7 @@ MAX_BYTES = 2**29
 """Device memory that they may hold."""
 
 
-class Place(Protocol):
+class StaticInputs(Protocol):
     """Tensors that a recording reads."""
 
     @property
@@ -26,7 +26,7 @@ class Place(Protocol):
         """Memory of the largest of these tensors."""
 
 
-P = TypeVar("P", bound=Place)
+P = TypeVar("P", bound=StaticInputs)
 
 
 class Recordings(Generic[P]):
@@ -122,7 +122,7 @@ class Graphs(Generic[P]):
             first: runs the same eagerly, before.
             differ: returns how a replay's outputs differ from those of `first`; None if they agree.
         """
-        with done_once():
+        with one_time_work():
             try:
                 expected = first()
                 recording = self._recorder.record(run)

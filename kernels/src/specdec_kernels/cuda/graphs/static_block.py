@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from specdec.interfaces import Places
+from specdec.interfaces import VerdictOffsets
 from specdec_kernels.cuda.graphs.loop_table import LoopTable
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
@@ -62,15 +62,15 @@ class StaticBlock(RecordedLoop):
         self.start = BlockStart(self.step, self._new[0] if self._new else None, given, reads)
 
     def _parts(
-        self, last: Numbered, work: ChainWork, first: Numbered | None, places: Places
+        self, last: Numbered, work: ChainWork, first: Numbered | None, offsets: VerdictOffsets
     ) -> Sequence[Int64s]:
         """See `RecordedLoop._parts`; with a context each last token has a row behind those of the text."""
         before = []
         if first is not None and self._new is not None:
             new, table = self._new
-            before.append(new.packed(*first, table.packed(work, places)))
+            before.append(new.packed(*first, table.packed(work, offsets)))
             work = replace(work, num_cached=[count + 1 for count in work.num_cached])
-        return [*before, self.step.packed(*last, self.table.packed(work, places))]
+        return [*before, self.step.packed(*last, self.table.packed(work, offsets))]
 
     def run(self, run_pass: RunStep) -> Tensors:
         """See `RecordedLoop.run` and `ChosenTokens.outputs`; there is no pass over chosen tokens."""

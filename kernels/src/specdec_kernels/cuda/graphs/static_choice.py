@@ -27,20 +27,20 @@ class StaticChoice:
     Args:
         rules: how tokens are chosen.
         keys: of the noise, of T rows or more.
-        heat: `[2 * T]` int64, where `numbers` are; empty if all rows choose greedily.
+        settings: `[2 * T]` int64, where `numbers` are; empty if all rows choose greedily.
         is_greedy: whether they do, and no noise is needed.
         has_cuts: whether a row may be cut by top-k, top-p or min-p: where q is kept always, but for greedy rows.
     """
 
     def __init__(
-        self, rules: ChainRules, keys: NoiseKeys, heat: torch.Tensor, *, is_greedy: bool, has_cuts: bool
+        self, rules: ChainRules, keys: NoiseKeys, settings: torch.Tensor, *, is_greedy: bool, has_cuts: bool
     ) -> None:
         self.rules, self.is_greedy, self._has_cuts = rules, is_greedy, has_cuts
         self._keys = keys
-        self.heat = heat.view(torch.float32).view(_NUM_HEATS, -1 if len(heat) else 0)
+        self.settings = settings.view(torch.float32).view(_NUM_HEATS, -1 if len(settings) else 0)
         """`[4, T]` temperature, top-k, top-p and min-p."""
         ids = rules.target_ids
-        self._target_ids = None if ids is None else torch.from_numpy(ids).to(heat.device)
+        self._target_ids = None if ids is None else torch.from_numpy(ids).to(settings.device)
         self._num_noisy = rules.num_ids if ids is None or rules.is_drawn else int(ids[-1]) + 1
 
     @staticmethod
@@ -50,17 +50,17 @@ class StaticChoice:
         return is_greedy, (bool(work.cuts) or work.rules.is_drawn) and not is_greedy
 
     def numbers(self, work: ChainWork) -> Int64s:
-        """Return what goes to `heat`."""
+        """Return what goes to `settings`."""
         count = len(work.temperatures)
-        heat = np.zeros(self.heat.shape, np.float32)
+        settings = np.zeros(self.settings.shape, np.float32)
         if not self.is_greedy:
             # A positive temperature that float32 rounds to 0 is still not greedy.
-            heat[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
+            settings[0, :count] = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
         if self._has_cuts:
             most = self.rules.num_ids if self.rules.is_drawn else _MOST_KEPT
             cuts = work.cuts or [(0, 1.0, 0.0)] * count
-            heat[1:, :count] = np.array([(k or most, p, floor) for k, p, floor in cuts], np.float32).T
-        return heat.reshape(-1).view(np.int64)
+            settings[1:, :count] = np.array([(k or most, p, floor) for k, p, floor in cuts], np.float32).T
+        return settings.reshape(-1).view(np.int64)
 
     def choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the places of candidates `[T, S]`, first those to continue with, in the scores of a step, and distributions.
@@ -70,26 +70,26 @@ class StaticChoice:
         best, is_drawn = _highest(scores, self.rules.siblings), self.rules.is_drawn
         if self.is_greedy:
             return best, scores.softmax(-1) if self.rules.wants_confidences else scores
-        law = self._exact_law(scores) if is_drawn else self.law(scores, self.heat)
+        law = self._exact_law(scores) if is_drawn else self.law(scores, self.settings)
         seeds, positions, samples = (key[: len(scores)] for key in self._keys)
         keys = NoiseKeys(seeds, positions + (0 if is_drawn else step), samples)
         word = node_word(Stream.DRAFT, step) if is_drawn else node_word(Stream.TARGET)
         # The least of exponentials divided by probabilities is a draw from these (a race); `strict` draws the same way.
         noise = self.exponentials(keys, word)
         drawn = _highest(-(noise / law.double()), self.rules.siblings)
-        return torch.where(self.heat[0, :, None] > 0, drawn, best), law
+        return torch.where(self.settings[0, :, None] > 0, drawn, best), law
 
     def named(self, index: torch.Tensor) -> torch.Tensor:
         """Return the target's ids of indices into the logits."""
         return index if self._target_ids is None else self._target_ids[index]
 
-    def law(self, scores: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
-        """Return the distributions `[R, num_ids]` of rows with `heat [4, R]`; greedy rows have some distribution."""
-        temperatures = heat[0, :, None]
+    def law(self, scores: torch.Tensor, settings: torch.Tensor) -> torch.Tensor:
+        """Return the distributions `[R, num_ids]` of rows with `settings [4, R]`; greedy rows have some distribution."""
+        temperatures = settings[0, :, None]
         law = (
             (scores - scores.amax(-1, keepdim=True)) / torch.where(temperatures > 0, temperatures, 1.0)
         ).softmax(-1)
-        return self._cut(law, heat) if self._has_cuts else law
+        return self._cut(law, settings) if self._has_cuts else law
 
     def exponentials(self, keys: NoiseKeys, word: int) -> torch.Tensor:
         """Return unit exponentials `[R, num_ids]`, float64, for rows with these keys."""
@@ -100,14 +100,14 @@ class StaticChoice:
 
     def _exact_law(self, scores: torch.Tensor) -> torch.Tensor:
         """Return the distributions as the target's are made, with all that the cuts keep, summing to 1."""
-        temperatures, top_k, top_p, min_p = self.heat
+        temperatures, top_k, top_p, min_p = self.settings
         cuts = Cuts(temperatures, min_p, top_k.long(), top_p)
         with torch.cuda.device(scores.device) if scores.is_cuda else nullcontext():
             return process_logits(scores, cuts=cuts).softmax(-1)
 
-    def _cut(self, law: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
+    def _cut(self, law: torch.Tensor, settings: torch.Tensor) -> torch.Tensor:
         """Return distributions without what the cuts leave out, and of any row only the best ids."""
-        top_k, top_p, min_p = heat[1:, :, None]
+        top_k, top_p, min_p = settings[1:, :, None]
         best = law.topk(min(_MOST_KEPT, law.shape[1])).values
         ranks = torch.arange(best.shape[1], device=best.device)
         keep = (best.cumsum(-1) - best < top_p) & (ranks < top_k) & (best >= min_p * best[:, :1])

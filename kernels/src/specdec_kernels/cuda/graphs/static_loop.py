@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from specdec.interfaces import Places
+from specdec.interfaces import VerdictOffsets
 from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
@@ -62,7 +62,7 @@ class RecordedLoop(ABC):
         numbers: PassNumbers,
         work: ChainWork,
         first: Numbered | None = None,
-        places: Places = NOWHERE,
+        offsets: VerdictOffsets = NOWHERE,
     ) -> None:
         """Send the numbers of a loop.
 
@@ -71,14 +71,14 @@ class RecordedLoop(ABC):
             numbers: the same pass in the form that the kernels read.
             work: what to draft, with the rows that are in the cache once the new ones are.
             first: the pass over new tokens, if it begins with one, or the new rows that are written before.
-            places: where the verdict on this draft will be.
+            offsets: where the verdict on this draft will be.
         """
-        together = np.concatenate(self._parts((host, numbers), work, first, places))
+        together = np.concatenate(self._parts((host, numbers), work, first, offsets))
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
 
     @abstractmethod
     def _parts(
-        self, last: Numbered, work: ChainWork, first: Numbered | None, places: Places
+        self, last: Numbered, work: ChainWork, first: Numbered | None, offsets: VerdictOffsets
     ) -> Sequence[Int64s]:
         """Return the numbers to send; see `send`."""
 
@@ -144,11 +144,11 @@ class StaticLoop(RecordedLoop):
         return self.shape.last.num_rows
 
     def _parts(
-        self, last: Numbered, work: ChainWork, first: Numbered | None, places: Places
+        self, last: Numbered, work: ChainWork, first: Numbered | None, offsets: VerdictOffsets
     ) -> Sequence[Int64s]:
         """See `RecordedLoop._parts`."""
         before = [] if first is None or self._first is None else [self._first.packed(*first)]
-        return [*before, self._packed(*last, self.table.packed(work, places))]
+        return [*before, self._packed(*last, self.table.packed(work, offsets))]
 
     def _packed(self, host: HostRows, numbers: PassNumbers, table: Int64s) -> Int64s:
         """Return the numbers of the pass of a step and the `table` of rows."""

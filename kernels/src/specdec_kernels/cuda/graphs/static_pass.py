@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from specdec.interfaces import DeviceNodes, Places, UnreadVerdict
+from specdec.interfaces import DeviceNodes, UnreadVerdict, VerdictOffsets
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
@@ -122,11 +122,11 @@ class StaticPass:
             return True
         return ids.nodes_size <= len(self._part["drafted"])
 
-    def can_follow(self, behind: UnreadVerdict, drafted: DeviceNodes | None, num_more: int) -> bool:
+    def can_run_behind(self, behind: UnreadVerdict, drafted: DeviceNodes | None, num_more: int) -> bool:
         """Return whether nothing that is sent of a pass, nor its drafted nodes, gets where the verdict that it follows is."""
-        if behind.places is None:
+        if behind.offsets is None:
             return False
-        counts, tokens, columns, *_ = behind.places
+        counts, tokens, columns, *_ = behind.offsets
         size, num_nodes = len(behind.token_ids), 0 if drafted is None else drafted.nodes_size
         first = self._at["drafted"].start
         return all(
@@ -154,10 +154,10 @@ class StaticPass:
         drafted, behind, trees, first = batch.drafted, batch.behind, None, self._at["drafted"].start
         num_more = 0 if more is None else more.size
         assert batch.host is not None
-        places, verdict_rows = (None, ()) if behind is None else (behind.places, behind.rows)
+        offsets, verdict_rows = (None, ()) if behind is None else (behind.offsets, behind.rows)
         # What is sent would overwrite the verdict: its tokens are copied to where no node of this pass goes.
-        if behind is not None and not self.can_follow(behind, drafted, num_more):
-            places, verdict_rows = self._copied(behind.last_ids), range(len(behind.rows))
+        if behind is not None and not self.can_run_behind(behind, drafted, num_more):
+            offsets, verdict_rows = self._copied(behind.last_ids), range(len(behind.rows))
         if drafted is not None:
             drafted.copy_to(self.room)
             if self._shape.mask_words and batch.has_unread_trees:
@@ -165,9 +165,9 @@ class StaticPass:
         together = self.packed(batch.host, numbers, more, trees, first)
         if drafted is not None:
             together[self._at["last_id"]] = drafted.vocab_size - 1
-        if behind is not None and places is not None:
+        if behind is not None and offsets is not None:
             growing = [] if batch.transfer is None or more is None else batch.transfer.growing_at
-            self._pack_moves(together, verdict_rows, places, growing)
+            self._pack_moves(together, verdict_rows, offsets, growing)
         copy_in(self._numbers[: len(together)], torch.from_numpy(together))
         if self.features is not None and features is not None:
             count = len(features)
@@ -175,20 +175,22 @@ class StaticPass:
             if count < len(self.features):
                 self.features[count:].fill_(0)
 
-    def _copied(self, last_ids: torch.Tensor) -> Places:
+    def _copied(self, last_ids: torch.Tensor) -> VerdictOffsets:
         """Copy the tokens `[B]` of a verdict without drafts to where drafted nodes go, with its counts, which are 0."""
         size, first = len(last_ids), self._at["drafted"].start
         own = last_ids.clone()  # they may be in this very place
         self.room[:size].zero_()
         self.room[size : 2 * size].copy_(own)
-        return Places(first, first + size, 1)
+        return VerdictOffsets(first, first + size, 1)
 
-    def _pack_moves(self, numbers: Int64s, rows: Sequence[int], places: Places, growing: list[int]) -> None:
+    def _pack_moves(
+        self, numbers: Int64s, rows: Sequence[int], offsets: VerdictOffsets, growing: list[int]
+    ) -> None:
         """Write what a pass reads of the verdict that it follows; `growing` see `Transfer.growing_at`."""
         first, more = self._at["verdict_rows"].start, self._at["more"].start
         numbers[first : first + len(rows)] = rows
         grow_at = [more + place // numbers.itemsize for place in growing]
-        numbers[self._at["verdict"]] = *places[:3], *grow_at, *[-1] * (NUM_GROWING - len(grow_at))
+        numbers[self._at["verdict"]] = *offsets[:3], *grow_at, *[-1] * (NUM_GROWING - len(grow_at))
 
     def packed(
         self,
@@ -302,11 +304,11 @@ def _layout(shape: PassShape, num_more: int, num_drafted: int) -> dict[str, slic
 
 def _places(sizes: Mapping[str, int]) -> dict[str, slice]:
     """Return the places of parts of one tensor; even ones, so that they are at addresses that kernels are compiled for."""
-    places, start = {}, 0
+    offsets, start = {}, 0
     for name, size in sizes.items():
-        places[name] = slice(start, start + size)
+        offsets[name] = slice(start, start + size)
         start += size + size % 2
-    return places
+    return offsets
 
 
 def copy_in(place: torch.Tensor, numbers: torch.Tensor) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from specdec.interfaces import PassMemory, Places
+from specdec.interfaces import PassMemory, VerdictOffsets
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.triton.accepted_rows import accepted_rows
@@ -56,7 +56,7 @@ class Start(ABC):
         if given:
             torch._foreach_copy_([place[: len(given[0])] for place in self._given], list(given))
 
-    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
+    def fill_from_verdict(self, memory: PassMemory, offsets: VerdictOffsets, size: int) -> bool:
         """Take what the verdict on `size` requests gives in place of a batch's; False if it does not give this."""
         return False
 
@@ -91,23 +91,23 @@ class StatesStart(Start):
             self.states = torch.stack(self._given)
             self._given = [*self.states.unbind()]
 
-    def follow(self, memory: PassMemory, places: Places, size: int) -> bool:
-        """See `Start.follow`: the states of what is emitted, unless they are not where the verdict is."""
+    def fill_from_verdict(self, memory: PassMemory, offsets: VerdictOffsets, size: int) -> bool:
+        """See `Start.fill_from_verdict`: the states of what is emitted, unless they are not where the verdict is."""
         if not self._given:
             return True
         made, own = memory.states, self.states
         if made is not None:  # one kind alone is the first
             made = made[:1] if own is not None and len(own) == 1 and not self._first else made[self._first :]
-        if made is None or own is None or places.row_starts < 0 or made.dtype != own.dtype:
+        if made is None or own is None or offsets.row_starts < 0 or made.dtype != own.dtype:
             return False
         if (made.shape[0], made.shape[2]) != (own.shape[0], own.shape[2]):
             return False  # it reads other ones
         row_starts, counts = (
-            memory.numbers[at : at + size] for at in (places.row_starts, places.num_accepted)
+            memory.numbers[at : at + size] for at in (offsets.row_starts, offsets.num_accepted)
         )
-        nodes, columns = None, places.num_columns - 1
-        if places.nodes >= 0:
-            nodes = memory.numbers[places.nodes : places.nodes + size * columns].view(size, columns)
+        nodes, columns = None, offsets.num_columns - 1
+        if offsets.nodes >= 0:
+            nodes = memory.numbers[offsets.nodes : offsets.nodes + size * columns].view(size, columns)
         with torch.cuda.device(own.device) if own.is_cuda else nullcontext():
             accepted_rows(made, row_starts, counts, nodes=nodes, out=own)
         return True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from specdec.interfaces import Places
+from specdec.interfaces import VerdictOffsets
 from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
@@ -45,7 +45,7 @@ class LastRows(StatesStart):
         self._given, self.states = [place], place[None]
 
     def compile(self, counts: torch.Tensor, *, is_tree: bool) -> None:
-        """Compile what `follow` launches, which then copies to where it is; `counts [R]` are any numbers."""
+        """Compile what `fill_from_verdict` launches, which then copies to where it is; `counts [R]` are any numbers."""
         assert self.states is not None
         none = torch.full_like(counts, -1)
         nodes = none[:, None] if is_tree else None
@@ -93,13 +93,13 @@ class StaticSteps:
         """Memory of its own tensors."""
         return self._numbers.nbytes
 
-    def send(self, token_ids: Int64s, work: ChainWork, places: Places = NOWHERE) -> None:
+    def send(self, token_ids: Int64s, work: ChainWork, offsets: VerdictOffsets = NOWHERE) -> None:
         """Send the last tokens `[R]`, to which as many first rows of what is given belong, by one transfer."""
         rows = np.zeros((2, len(self._token_ids)), np.int64)
         rows[:, : len(token_ids)] = token_ids, np.arange(len(token_ids))
         copy_in(
             self._numbers,
-            torch.from_numpy(np.concatenate((rows.reshape(-1), self._table.packed(work, places)))),
+            torch.from_numpy(np.concatenate((rows.reshape(-1), self._table.packed(work, offsets)))),
         )
 
     def run(self) -> Tensors:

@@ -98,14 +98,14 @@ class StaticTree(StaticLoop):
         if self.shape.is_greedy:
             return plain
         count = len(logits) // self._size
-        heat = _each(self.choice.heat, count)
+        settings = _each(self.choice.settings, count)
         seeds, positions, samples = (
             _each(key[: self._size], count)
             for key in (self.table.seeds, self.table.positions + step, self.table.samples)
         )
-        keys, law = NoiseKeys(seeds, positions, samples), self.choice.law(plain, heat)
+        keys, law = NoiseKeys(seeds, positions, samples), self.choice.law(plain, settings)
         noise = self.choice.exponentials(keys, node_word(Stream.TARGET))
-        return torch.where(heat[0, :, None] > 0, (law.log() - noise.log()).float(), plain)
+        return torch.where(settings[0, :, None] > 0, (law.log() - noise.log()).float(), plain)
 
     def _lengthened(self, lines: torch.Tensor, places: torch.Tensor, step: int) -> torch.Tensor:
         """Return for nodes `[T, W]` the rows, after the committed ones, of their ancestors and themselves `[T, W, step + 1]`.

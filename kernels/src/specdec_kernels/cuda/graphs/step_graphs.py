@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from specdec.interfaces import PassMemory, Places
-from specdec_kernels.cuda.graphs.following import FollowingGraphs
+from specdec.interfaces import PassMemory, VerdictOffsets
+from specdec_kernels.cuda.graphs.loop_graphs import LoopGraphs
 from specdec_kernels.cuda.graphs.loop_table import NO_END
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
@@ -24,7 +24,7 @@ _MOST_BYTES = 2**27
 """Most memory of what a loop begins with and of the q that it returns, which limits its requests."""
 
 
-class StepGraphs(FollowingGraphs[StaticSteps]):
+class StepGraphs(LoopGraphs[StaticSteps]):
     """Drafts chains with one recording per number of requests and way to choose, all made at load.
 
     Args:
@@ -101,7 +101,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         else:
             recorded = found[0]
 
-            def send(places: Places) -> None:
+            def send(places: VerdictOffsets) -> None:
                 recorded.send(token_ids, work, places)
                 recorded.start.put(given, range(num_rows))
 
@@ -109,7 +109,7 @@ class StepGraphs(FollowingGraphs[StaticSteps]):
         return drafted(outputs, num_rows, work)
 
     def _most_rows(self, loop: StaticSteps) -> int:
-        """See `FollowingGraphs._most_rows`: there is no cache."""
+        """See `LoopGraphs._most_rows`: there is no cache."""
         return NO_END
 
     def _shapes(self, num_rows: int, work: ChainWork) -> Iterator[StepsShape]:

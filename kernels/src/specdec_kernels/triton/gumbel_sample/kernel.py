@@ -27,7 +27,7 @@ def load_divisor(temperatures_ptr: tl.tensor, index: tl.tensor, DTYPE: tl.conste
 
 
 @triton.jit
-def heated_below(logits: tl.tensor, best: tl.tensor, divisor: tl.tensor) -> tl.tensor:
+def scaled_below(logits: tl.tensor, best: tl.tensor, divisor: tl.tensor) -> tl.tensor:
     """Return `(logits - best) / divisor`; -inf stays -inf, and a best of +inf gives 0."""
     below = tl.where(logits == best, 0.0, (logits - best) / divisor)
     return tl.where(logits == -float("inf"), -float("inf"), below)
@@ -47,7 +47,7 @@ def race_tile(
     BLOCK_V: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """Return the greatest score of one tile, including noise, and its lowest id; scores are relative to `best`."""
-    scores = heated_below(logits, best, divisor)
+    scores = scaled_below(logits, best, divisor)
     if is_sampled:
         words = noise_words(seed, position, sample, word, tile, BLOCK_V)
         scores -= tl.log(exponentials_of(words, logits.dtype))
@@ -60,7 +60,7 @@ def tile_winner(
     best: tl.tensor, score: tl.tensor, ids: tl.tensor, divisor: tl.tensor, tiles: tl.tensor
 ) -> tl.tensor:
     """Return the winner of a row from the best logits, scores and ids of its tiles; ties go to the first tile."""
-    scores = heated_below(best, tl.max(best, 0), divisor) + score
+    scores = scaled_below(best, tl.max(best, 0), divisor) + score
     scores = tl.where(best == -float("inf"), -float("inf"), scores)
     first = tl.max(scores, 0, return_indices=True, return_indices_tie_break_left=True)[1]
     return tl.sum(tl.where(tiles == first, ids, 0), 0).to(tl.int64)

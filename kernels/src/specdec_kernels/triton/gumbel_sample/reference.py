@@ -15,12 +15,12 @@ def gumbel_sample_reference(
     words = torch.zeros_like(keys.seeds) if words is None else words
     noise = -exponentials(*counter_words(keys, words), logits.shape[1]).log()
     is_sampled = temperatures[:, None] > 0
-    heated = heated_logits(logits, temperatures)
-    scores = torch.where(is_sampled & (heated > -torch.inf), heated + noise, heated)
+    scaled = apply_temperature(logits, temperatures)
+    scores = torch.where(is_sampled & (scaled > -torch.inf), scaled + noise, scaled)
     return best_ids(scores)
 
 
-def heated_logits(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+def apply_temperature(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
     """Return `[R, V]` float64: logits minus the best of their row, divided by its temperature unless that is 0.
 
     Subtracting first keeps equal best logits equal at any temperature. A NaN counts as -inf.

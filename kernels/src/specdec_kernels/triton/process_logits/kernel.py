@@ -35,7 +35,7 @@ def best_of(logits: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def heated(
+def scaled(
     row_ptr: tl.tensor,
     ids: tl.tensor,
     vocab_size: tl.tensor,
@@ -87,7 +87,7 @@ def best_of_row(
 
 
 @triton.jit(do_not_specialize=["has_min_p"])
-def heat_kernel(
+def temperature_kernel(
     out_ptr: tl.tensor,
     out_stride: tl.tensor,
     vocab_size: tl.tensor,
@@ -105,7 +105,7 @@ def heat_kernel(
         best = best_of_row(best_ptr, row, NUM_TILES, BLOCK_TILES)
         ids = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
         row_ptr = out_ptr + row * out_stride
-        found = heated(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, has_min_p)
+        found = scaled(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, has_min_p)
         tl.store(row_ptr + ids, found, mask=ids < vocab_size)
 
 
@@ -205,7 +205,7 @@ def cut_kernel(
         tl.debug_barrier()
         for start in range(0, vocab_size, BLOCK_V):
             ids = start + tl.arange(0, BLOCK_V)
-            found = heated(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, has_min_p)
+            found = scaled(row_ptr, ids, vocab_size, best, temperatures_ptr, min_p_ptr, row, has_min_p)
             tl.store(row_ptr + ids, found, mask=ids < vocab_size)
         tl.debug_barrier()
     is_heated = is_heated & (best == best)
@@ -269,7 +269,7 @@ def process_logits_triton(logits: torch.Tensor, cuts: Cuts, out: torch.Tensor, c
     best = torch.empty((num_rows, num_tiles), dtype=torch.float32, device=logits.device)
     tiles = {"NUM_TILES": num_tiles, "BLOCK_V": config.block_v, "num_warps": config.num_warps}
     widen_kernel[(num_rows, num_tiles)](*given, best, **tiles, enable_fp_fusion=False)
-    heat_kernel[(num_rows, num_tiles)](
+    temperature_kernel[(num_rows, num_tiles)](
         out,
         out.stride(0),
         vocab_size,

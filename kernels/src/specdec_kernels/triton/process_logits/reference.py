@@ -25,8 +25,8 @@ def _heated(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
     """Subtract the best logit, then divide by the temperature; the best ids stay at 0 and forbidden ones at -inf."""
     best = logits.amax(1, keepdim=True)
     below = torch.where(logits == best, 0.0, logits - best)
-    heated = below / clamped(temperatures)[:, None]
-    return torch.where(logits == -torch.inf, logits, heated)
+    scaled = below / clamped(temperatures)[:, None]
+    return torch.where(logits == -torch.inf, logits, scaled)
 
 
 def _kept(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:

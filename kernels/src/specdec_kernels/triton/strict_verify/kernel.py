@@ -43,7 +43,7 @@ def walk_tree(
     num_accepted_ptr: tl.tensor,
     token_ids_ptr: tl.tensor,
     accepted_nodes_ptr: tl.tensor,
-    first_unsound_ptr: tl.tensor,
+    first_invalid_ptr: tl.tensor,
     width: tl.tensor,
     HAS_PARENTS: tl.constexpr,
     NUM_TILES: tl.constexpr,
@@ -62,7 +62,7 @@ def walk_tree(
     places = tl.arange(0, BLOCK_N)
     depths = tl.full((BLOCK_N,), -1, tl.int64)  # -1 where a node is rejected
     drawn = tl.full((BLOCK_N,), -1, tl.int64)
-    is_unsound = tl.zeros((BLOCK_N,), tl.int32)
+    is_invalid = tl.zeros((BLOCK_N,), tl.int32)
     last = tl.full((), 0, tl.int64)
     deepest = tl.full((), 0, tl.int64)
     for place in range(num_nodes + 1):
@@ -79,14 +79,14 @@ def walk_tree(
             score = tl.load(score_ptr + offsets, mask=in_row, other=-float("inf"))
             ids = tl.load(id_ptr + offsets, mask=in_row, other=0)
             is_broken = (tl.max((ids < 0).to(tl.int32), 0) > 0) | (tl.max(best, 0) == -float("inf"))
-            is_unsound = tl.where(places == place, is_broken.to(tl.int32), is_unsound)
+            is_invalid = tl.where(places == place, is_broken.to(tl.int32), is_invalid)
             ids = tl.where(ids < 0, -1 - ids, ids)
             drawn = tl.where(places == place, tile_winner(best, score, ids, divisor, tiles), drawn)
             depths = tl.where(places == place, depth, depths)
             last = tl.where(depth > deepest, place, last)
             deepest = tl.maximum(deepest, depth)
     tokens = tl.where(places == deepest, tl.sum(tl.where(places == last, drawn, 0), 0), -1)
-    first_unsound = tl.where(tl.sum(tl.where(places == last, is_unsound, 0), 0) > 0, deepest, -1)
+    first_invalid = tl.where(tl.sum(tl.where(places == last, is_invalid, 0), 0) > 0, deepest, -1)
     nodes = tl.full((BLOCK_N,), -1, tl.int64)
     step = deepest - 1
     node = last - 1
@@ -94,11 +94,11 @@ def walk_tree(
         nodes = tl.where(places == step, node, nodes)
         tokens = tl.where(places == step, tl.load(draft_ptr + node).to(tl.int64), tokens)
         node = parent_of(parents_ptr, node, HAS_PARENTS)
-        is_broken = tl.sum(tl.where(places == node + 1, is_unsound, 0), 0) > 0
-        first_unsound = tl.where(is_broken, step, first_unsound)
+        is_broken = tl.sum(tl.where(places == node + 1, is_invalid, 0), 0) > 0
+        first_invalid = tl.where(is_broken, step, first_invalid)
         step -= 1
     tl.store(num_accepted_ptr + request, deepest)
-    tl.store(first_unsound_ptr + request, first_unsound)
+    tl.store(first_invalid_ptr + request, first_invalid)
     tl.store(token_ids_ptr + request * (width + 1) + places, tokens, mask=places <= width)
     tl.store(accepted_nodes_ptr + request * width + places, nodes, mask=places < width)
 
@@ -128,7 +128,7 @@ def draw_and_walk_kernel(
     num_accepted_ptr: tl.tensor,
     token_ids_ptr: tl.tensor,
     accepted_nodes_ptr: tl.tensor,
-    first_unsound_ptr: tl.tensor,
+    first_invalid_ptr: tl.tensor,
     width: tl.tensor,
     HAS_PARENTS: tl.constexpr,
     NUM_TILES: tl.constexpr,
@@ -192,7 +192,7 @@ def draw_and_walk_kernel(
                 num_accepted_ptr,
                 token_ids_ptr,
                 accepted_nodes_ptr,
-                first_unsound_ptr,
+                first_invalid_ptr,
                 width,
                 HAS_PARENTS,
                 NUM_TILES,
@@ -212,7 +212,7 @@ def strict_verify_triton(
     num_accepted: torch.Tensor,
     token_ids: torch.Tensor,
     accepted_nodes: torch.Tensor,
-    first_unsound: torch.Tensor,
+    first_invalid: torch.Tensor,
     config: LaunchConfig,
 ) -> None:
     """Launch the kernel; writes the tensors of a `PathVerdict`."""
@@ -242,7 +242,7 @@ def strict_verify_triton(
         num_accepted,
         token_ids,
         accepted_nodes,
-        first_unsound,
+        first_invalid,
         width,
         HAS_PARENTS=parents is not None,
         NUM_TILES=num_tiles,

@@ -31,7 +31,7 @@ def strict_verify_reference(
         depths[:, node + 1] = depths[batch, parents[:, node] + 1] + 1
     rows = torch.where(places <= num_nodes[:, None], row_starts[:, None] + places, 0)
     drawn = _draw(logits, rows, temperatures, keys, depths)
-    is_unsound = ~(logits.amax(1) > -torch.inf)[rows]
+    is_invalid = ~(logits.amax(1) > -torch.inf)[rows]
 
     stands = torch.zeros_like(depths, dtype=torch.bool)
     stands[:, 0] = True
@@ -45,7 +45,7 @@ def strict_verify_reference(
     tokens = torch.full((size, width + 1), PADDING_ID, dtype=torch.int64, device=logits.device)
     tokens[batch, num_accepted] = drawn[batch, last]
     nodes = torch.full_like(tokens, PADDING_ID)
-    first_unsound = torch.where(is_unsound[batch, last], num_accepted, -1)
+    first_invalid = torch.where(is_invalid[batch, last], num_accepted, -1)
     for _ in range(width):
         above = (last - 1).clamp(min=0)
         place = torch.where(last > 0, depths[batch, last] - 1, width)
@@ -54,8 +54,8 @@ def strict_verify_reference(
         on_path = draft_token_ids[batch, above].long()
         tokens[:, :width] = torch.where(is_on_path, on_path[:, None], tokens[:, :width])
         last = torch.where(last > 0, parents[batch, above] + 1, 0)
-        first_unsound = torch.where(is_unsound[batch, last], depths[batch, last], first_unsound)
-    return num_accepted, tokens, nodes[:, :width], first_unsound
+        first_invalid = torch.where(is_invalid[batch, last], depths[batch, last], first_invalid)
+    return num_accepted, tokens, nodes[:, :width], first_invalid
 
 
 def _draw(

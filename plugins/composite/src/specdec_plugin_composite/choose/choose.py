@@ -12,7 +12,7 @@ from specdec.adaptive import ByCount, StepCosts
 from specdec_plugin_composite.choose.acceptance import Acceptance
 from specdec_plugin_composite.choose.best_plan import best_plan
 from specdec_plugin_composite.choose.options import Option, Plan
-from specdec_plugin_composite.choose.scoring import Scoring, Waiting
+from specdec_plugin_composite.choose.scoring import PendingOffer, Scoring
 from specdec_plugin_composite.choose.trials import Trials
 from specdec_plugin_composite.choose.worth import Worth
 from specdec_plugin_composite.member import Member
@@ -81,19 +81,19 @@ class Choose(Policy):
         """Return False for one that was not chosen since it was last tried: it is tried again in a request that begins."""
         return self.pays(member) or self._trials[member].is_due
 
-    def begin(self, turn: Round, rest_s: float | None) -> None:
+    def begin(self, turn: Round, other_s: float | None) -> None:
         """Measure the last step, and score the drafts that its tokens decide."""
         self._began = perf_counter()
-        if self._last is not None and rest_s is not None:
+        if self._last is not None and other_s is not None:
             nodes, names = self._last
             scored = dict(zip(turn.request_ids, turn.last_num_drafted, strict=True))
             is_as_chosen = all(scored.get(name, n) == n for name, n in zip(names, nodes, strict=True))
             # A first step without drafts finds caches that are warm for drafts.
             if self._unread is not None:
                 if is_as_chosen:
-                    self._observe_unread(self._unread, len(nodes), sum(nodes), rest_s)
+                    self._observe_unread(self._unread, len(nodes), sum(nodes), other_s)
             elif is_as_chosen and (any(nodes) or self._num_plain > 1):
-                self.costs.observe_rest(len(nodes), sum(nodes), rest_s)
+                self.costs.observe_step_without_draft(len(nodes), sum(nodes), other_s)
         self._unread = None
         for row, request_id in enumerate(turn.request_ids):
             text_from = partial(turn.text, row)
@@ -162,7 +162,9 @@ class Choose(Policy):
                         if number in self._trials
                         else self.acceptance[number].gains("", draft)
                     )
-                    self._scoring.add(request_id, Waiting(number, draft, turn.num_tokens[row], gains[-1]))
+                    self._scoring.add(
+                        request_id, PendingOffer(number, draft, turn.num_tokens[row], gains[-1])
+                    )
         if any(most > 0 for most in turn.max_nodes):
             self._count_trials(turn, offers)
             self._count_worth(turn, has_nodes=any(nodes))
@@ -229,19 +231,19 @@ class Choose(Policy):
                 cost=partial(self._cost_of_trial, turn, number),
             )
 
-    def _observe_unread(self, unread: tuple[int, int], size: int, num_nodes: int, rest_s: float) -> None:
+    def _observe_unread(self, unread: tuple[int, int], size: int, num_nodes: int, other_s: float) -> None:
         """Record the last step's draft, of which the host saw no end: what the rest of the step took longer for it."""
         number, depth = unread
         rest = self.costs.rest(size)
         if rest.is_known and depth:
-            more = max(0.0, rest_s - rest.at(num_nodes))
+            more = max(0.0, other_s - rest.at(num_nodes))
             self._observe_draft(number, size, depth, self.members[number].seconds + more)
 
     def _observe_draft(self, number: int, size: int, depth: int, seconds: float) -> None:
         """Record what a member's draft for `size` requests took."""
         member = self.members[number]
-        self.catching_up[number].observe(member.num_told, seconds)
-        if member.num_told <= _few_told(member) * size:
+        self.catching_up[number].observe(member.num_delivered, seconds)
+        if member.num_delivered <= _few_delivered(member) * size:
             self.costs.observe_draft(number, depth, seconds)
 
     def _cost_of_trial(self, turn: Round, number: int) -> float:
@@ -264,10 +266,10 @@ class Choose(Policy):
     def _catching_up_s(self, turn: Round, number: int) -> float:
         """Return the seconds in which a member runs the tokens that it was not told."""
         count = turn.num_waiting(number)
-        caught_up = self.catching_up[number].at(_few_told(self.members[number]))
+        caught_up = self.catching_up[number].at(_few_delivered(self.members[number]))
         return max(0.0, self.catching_up[number].at(count) - caught_up)
 
 
-def _few_told(member: Member) -> int:
+def _few_delivered(member: Member) -> int:
     """Return how many tokens of one request a member in use is told before a draft; more are a prompt, or what it missed."""
     return max(_FEW_TOLD, member.most_nodes + 1)

@@ -9,7 +9,7 @@ from specdec_plugin_composite.offer import Offer, UnreadOffer
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingOffer:
     """A draft whose text has not come yet."""
 
     member: int
@@ -24,15 +24,15 @@ class Scoring:
     """Drafts that wait for their text, by request."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[Waiting]] = {}
+        self._waiting: dict[str, list[PendingOffer]] = {}
 
-    def add(self, request_id: str, waiting: Waiting) -> None:
+    def add(self, request_id: str, waiting: PendingOffer) -> None:
         """Keep a draft until the text behind it decides."""
         self._waiting.setdefault(request_id, []).append(waiting)
 
     def decided(
         self, request_id: str, num_tokens: int, text_from: Callable[[int], Sequence[int]]
-    ) -> list[tuple[Waiting, list[int]]]:
+    ) -> list[tuple[PendingOffer, list[int]]]:
         """Return the drafts of a request that its text decides, with the nodes that are in it.
 
         Args:
@@ -49,7 +49,7 @@ class Scoring:
         for each in waiting:
             if each.position > num_tokens:
                 continue  # the text was cut before it
-            if isinstance(each.offer, UnreadOffer) and not each.offer.is_judged:
+            if isinstance(each.offer, UnreadOffer) and not each.offer.has_verdict:
                 continue  # it was verified in part, or not at all
             come = text[each.position - first :]
             path = each.offer.path(come)

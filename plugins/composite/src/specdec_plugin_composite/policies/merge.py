@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import ClassVar
 
-from specdec_plugin_composite.offer import Offer, along_paths
+from specdec_plugin_composite.offer import Offer, accumulated
 from specdec_plugin_composite.policy import Policy
 from specdec_plugin_composite.round import Choice, Round
 
@@ -39,7 +39,7 @@ def _merged(offers: Sequence[Offer], most: int) -> Offer | None:
     for offer in offers:
         paths: list[tuple[int, ...]] = []
         given = offer.confidence or (_UNKNOWN,) * len(offer.token_ids)
-        values = along_paths(offer.parents, given)
+        values = accumulated(offer.parents, given)
         for token, parent, value in zip(offer.token_ids, offer.parents, values, strict=True):
             path = (*(paths[parent] if parent >= 0 else ()), token)
             paths.append(path)

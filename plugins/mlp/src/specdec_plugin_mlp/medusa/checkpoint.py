@@ -11,7 +11,7 @@ from specdec import ModelError
 from specdec_plugin_mlp.layout import check_count
 from specdec_plugin_mlp.medusa.layout import MedusaLayout
 from specdec_plugin_mlp.medusa.model import Medusa
-from specdec_plugin_mlp.unused import tell_unused
+from specdec_plugin_mlp.unused import warn_of_unused
 from specdec_runtime.drafting import HeadCheckpoint
 
 _PREFIX = re.compile(r"^medusa_heads?\.")
@@ -65,7 +65,7 @@ def load_medusa(
             tensor = checkpoint.read(stored, whole if is_whole else parameter.shape)
             read[kept] = (tensor[token_map] if is_whole else tensor).to(device, dtype)
         read[name] = read[kept]
-    tell_unused(checkpoint, set(names.values()))
+    warn_of_unused(checkpoint, set(names.values()))
     heads.load_state_dict(read, assign=True)
     return heads.requires_grad_(False).eval(), token_map
 

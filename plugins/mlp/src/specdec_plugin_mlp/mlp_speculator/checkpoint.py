@@ -12,7 +12,7 @@ from specdec import ModelError
 from specdec_plugin_mlp.layout import check_count
 from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
 from specdec_plugin_mlp.mlp_speculator.model import MLPSpeculator
-from specdec_plugin_mlp.unused import tell_unused
+from specdec_plugin_mlp.unused import warn_of_unused
 from specdec_runtime.drafting import HeadCheckpoint
 
 PREFIX = "speculator."
@@ -58,7 +58,7 @@ def load_mlp_speculator(
                 )
         tensor = tensor.to(device, dtype)
         read |= dict.fromkeys(copies, tensor)
-    tell_unused(checkpoint, {prefix + name for name in read})
+    warn_of_unused(checkpoint, {prefix + name for name in read})
     heads.load_state_dict(read, assign=True)
     return heads.requires_grad_(False).eval()
 

@@ -10,7 +10,7 @@ import torch
 from specdec.engine.containment.verdict import problem_of
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
-from specdec.interfaces.begun import Begun
+from specdec.interfaces.async_verdict import AsyncVerdict
 from specdec.interfaces.unread import UnreadVerdict
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def begin_to_verify(
     sampler: Sampler, batch: VerifyBatch, scores: Scores, device: torch.device
-) -> Begun | None:
+) -> AsyncVerdict | None:
     """Begin to verify a step; None where that waits for the device."""
     if device.type != "cpu":
         return sampler.begin(scores, batch)
@@ -33,7 +33,7 @@ def begin_to_verify(
     counts = torch.tensor(verdict.num_accepted)
     if batch.table is not None:
         batch.table.append(torch.tensor(batch.lines), counts, token_ids)
-    return Begun(token_ids, counts, lambda: verdict, has_appended=batch.table is not None)
+    return AsyncVerdict(token_ids, counts, lambda: verdict, has_appended=batch.table is not None)
 
 
 def step_behind(last: Step, running: list[Sequence]) -> Step | None:
@@ -48,8 +48,8 @@ def step_behind(last: Step, running: list[Sequence]) -> Step | None:
     Returns:
         None if the host has to read the verdict first, or other samples run next.
     """
-    begun, scores = last.begun, last.scores
-    if not isinstance(begun, Begun) or scores is None or scores.prompt_logits is not None:
+    pending, scores = last.pending, last.scores
+    if not isinstance(pending, AsyncVerdict) or scores is None or scores.prompt_logits is not None:
         return None
     if len(last.sampled) < len(last.rows):  # those that left, too
         return None
@@ -60,7 +60,7 @@ def step_behind(last: Step, running: list[Sequence]) -> Step | None:
     if has_nodes:  # the pass finds on the device how far each row moves
         is_tree = any(row.parents is not None for row in last.rows)
         is_tree = is_tree if last.device_nodes is None else last.device_nodes.is_tree
-        if begun.places is None or (begun.paths is None and is_tree) or len(places) < len(last.rows):
+        if pending.offsets is None or (pending.paths is None and is_tree) or len(places) < len(last.rows):
             return None
     rows, kept, ending = list[Row](), list[int](), list[Sequence]()
     for place in places:
@@ -77,7 +77,7 @@ def step_behind(last: Step, running: list[Sequence]) -> Step | None:
     if not rows:
         return None
     step = Step(rows, sampled=rows, ending=ending, waits=any(map(_needs_tokens, running)))
-    step.behind = UnreadVerdict(begun.token_ids, begun.places, kept, max(row.slack for row in rows))
+    step.behind = UnreadVerdict(pending.token_ids, pending.offsets, kept, max(row.slack for row in rows))
     return step
 
 

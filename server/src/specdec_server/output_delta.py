@@ -11,7 +11,7 @@ Entry = dict[int, Logprob]
 
 
 @dataclass(frozen=True)
-class Piece:
+class OutputDelta:
     """A part of a sample; the whole sample if nothing was read before."""
 
     text: str
@@ -22,7 +22,7 @@ class Piece:
     draft_steps: Sequence[DraftStep] | None = None
     """The steps that generated the tokens; None unless requested."""
 
-    def joined(self, later: Piece) -> Piece:
+    def joined(self, later: OutputDelta) -> OutputDelta:
         """Return this piece and the next one as one."""
         return replace(
             later,
@@ -47,13 +47,13 @@ class Growth:
         self._is_withheld = is_withheld
         self._is_over = False
 
-    def take(self, sample: CompletionOutput) -> Piece | None:
+    def take(self, sample: CompletionOutput) -> OutputDelta | None:
         """Return the new part; None if there is nothing to show yet, such as only half a character."""
         if self._is_over:
             return None
         if self._is_withheld:
             self._is_over = sample.finish_reason is not None
-            return Piece("", [], None, "length", None) if self._is_over else None
+            return OutputDelta("", [], None, "length", None) if self._is_over else None
         text = sample.text[self._num_chars :]
         tokens = sample.token_ids[self._num_tokens :]
         if not text and sample.finish_reason is None and (sample.logprobs is None or not tokens):
@@ -63,4 +63,4 @@ class Growth:
         self._num_chars, self._num_tokens = len(sample.text), len(sample.token_ids)
         self._num_steps += len(steps or ())
         self._is_over = sample.finish_reason is not None
-        return Piece(text, tokens, logprobs, sample.finish_reason, sample.stop_reason, steps)
+        return OutputDelta(text, tokens, logprobs, sample.finish_reason, sample.stop_reason, steps)

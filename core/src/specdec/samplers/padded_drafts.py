@@ -18,7 +18,7 @@ from specdec.samplers.target_distribution import target_probs
 
 
 @dataclass(frozen=True)
-class Trial:
+class PaddedDrafts:
     """One draft per request, padded to N nodes, and p and q at every node. Tensors are on one device."""
 
     probs: torch.Tensor
@@ -107,7 +107,7 @@ def node_rows(starts: torch.Tensor, num_nodes: torch.Tensor, width: int) -> torc
     return starts[:, None] + torch.minimum(steps, num_nodes[:, None])
 
 
-def make_trial(scores: Scores, batch: VerifyBatch, *, uses_q: bool = True) -> Trial:
+def pad_drafts(scores: Scores, batch: VerifyBatch, *, uses_q: bool = True) -> PaddedDrafts:
     """Make the trial of a batch of drafts.
 
     Args:
@@ -127,7 +127,7 @@ def make_trial(scores: Scores, batch: VerifyBatch, *, uses_q: bool = True) -> Tr
     if device.type == "cpu" and not np.isfinite(probs.numpy()[:, 0]).all():  # a device would be waited for
         raise_not_numbers()
     draft_probs = _draft_probs(batch, probs) if width and uses_q else None
-    return Trial(
+    return PaddedDrafts(
         probs=probs,
         token_ids=_token_ids(batch, width, device, draft_probs),
         rows=rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec import SamplingParams
-from specdec.engine.speculation.shown import separate
+from specdec.engine.speculation.plugin_view import separate
 
 
 def test_sampling_parameters_share_no_list_and_no_mapping() -> None:

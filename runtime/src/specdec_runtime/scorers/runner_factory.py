@@ -15,7 +15,7 @@ _BATCHES = 2
 """Requests of a proposer's batch, as a multiple of those that run: beside them are those that ended in the last step."""
 
 
-class Lender:
+class RunnerFactory:
     """Makes a proposer's runners, and allocates their caches once the number of slots is known.
 
     Args:
@@ -61,7 +61,7 @@ class Lender:
             is_draft=True,
             pass_memory=self.pass_memory,
         )
-        self.lend(runner)
+        self.register(runner)
         return runner
 
     def make_target_runner(
@@ -71,7 +71,7 @@ class Lender:
         runner = TargetCacheRunner(
             module, target, slots, is_fused=self._is_fused, make_attention=self.make_attention, is_draft=True
         )
-        self.lend(runner)
+        self.register(runner)
         return runner
 
     def allocate(self, num_slots: int) -> None:
@@ -80,7 +80,7 @@ class Lender:
         for runner in self.runners:
             self._allocate(runner)
 
-    def lend(self, runner: ModuleRunner) -> None:
+    def register(self, runner: ModuleRunner) -> None:
         """Register a runner without a cache; if sizes are known already, allocate its cache instead."""
         if self._num_slots:
             self._allocate(runner)  # many proposers may share one target, which keeps none of them

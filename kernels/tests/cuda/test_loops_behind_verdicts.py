@@ -10,14 +10,14 @@ import pytest
 import torch
 from speccheck.recorder import Rerun, StandInAttention
 
-from specdec.interfaces import NeedsTokens, NoiseKeys, PassMemory, Places
+from specdec.interfaces import NeedsTokens, NoiseKeys, PassMemory, VerdictOffsets
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 
 CPU = torch.device("cpu")
-NUM_IDS, STEPS, PLACES = 24, 3, Places(40, 46, 4, 90)
+NUM_IDS, STEPS, PLACES = 24, 3, VerdictOffsets(40, 46, 4, 90)
 ROW_STARTS = [0, 16, 32]
 FIRST_SLOTS, CACHED = [0, 128, 256], [5, 40, 9]
 RULES = ChainRules(NUM_IDS)
@@ -79,7 +79,7 @@ class Loop:
     ends: list[int]
     states: torch.Tensor
     """`[64, 4]` of the last pass of the target."""
-    verdict: Places | None = None
+    verdict: VerdictOffsets | None = None
     """Where the last verdict is; None before there is one."""
 
     def depths(self) -> list[int]:

@@ -45,9 +45,10 @@ def expected(prompts) -> list[RequestOutput]:
     return outputs
 
 
-def params(heat: float = 0.0) -> list[SamplingParams]:
+def params(temperature: float = 0.0) -> list[SamplingParams]:
     return [
-        SamplingParams(temperature=heat, seed=count, max_tokens=count, ignore_eos=True) for count in LENGTHS
+        SamplingParams(temperature=temperature, seed=count, max_tokens=count, ignore_eos=True)
+        for count in LENGTHS
     ]
 
 
@@ -93,14 +94,14 @@ class Watched:
     """The drafts that are verified, and how many were made, and taken, before the host had the last verdict."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool) -> None:
-        self.drafts, self.num_begun, self.num_used = list[list[list[int]]](), 0, 0
+        self.drafts, self.num_prelaunched, self.num_used = list[list[list[int]]](), 0, 0
         follow, launch, commit = ChainGraphs._follow, Engine._launch, Committer.commit
 
         def following(graphs: ChainGraphs, work: ChainWork) -> Any:
             if work.is_unread and not may_begin:
                 raise NeedsTokens
             outputs = follow(graphs, work)
-            self.num_begun += work.is_unread
+            self.num_prelaunched += work.is_unread
             return outputs
 
         def launching(engine: Engine, step: Step) -> Step:
@@ -121,7 +122,7 @@ class Watched:
 
 def served(
     method: str, prompts, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool, abort_at: int | None = None,
-    sampler: str = "strict", heat: float = 0.0,
+    sampler: str = "strict", temperature: float = 0.0,
 ):  # fmt: skip
     """Return what all requests, of which one may be aborted in some step, were answered, and what was drafted."""
     with monkeypatch.context() as patch:
@@ -130,8 +131,10 @@ def served(
         config |= {"rejection_sample_method": sampler}
         llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
         engine, outputs, tick = llm._built.engine, dict[str, RequestOutput](), 0
-        for row, (prompt, own) in enumerate(zip(prompts, params(heat), strict=True)):
-            engine.add(llm._intake.prepare(str(row), {"prompt_token_ids": prompt}, own, is_streaming=False))
+        for row, (prompt, own) in enumerate(zip(prompts, params(temperature), strict=True)):
+            engine.add(
+                llm._input_processor.prepare(str(row), {"prompt_token_ids": prompt}, own, is_streaming=False)
+            )
         while engine.has_work:
             if tick == abort_at:
                 outputs |= {o.request_id: o for o in engine.abort(["1"])}
@@ -159,6 +162,7 @@ def served(
         ),
     ],
 )
+@pytest.mark.sampled(2, slow=3)
 def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, expected, monkeypatch) -> None:
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, abort_at=abort_at)
     wanted, alone = served(method, prompts, monkeypatch, may_begin=False, abort_at=abort_at)
@@ -168,7 +172,7 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
         assert ours.metrics.num_accepted_tokens == theirs.metrics.num_accepted_tokens
     assert watched.drafts == alone.drafts
     assert watched.num_used >= 4
-    assert watched.num_begun - watched.num_used <= (1 if abort_at is None else 2), "begun for nothing"
+    assert watched.num_prelaunched - watched.num_used <= (1 if abort_at is None else 2), "begun for nothing"
     assert alone.num_used == 0
 
 
@@ -183,8 +187,9 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
         pytest.param("probabilistic", "eagle3", marks=pytest.mark.full),
     ],
 )
+@pytest.mark.sampled(1, slow=2)
 def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, prompts, monkeypatch) -> None:
-    given = {"sampler": sampler, "heat": 0.8}
+    given = {"sampler": sampler, "temperature": 0.8}
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, **given)
     wanted, alone = served(method, prompts, monkeypatch, may_begin=False, **given)
     for ours, theirs in zip(outputs, wanted, strict=True):
@@ -192,4 +197,4 @@ def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, p
         assert ours.metrics.num_accepted_tokens == theirs.metrics.num_accepted_tokens
     assert watched.drafts == alone.drafts
     assert watched.num_used >= 4
-    assert watched.num_begun - watched.num_used <= 1, "begun for nothing"
+    assert watched.num_prelaunched - watched.num_used <= 1, "begun for nothing"

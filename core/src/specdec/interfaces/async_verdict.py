@@ -8,13 +8,13 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from specdec.interfaces.pass_memory import Places
+from specdec.interfaces.pass_memory import VerdictOffsets
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
 
 @dataclass(frozen=True)
-class Begun:
+class AsyncVerdict:
     """A verification that has begun; called, it waits for the verdict, and returns it."""
 
     token_ids: torch.Tensor
@@ -22,7 +22,7 @@ class Begun:
     num_accepted: torch.Tensor
     """`[B]` int64: accepted nodes of each request, likewise."""
     read: Callable[[], Verdict]
-    places: Places | None = None
+    offsets: VerdictOffsets | None = None
     """Where the memory of passes has the verdict; None if it is elsewhere."""
     has_appended: bool = False
     """Whether the tokens are in `VerifyBatch.table`."""
@@ -35,8 +35,8 @@ class Begun:
 
 
 @runtime_checkable
-class Begins(Protocol):
-    """A `Verify` of a backend that need not wait for the device, and takes any rows (`Sampler.takes_any_rows`)."""
+class AsyncVerify(Protocol):
+    """A `Verify` of a backend that need not wait for the device, and takes any rows (`Sampler.finds_invalid_rows`)."""
 
-    def begin(self, scores: Scores, batch: VerifyBatch) -> Begun | None:
+    def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
         """Begin to decide a batch; None for one that it does not take."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Places:
+class LossPositions:
     """The positions whose next-token distribution is used: all, or those inside answers.
 
     The target itself generates an answer's first token in the prefill, so drafts begin after it. The

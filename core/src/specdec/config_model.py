@@ -11,16 +11,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 
 from specdec.errors import ConfigError
 
-__all__ = ["Keys"]
+__all__ = ["ConfigModel"]
 
 
-class Keys(BaseModel):
+class ConfigModel(BaseModel):
     """A frozen model without unknown keys. Numbers are not given as true or false, which pydantic takes for 1 and 0; text may
     be given as a path."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    _place: ClassVar[str | None] = None
+    _error_prefix: ClassVar[str | None] = None
     """What errors begin with, which then are `ConfigError`s; None leaves pydantic's as they are."""
 
     if not TYPE_CHECKING:  # for type checkers the fields are the parameters
@@ -29,11 +29,11 @@ class Keys(BaseModel):
             try:
                 super().__init__(**keys)
             except ValidationError as error:
-                if self._place is None:
+                if self._error_prefix is None:
                     raise
                 from specdec.messages import explain
 
-                raise ConfigError(explain(error, self._place, type(self))) from None
+                raise ConfigError(explain(error, self._error_prefix, type(self))) from None
 
     @field_validator("*", mode="before")
     @classmethod

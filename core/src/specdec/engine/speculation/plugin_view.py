@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
 
 
-class Shown:
+class PluginView:
     """A copy of a sequence's tokens, extended by the new ones in each step, and of its grammar.
 
     Args:
@@ -138,4 +138,4 @@ class EngineDraws:
         keys = self.coupled_keys(rows)
         words = torch.full((len(rows),), word, device=probs.device)
         place = keys.seeds, keys.positions + offset, keys.samples
-        return row_operations(probs.device).race(probs, *place, words)
+        return row_operations(probs.device).multinomial(probs, *place, words)

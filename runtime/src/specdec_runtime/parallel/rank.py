@@ -13,7 +13,7 @@ _DEFAULT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
-class RankPlace:
+class ProcessRank:
     """The rank of this process."""
 
     rank: int
@@ -24,7 +24,7 @@ class RankPlace:
     """Rank among this machine's processes; also the index of this process's device."""
 
 
-def rank_place(size: int) -> RankPlace:
+def process_rank(size: int) -> ProcessRank:
     """Return the rank of this process among the `size` processes that `torchrun` has started.
 
     Raises:
@@ -39,7 +39,7 @@ def rank_place(size: int) -> RankPlace:
             f"LLM: tensor_parallel_size={size} does not fit the {started} processes that torchrun has started: run {line}, or "
             f"set tensor_parallel_size={started}"
         )
-    return RankPlace(int(rank), size, int(os.environ.get("LOCAL_RANK", rank)))
+    return ProcessRank(int(rank), size, int(os.environ.get("LOCAL_RANK", rank)))
 
 
 def timeout_s() -> float:

@@ -12,7 +12,7 @@ from specdec import ConfigError
 
 
 @dataclass(frozen=True)
-class Place:
+class DataParallelRank:
     """One engine among several."""
 
     index: int
@@ -22,7 +22,7 @@ class Place:
     """Its share of the host's memory for KV caches on the CPU; engines that start together see the same memory free."""
 
     @classmethod
-    def each(cls, num_engines: int) -> list[Place]:
+    def each(cls, num_engines: int) -> list[DataParallelRank]:
         """Return the places of so many engines, which may take half of the free memory together."""
         share = int(psutil.virtual_memory().available) // (2 * num_engines)
         return [cls(index, num_engines, share) for index in range(num_engines)]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PartType = TypeVar("PartType", bound=Part)
 
 
-class Intake:
+class InputProcessor:
     """Checks and prepares requests.
 
     Args:

@@ -32,7 +32,7 @@ _MAX_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PassChunk:
     """Some rows of a pass."""
 
     start: int
@@ -42,7 +42,7 @@ class Piece:
     visible: Visible
 
 
-def takes_pieces(stack: CompiledStack) -> bool:
+def supports_chunks(stack: CompiledStack) -> bool:
     """Return whether compiled pieces are the fastest way for long passes.
 
     SmolLM2-135M in bfloat16, prompts of 40 / 100 / 256 / 1,000 tokens: 34 / 68 / 168 / 734 ms, against 51 / 94 / 203 / 961
@@ -53,15 +53,15 @@ def takes_pieces(stack: CompiledStack) -> bool:
     return stack.max_rows >= _LEAST_ROWS and stack.num_weight_bytes <= _MAX_WEIGHT_BYTES
 
 
-def pieces_of(stack: CompiledStack, batch: PackedBatch, *, takes_pieces: bool) -> list[Piece] | None:
+def chunks_of(stack: CompiledStack, batch: PackedBatch, *, supports_chunks: bool) -> list[PassChunk] | None:
     """Return the pieces of a pass if compiled passes are the fastest way to run it, else None."""
     num_rows = batch.token_ids.shape[0]
     if num_rows <= min(stack.max_rows, MAX_PASS_ROWS) and is_short(batch):
-        return [Piece(0, num_rows, *segment_arrays(batch))]
-    return in_pieces(batch) if takes_pieces else None
+        return [PassChunk(0, num_rows, *segment_arrays(batch))]
+    return in_chunks(batch) if supports_chunks else None
 
 
-def in_pieces(batch: PackedBatch) -> list[Piece]:
+def in_chunks(batch: PackedBatch) -> list[PassChunk]:
     """Cut a pass of any length into pieces; a row never attends to rows of a later piece."""
     whole, visible = segment_arrays(batch)
     columns = []
@@ -69,7 +69,7 @@ def in_pieces(batch: PackedBatch) -> list[Piece]:
         for done in range(0, count, MAX_ROWS):
             branches = branched if branched < 0 else branched + done
             columns.append((row + done, min(MAX_ROWS, count - done), first_slot, cached + done, branches))
-    pieces: list[Piece] = []
+    chunks: list[PassChunk] = []
     first = 0
     for index, (row, count, *_) in enumerate(columns):
         is_last = index + 1 == len(columns)
@@ -78,15 +78,15 @@ def in_pieces(batch: PackedBatch) -> list[Piece]:
             start = columns[first][0]
             table = np.array(columns[first : index + 1]).T.copy()
             table[0] -= start
-            pieces.append(Piece(start, end, table, visible[start:end]))
+            chunks.append(PassChunk(start, end, table, visible[start:end]))
             first = index + 1
-    return pieces
+    return chunks
 
 
-def run_pieces(
+def run_chunks(
     stack: CompiledStack,
     batch: PackedBatch,
-    pieces: list[Piece],
+    chunks: list[PassChunk],
     cache: KVCache,
     rotary: Rotary,
     aux_ids: tuple[int, ...],
@@ -102,18 +102,18 @@ def run_pieces(
     start = only.first_slot + only.num_cached
     slots = np.arange(start, start + only.num_rows) if batch.slots is None else batch.slots.numpy()
     wanted = np.arange(len(tokens)) if batch.logits_rows is None else batch.logits_rows.numpy()
-    if len(pieces) == 1:
-        segments = pieces[0].table, pieces[0].visible
+    if len(chunks) == 1:
+        segments = chunks[0].table, chunks[0].visible
         return stack.run(tokens, features, cache, rotary, positions, slots, *segments, aux_ids, wanted)
     logits = np.empty((len(wanted), stack.num_logits), np.float32)
     states = np.empty((len(tokens), stack.hidden_size), np.float32)
     aux = np.empty((len(aux_ids), len(tokens), stack.hidden_size), np.float32)
-    for piece in pieces:
-        rows = slice(piece.start, piece.end)
-        mine = np.flatnonzero((wanted >= piece.start) & (wanted < piece.end))
+    for chunk in chunks:
+        rows = slice(chunk.start, chunk.end)
+        mine = np.flatnonzero((wanted >= chunk.start) & (wanted < chunk.end))
         given = None if features is None else features[rows]
         logits[mine], states[rows], aux[:, rows] = stack.run(
-            tokens[rows], given, cache, rotary, positions[rows], slots[rows], piece.table, piece.visible,
-            aux_ids, wanted[mine] - piece.start,
+            tokens[rows], given, cache, rotary, positions[rows], slots[rows], chunk.table, chunk.visible,
+            aux_ids, wanted[mine] - chunk.start,
         )  # fmt: skip
     return logits, states, aux

@@ -1,7 +1,7 @@
 import pytest
 
 from specdec import LLM, AsyncLLM, ConfigError
-from specdec_runtime.parallel.place import RankPlace, rank_place, timeout_s
+from specdec_runtime.parallel.rank import ProcessRank, process_rank, timeout_s
 
 
 def test_a_plain_process_is_told_the_line() -> None:
@@ -12,9 +12,9 @@ def test_a_plain_process_is_told_the_line() -> None:
 def test_processes_and_ranks_are_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    assert rank_place(3) == RankPlace(rank=1, size=3, local_rank=1)
+    assert process_rank(3) == ProcessRank(rank=1, size=3, local_rank=1)
     with pytest.raises(ConfigError, match="does not fit the 3 processes that torchrun has started"):
-        rank_place(2)
+        process_rank(2)
 
 
 def test_one_process_serves() -> None:

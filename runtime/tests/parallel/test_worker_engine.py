@@ -11,8 +11,8 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.outputs import RequestMetrics, RequestOutput
-from specdec_runtime.parallel.engines import FollowingEngine, Stepped, fingerprint
-from specdec_runtime.parallel.messages import Event, Order, Raised
+from specdec_runtime.parallel.engines import StepResult, WorkerEngine, fingerprint
+from specdec_runtime.parallel.messages import Command, Event, RaisedError
 
 
 class Ranks:
@@ -20,11 +20,11 @@ class Ranks:
 
     is_over = False
 
-    def __init__(self, *messages: Order | Event | Raised) -> None:
-        self._messages: Iterator[Order | Event | Raised] = iter(messages)
+    def __init__(self, *messages: Command | Event | RaisedError) -> None:
+        self._messages: Iterator[Command | Event | RaisedError] = iter(messages)
         self.limits: list[bool] = []
 
-    def receive(self, *, is_limited: bool = False) -> Order | Event | Raised:
+    def receive(self, *, is_limited: bool = False) -> Command | Event | RaisedError:
         self.limits.append(is_limited)
         return next(self._messages)
 
@@ -38,15 +38,15 @@ class Models:
     def __init__(self) -> None:
         self.orders: list[str] = []
 
-    def obey(self, order: Order) -> None:
+    def obey(self, order: Command) -> None:
         self.orders.append(order.action)
 
 
-def engine(*messages: Order | Event | Raised) -> tuple[FollowingEngine, Models]:
+def engine(*messages: Command | Event | RaisedError) -> tuple[WorkerEngine, Models]:
     models = Models()
     ranks: Any = Ranks(*messages)
     kept: Any = models
-    return FollowingEngine(ranks, 1, kept), models
+    return WorkerEngine(ranks, 1, kept), models
 
 
 def request(name: str, ids: list[int], **params: Any) -> Request:
@@ -65,27 +65,27 @@ def test_it_runs_passes_until_there_are_outputs_under_its_own_names() -> None:
     mine = request("mine", [1, 2])
     added = Event(1, "added", ("theirs", fingerprint(mine)))
     metrics = EngineMetrics()
-    stepped = Event(1, "stepped", Stepped([output("theirs")], metrics, None))
-    following, models = engine(added, Order(1, "run_pass", ()), Order(1, "copy_rows", ()), stepped)
-    ranks: Any = following._ranks
-    following.add(mine)
-    assert [shown.request_id for shown in following.step()] == ["mine"]
+    stepped = Event(1, "stepped", StepResult([output("theirs")], metrics, None))
+    worker, models = engine(added, Command(1, "run_pass", ()), Command(1, "copy_rows", ()), stepped)
+    ranks: Any = worker._ranks
+    worker.add(mine)
+    assert [shown.request_id for shown in worker.step()] == ["mine"]
     assert models.orders == ["run_pass", "copy_rows"]
-    assert following.metrics is metrics
-    assert following._names == {}
+    assert worker.metrics is metrics
+    assert worker._names == {}
     assert ranks.limits == [False, True, True, True]
 
 
 def test_as_many_are_aborted() -> None:
     mine = request("mine", [1, 2])
     added = Event(1, "added", ("theirs", fingerprint(mine)))
-    following, _ = engine(added, Event(1, "aborted", 1))
-    following.add(mine)
-    assert following.abort(["mine"]) == []
-    assert following._names == {}
-    following, _ = engine(Event(1, "aborted", 2))
+    worker, _ = engine(added, Event(1, "aborted", 1))
+    worker.add(mine)
+    assert worker.abort(["mine"]) == []
+    assert worker._names == {}
+    worker, _ = engine(Event(1, "aborted", 2))
     with pytest.raises(EngineError, match="gives up another number of requests than rank 0"):
-        following.abort(["mine"])
+        worker.abort(["mine"])
 
 
 def test_seeds_and_temperatures_are_part_of_what_is_asked_and_names_are_not() -> None:
@@ -96,9 +96,9 @@ def test_seeds_and_temperatures_are_part_of_what_is_asked_and_names_are_not() ->
 
 
 def test_what_rank_0_raises_is_raised() -> None:
-    following, _ = engine(Raised(1, ConfigError("a prompt of 9 tokens does not fit")))
+    worker, _ = engine(RaisedError(1, ConfigError("a prompt of 9 tokens does not fit")))
     with pytest.raises(ConfigError, match="does not fit"):
-        following.add(request("mine", [1]))
+        worker.add(request("mine", [1]))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ def test_what_rank_0_raises_is_raised() -> None:
     ],
 )
 def test_ranks_that_part_end(message: Event, reason: str) -> None:
-    following, _ = engine(message)
+    worker, _ = engine(message)
     with pytest.raises(EngineError, match=f"failed: .*{reason}.*; all ranks must run the same script"):
-        following.add(request("mine", [1]))
+        worker.add(request("mine", [1]))

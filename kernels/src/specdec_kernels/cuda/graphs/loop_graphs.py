@@ -9,16 +9,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from specdec.interfaces import NeedsTokens, PassMemory, Places
+from specdec.interfaces import NeedsTokens, PassMemory, VerdictOffsets
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
-from specdec_kernels.cuda.graphs.recordings import Graphs, Place
+from specdec_kernels.cuda.graphs.recordings import Graphs, StaticInputs
 from specdec_kernels.cuda.graphs.static_start import Start
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_runtime.interfaces import ChainWork
 
 
-class Loop(Place, Protocol):
+class Loop(StaticInputs, Protocol):
     """The tensors of a recorded loop."""
 
     @property
@@ -33,7 +33,7 @@ class Loop(Place, Protocol):
 L = TypeVar("L", bound=Loop)
 
 
-class FollowingGraphs(Graphs[L]):
+class LoopGraphs(Graphs[L]):
     """Recorded loops whose tables keep what they were sent of some requests: first slots, ends, how each chooses.
 
     The first operation of a loop makes the numbers of the next draft of these requests from the verdict on the last one, which
@@ -55,7 +55,7 @@ class FollowingGraphs(Graphs[L]):
         """The last loop that was replayed, the requests in its table, and how deep it drafts for them."""
         self._expected = NOWHERE
         """Where that loop looks for the verdict on its draft."""
-        self._places: dict[int, Places] = {}
+        self._places: dict[int, VerdictOffsets] = {}
         """Where the last verdict on so many requests was, and the next one is likely to be."""
 
     @abstractmethod
@@ -73,7 +73,12 @@ class FollowingGraphs(Graphs[L]):
             loop, last = self._last
             found, depths = self._recordings.find(loop.shape), self._depths_behind(loop, last, work)
             is_kept = found is not None and found[0] is loop
-            if found is not None and is_kept and depths and loop.start.follow(memory, verdict, size):
+            if (
+                found is not None
+                and is_kept
+                and depths
+                and loop.start.fill_from_verdict(memory, verdict, size)
+            ):
                 self._last = loop, replace(work, depths=depths)
                 return self._replayed(found[1])
         if verdict is not None:
@@ -97,7 +102,7 @@ class FollowingGraphs(Graphs[L]):
         return depths.tolist() if is_deep.all() and num_rows.max() <= self._most_rows(loop) else None
 
     def _send_and_replay(
-        self, found: tuple[L, Recording], send: Callable[[Places], None], work: ChainWork
+        self, found: tuple[L, Recording], send: Callable[[VerdictOffsets], None], work: ChainWork
     ) -> Tensors:
         """Replay a loop with numbers of the host; returns its outputs.
 

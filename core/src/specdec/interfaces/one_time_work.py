@@ -8,29 +8,29 @@ from contextlib import contextmanager
 from time import perf_counter
 
 
-class _Once(threading.local):
+class _OneTimeWork(threading.local):
     seconds = 0.0
     """Seconds that this thread has spent on it."""
 
 
-_ONCE = _Once()
+_ONE_TIME_WORK = _OneTimeWork()
 
 
 def step_time() -> float:
-    """Return the calling thread's time in seconds, without what `done_once` has counted."""
-    return perf_counter() - _ONCE.seconds
+    """Return the calling thread's time in seconds, without what `one_time_work` has counted."""
+    return perf_counter() - _ONE_TIME_WORK.seconds
 
 
 @contextmanager
-def done_once() -> Iterator[None]:
+def one_time_work() -> Iterator[None]:
     """Count the `with` block as work that is done once."""
     started = step_time()
     try:
         yield
     finally:
-        _ONCE.seconds += step_time() - started
+        _ONE_TIME_WORK.seconds += step_time() - started
 
 
-def count_once(seconds: float) -> None:
+def count_one_time_work(seconds: float) -> None:
     """Count seconds that have passed as work that is done once."""
-    _ONCE.seconds += seconds
+    _ONE_TIME_WORK.seconds += seconds

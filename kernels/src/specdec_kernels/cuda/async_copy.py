@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 
-class Arriving:
+class AsyncCopy:
     """A copy of a device's tensor, which arrives as soon as what was launched before it is done, whatever is launched later.
 
     Args:
