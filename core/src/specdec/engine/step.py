@@ -294,6 +294,11 @@ class Step:
             self.pending, self.has_appended = pending, pending.has_appended
             self.verdict = pending.offsets if has_nodes else None
 
+    def verdict_on(self, sequences: list[Sequence]) -> VerdictOffsets | None:
+        """Return `verdict` if it is on these samples, in this order, and all that it emits was kept."""
+        kept = [row.sequence for row in self.sampled if len(row.emitted) == len(row.accepted) + 1]
+        return self.verdict if kept == sequences else None
+
     def leave(self, running: Ids[Sequence]) -> bool:
         """Take the samples that no longer run out of the step; what its pass computes of them is not read.
 

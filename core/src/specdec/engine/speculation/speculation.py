@@ -124,10 +124,7 @@ class Speculation:
             last: the last step, if its verdict may be on a device.
         """
         sequences = [row.sequence for row in step.rows]
-        verdict = None if last is None or ended else last.verdict
-        if last is not None and verdict is not None:
-            kept = [row.sequence for row in last.sampled if len(row.emitted) == len(row.accepted) + 1]
-            verdict = verdict if kept == sequences else None
+        verdict = last.verdict_on(sequences) if last is not None and last.verdict and not ended else None
         if self._guard.pause_left and not step.is_paused:  # it failed while samples were placed, after `plan`
             step.is_paused, step.is_measured = True, False
         if step.is_paused:
@@ -148,19 +145,14 @@ class Speculation:
             return None
         if any(r.sequence.max_num_tokens - r.num_tokens - r.slack - 1 < r.cap for r in step.rows):
             return None  # how long its draft may be depends on what is accepted of the last one
-        assert step.behind is not None
-        told = [*(row.sequence for row in step.rows), *step.ending]
         unread = [*(row.slack + 1 for row in step.rows), *[1] * len(step.ending)]
-        caps = [*(row.cap for row in step.rows), *[0] * len(step.ending)]
-        try:
-            return self._call(told, caps, step.behind.offsets, unread)
-        except NeedsTokens:
-            return None
+        return self.draft_late(step, [row.cap for row in step.rows], unread)
 
-    def draft_late(self, step: Step, most: list[int]) -> CheckedDraft | None:
+    def draft_late(self, step: Step, most: list[int], num_unread: Several[int] = ()) -> CheckedDraft | None:
         """Return the draft of at most so many nodes for a planned step behind one whose tokens are not known."""
         told = [*(row.sequence for row in step.rows), *step.ending]
-        return self._call(told, most + [0] * len(step.ending))
+        verdict = step.behind.offsets if step.behind is not None and num_unread else None
+        return self._call(told, most + [0] * len(step.ending), verdict, num_unread)
 
     def skips_proposer(self, step: Step) -> bool:
         """Plan a step; return whether nothing is drafted in it, nor the proposer called, whatever the last tokens are."""
@@ -352,23 +344,20 @@ class Speculation:
         return bool(ended) and learns
 
     def _call(
-        self,
-        sequences: list[Sequence],
-        max_nodes: list[int],
-        verdict: VerdictOffsets | None = None,
+        self, sequences: list[Sequence], max_nodes: list[int], verdict: VerdictOffsets | None = None,
         num_unread: Several[int] = (),
-    ) -> CheckedDraft | None:
+    ) -> CheckedDraft | None:  # fmt: skip
         """Return the proposer's draft, or None if it failed: then its state is dropped and all is delivered again.
 
         Sequences whose hidden states are gone cannot be delivered again and get no further drafts. See `ProposeBatch` for
-        `verdict` and `num_unread`; if the proposer needs the tokens, which it then raises, nothing counts as delivered.
+        `verdict` and `num_unread`. Also None, with nothing delivered, if the proposer needs the unread tokens.
         """
         batch = self._delivery.build(sequences, max_nodes, verdict, num_unread)
         try:
             draft = self._guard.propose(batch, max_nodes)
         except NeedsTokens:
             self._delivery.take_back(sequences, batch)
-            raise
+            return None
         finally:
             if self._delivery.draft_slots is not None:
                 self._delivery.draft_slots.close()
