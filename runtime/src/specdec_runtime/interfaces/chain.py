@@ -148,4 +148,8 @@ class Chain(Protocol):
         """Return the tokens of each row; see `Runner.draft_chain`."""
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
-        """Run new rows first, at most `max_new_rows` of them; see `Runner.draft_after`."""
+        """Run new rows first, at most `max_new_rows` of them; see `Runner.draft_after`.
+
+        Raises:
+            NeedsTokens: if the host has to read the verdict first; see `ChainWork.is_unread`.
+        """
