@@ -8,10 +8,11 @@ import pytest
 from pretend.requests import METHODS, text_ids
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.engine import Step
+from specdec.engine import Engine, Step
 from specdec.engine.commit import Committer
-from specdec.interfaces import Verdict
+from specdec.interfaces import NeedsTokens, Verdict
 from specdec_kernels.cuda.graphs.chain_graphs import ChainGraphs
+from specdec_runtime.interfaces import ChainWork
 
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 200,
@@ -90,23 +91,23 @@ def test_known_chains_beside_a_loop_may_be_longer_than_its_own(device) -> None:
 
 
 class Watched:
-    """What the draft loops of an engine do, and the drafts that are verified."""
+    """The drafts that are verified, and how many were made, and taken, before the host had the last verdict."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool) -> None:
         self.drafts, self.num_prelaunched, self.num_used = list[list[list[int]]](), 0, 0
-        launch_next, draft, commit = ChainGraphs.launch_next, ChainGraphs._draft, Committer.commit
+        follow, launch, commit = ChainGraphs._follow, Engine._launch, Committer.commit
 
-        def beginning(graphs: ChainGraphs, *given: Any) -> None:
-            if may_begin:
-                before = graphs._num_prelaunched
-                launch_next(graphs, *given)
-                self.num_prelaunched += graphs._num_prelaunched - before
+        def following(graphs: ChainGraphs, work: ChainWork) -> Any:
+            if work.is_unread and not may_begin:
+                raise NeedsTokens
+            outputs = follow(graphs, work)
+            self.num_prelaunched += work.is_unread
+            return outputs
 
-        def drafting(graphs: ChainGraphs, work: Any, *given: Any) -> Any:
-            was_prelaunched, num_replays = graphs._num_prelaunched > 0, graphs.num_replays
-            chains = draft(graphs, work, *given)
-            self.num_used += was_prelaunched and graphs.num_replays == num_replays
-            return chains
+        def launching(engine: Engine, step: Step) -> Step:
+            is_behind, launched = step.behind is not None, launch(engine, step)
+            self.num_used += is_behind and any(row.num_nodes for row in step.rows)
+            return launched
 
         def committing(committer: Committer, step: Step, verdict: Verdict) -> None:
             rows = [list(row.nodes) for row in step.rows if row.chunk]
@@ -114,8 +115,8 @@ class Watched:
                 self.drafts.append(rows)
             commit(committer, step, verdict)
 
-        monkeypatch.setattr(ChainGraphs, "launch_next", beginning)
-        monkeypatch.setattr(ChainGraphs, "_draft", drafting)
+        monkeypatch.setattr(ChainGraphs, "_follow", following)
+        monkeypatch.setattr(Engine, "_launch", launching)
         monkeypatch.setattr(Committer, "commit", committing)
 
 

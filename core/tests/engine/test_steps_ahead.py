@@ -13,15 +13,15 @@ import torch
 from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
-from specdec.engine.step_behind import step_behind
+from specdec.engine.step_behind import needs_tokens_to_draft, step_behind
 from specdec.engine.steps_ahead import StepsAhead
 from specdec.interfaces import (
     AsyncVerdict,
     DeviceNodes,
     Draft,
     Draws,
+    NeedsTokens,
     PassMemory,
-    PrelaunchedDraft,
     ProposeBatch,
     Proposer,
     Scores,
@@ -54,11 +54,11 @@ def running(step: Step) -> list[Any]:
 
 def test_rows_begin_as_if_drafts_were_rejected_and_move_when_the_verdict_is_read() -> None:
     last = last_step()
-    step = step_behind(last, running(last), [2, 2])
+    step = step_behind(last, running(last))
     assert step is not None
-    assert [(row.start, row.num_tokens, row.slack) for row in step.rows] == [(10, 11, 2), (12, 13, 1)]
+    assert [(row.start, row.num_tokens, row.slack) for row in step.rows] == [(10, 11, 3), (12, 13, 1)]
     assert step.behind is not None
-    assert step.behind[1:] == (PLACES, [0, 1], 2)
+    assert step.behind[1:] == (PLACES, [0, 1], 3)
     step.place()
     step.batch = step.verify_batch(0, None, None)
     slots = [row.node_slot for row in step.rows]
@@ -73,7 +73,7 @@ def test_rows_begin_as_if_drafts_were_rejected_and_move_when_the_verdict_is_read
 
 def test_a_row_of_which_something_else_was_kept_leaves() -> None:
     last = last_step()
-    step = step_behind(last, running(last), [3, 1])
+    step = step_behind(last, running(last))
     assert step is not None
     step.batch = step.verify_batch(0, None, None)
     last.rows[0].emitted, last.rows[1].emitted = [5, 6], [8, 9]  # a text ended within its draft
@@ -93,65 +93,61 @@ def test_a_row_of_which_something_else_was_kept_leaves() -> None:
         ),
         lambda step: setattr(step.rows[1], "chunk", 0),
         lambda step: setattr(step, "sampled", step.rows[:1]),
-        lambda step: setattr(step.rows[0].sequence, "rules", object()),
         lambda step: setattr(step.rows[0].sequence, "max_num_tokens", 14),
     ],
-    ids=["read", "elsewhere", "left", "a prompt", "rules", "its end"],
+    ids=["read", "elsewhere", "left", "a prompt", "its end"],
 )
 def test_others_wait(change: Callable[[Step], None]) -> None:
     last = last_step()
     change(last)
-    assert step_behind(last, running(last), [3, 3]) is None
-    assert step_behind(last_step(), [], [3, 3]) is None
+    assert step_behind(last, running(last)) is None
+    assert step_behind(last_step(), []) is None
+
+
+def test_a_pass_with_rules_waits_for_the_tokens() -> None:
+    last = last_step()
+    last.rows[0].sequence.rules = cast(Any, SimpleNamespace(grammar=None))
+    step = step_behind(last, running(last))
+    assert step is not None
+    assert step.waits
+    assert not any(needs_tokens_to_draft(row.sequence) for row in step.rows)
+    last.rows[0].sequence.rules = cast(Any, SimpleNamespace(grammar=object()))
+    assert needs_tokens_to_draft(last.rows[0].sequence)
+    last.rows[0].emitted, last.rows[1].emitted = [5, 6], [8]
+    step.settle(last, [1, 0])  # before it is launched
+    assert [(row.start, row.num_tokens) for row in step.rows] == [(11, 12), (12, 13)]
 
 
 class Fixed(Proposer):
-    """Drafts two nodes for one request."""
+    """Drafts two nodes for one request, or needs the tokens."""
 
     name: ClassVar[str] = "fixed"
-    ids = torch.tensor([[3, 4]])
-    names: tuple[str, ...] | None = None
+    needs_tokens = False
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        return Draft(self.ids, num_nodes=(2,), proposers=self.names)
+        if self.needs_tokens:
+            raise NeedsTokens
+        return Draft(torch.tensor([[3, 4]]), num_nodes=(2,))
 
 
-def guarded(names: tuple[str, ...] | None = None) -> tuple[ProposerGuard, PassMemory, list[str]]:
-    """A guard whose proposer has drafted once, the table, and what takes a draft that has begun."""
-    table, taken = PassMemory(torch.device("cpu"), 0), list[str]()
+@pytest.mark.parametrize("is_unread", [False, True])
+def test_only_who_is_asked_before_the_verdict_may_need_the_tokens(is_unread: bool) -> None:
     proposer = Fixed(cast(Any, None), cast(Any, None))
-    proposer.names = names
-    guard = ProposerGuard(proposer, 9, is_fallback=False, is_strict=True, pass_memory=table)
+    guard = ProposerGuard(proposer, 9, is_fallback=True, is_strict=False)
     batch = ProposeBatch(
         ("a",), [2], [5], [5], [0], [5], np.zeros(5, np.int32), [0], [0], (SamplingParams(),), cast(Draws, None),
-        lambda row: np.zeros(5, np.int32),
+        lambda row: np.zeros(5, np.int32), verdict=PLACES, num_unread=[3] * is_unread,
     )  # fmt: skip
-    assert guard.propose(batch, [2]) is not None
-    table.prelaunched_draft = PrelaunchedDraft(Fixed.ids, [2], lambda: taken.append("taken"))
-    return guard, table, taken
-
-
-def test_a_draft_that_has_begun_is_taken_where_the_last_one_was() -> None:
-    guard, _, taken = guarded()
-    draft = guard.pending(["a"], [1])
+    draft = guard.propose(batch, [1])
     assert draft is not None
     assert draft.num_nodes == [1]
-    assert taken == ["taken"]
-
-
-@pytest.mark.parametrize(
-    "case", ["other requests", "another memory", "none", "paused", "it chooses", "more nodes"]
-)
-def test_no_other_is(case: str) -> None:
-    guard, table, taken = guarded(("fixed",) if case == "it chooses" else None)
-    if case == "another memory":
-        table.prelaunched_draft = PrelaunchedDraft(torch.zeros(1, 2), [2], lambda: taken.append("taken"))
-    elif case == "none":
-        table.prelaunched_draft = None
-    guard.pause_left = int(case == "paused")
-    most = 2 + (case == "more nodes")
-    assert guard.pending(["b" if case == "other requests" else "a"], [most]) is None
-    assert not taken
+    proposer.needs_tokens = True
+    if is_unread:
+        with pytest.raises(NeedsTokens):
+            guard.propose(batch, [1])
+    else:
+        assert guard.propose(batch, [1]) is None
+    assert guard.metrics.proposer_errors == (not is_unread)
 
 
 @pytest.mark.parametrize("has_run", [False, True])

@@ -9,10 +9,10 @@ import pytest
 import torch
 from kernelchains import chosen_by_hand
 from speccheck.recorder import Rerun
+from specdec.engine.speculation.plugin_view import EngineDraws
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.plugin_view import EngineDraws
-from specdec.interfaces import LastVerdict, PassMemory, VerdictOffsets
+from specdec.interfaces import PassMemory, VerdictOffsets
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
@@ -145,9 +145,9 @@ def test_siblings_are_the_next_best_and_the_first_is_continued() -> None:
     assert torch.equal(tree.token_ids[[0, 2], :3], torch.from_numpy(NAMES)[scores.topk(3).indices])
 
 
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_what_follows_a_verdict_is_not_sent(is_changed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs = made(RULES["greedy or coupled"])
+def test_what_follows_a_verdict_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In turns 2 and 3 the host is asked before it has the verdict."""
+    graphs, rules = made(RULES["greedy or coupled"]), RULES["greedy or coupled"]
     memory, sends, send = graphs._table, list[StaticSteps](), StaticSteps.send
     memory.states = torch.zeros(1, 64, WIDTH)
 
@@ -156,37 +156,33 @@ def test_what_follows_a_verdict_is_not_sent(is_changed: bool, monkeypatch: pytes
         send(static, *args)
 
     monkeypatch.setattr(StaticSteps, "send", sending)
-    num_tokens, last, num_prelaunched = np.array([7, 8, 9]), LAST, 0
-    states = [*torch.randn(3, WIDTH)]
-    for turn, counts in enumerate([[1, 0, 4], [0, 2, 1], [3, 3, 3], [0, 0, 0]]):
+    num_tokens, last, verdict = np.array([7, 8, 9]), LAST, None
+    states, begun = [*torch.randn(3, WIDTH)], None
+    for turn, counts in enumerate([[1, 0, 4], [0, 2, 1], [3, 3, 3], [0, 0, 0], [1, 1, 1], [2, 0, 0]]):
         draw = torch.Generator().manual_seed(turn)
         rows = torch.randn(64, WIDTH, generator=draw)
         keys = NoiseKeys(np.array([3, 4, 5]), np.zeros(3, np.int64), num_tokens.copy())
-        work = ChainWork(
-            [0] * 3, num_tokens.tolist(), MOST_STEPS, TEMPERATURES, keys, RULES["greedy or coupled"]
-        )
-        work = replace(work, depths=[MOST_STEPS] * 3, ends=[200] * 3, has_room=True)
-        if is_changed and turn == 3:
-            last = last + 1
-        chains = graphs.draft(last, states, work)
-        wanted = made(RULES["greedy or coupled"]).draft(last, states, work)
-        assert torch.equal(chains.token_ids, wanted.token_ids)
+        work = ChainWork([0] * 3, num_tokens.tolist(), MOST_STEPS, TEMPERATURES, keys, rules)
+        work = replace(work, depths=[MOST_STEPS] * 3, ends=[200] * 3, verdict=verdict)
+        got = graphs.draft(last, states, work).token_ids if begun is None else begun
+        wanted = made(rules).draft(last, states, replace(work, verdict=None))
+        assert torch.equal(got, wanted.token_ids)
         emitted = torch.randint(NUM_IDS, (3, MOST_STEPS + 1), generator=draw)
         memory.numbers[PLACES.num_accepted :][:3] = torch.tensor(counts)
         memory.numbers[PLACES.token_ids :][: emitted.numel()] = emitted.flatten()
         memory.numbers[PLACES.row_starts :][:3] = starts = torch.tensor([0, 10, 20])
         memory.states[0] = rows
-        if turn != 1:  # when the host is first
-            graphs.launch_next(PLACES, [MOST_STEPS] * 3)
-            num_prelaunched += graphs._num_prelaunched
-        memory.last_verdict = LastVerdict(counts, emitted.tolist(), PLACES)
+        verdict, begun = PLACES, None
+        if turn in (1, 2):
+            behind = replace(work, verdict=PLACES, is_unread=True)
+            begun = graphs.draft(LAST[:0], [], behind).token_ids.clone()
         states = [rows[start + count] for start, count in zip(starts.tolist(), counts, strict=True)]
         last = emitted[range(3), counts].numpy()
         num_tokens = num_tokens + counts + 1
-    own = [static for static in sends if static._verdicts is not None and static.start.states is not None]
-    assert len([static for static in own if static is graphs._last[0]]) == 2 + is_changed
-    assert num_prelaunched == 2
-    assert graphs.num_replays == 4 + 1 + is_changed
+    assert graphs._last is not None
+    # Until it is known where a verdict is, and where the host is first again.
+    assert len([static for static in sends if static is graphs._last[0]]) == 3
+    assert graphs.num_replays == 6
 
 
 def test_what_is_given_may_be_shorter() -> None:

@@ -225,7 +225,8 @@ def test_grammars_hold_for_every_node(tmp_path: Path, kind: str) -> None:
 
 def test_capabilities_follow_the_configuration(tmp_path: Path) -> None:
     path, _ = make_head(tmp_path, THREE)
-    base = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.OWN_KV}
+    states = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
+    base = states | {Capability.OWN_KV, Capability.BEFORE_VERDICT}
     tree, probs = Capability.TREE, Capability.DRAFT_PROBS
     for keys, more in (
         ({}, set()),

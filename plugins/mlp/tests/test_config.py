@@ -80,4 +80,5 @@ def test_only_hidden_states_are_needed(keys, given):
         max_model_len = 128
 
     config = MLPSpeculatorConfig(model="heads", **keys)
-    assert MLPSpeculatorProposer(config, Target()).capabilities == {Capability.HIDDEN_STATES} | given
+    base = {Capability.HIDDEN_STATES, Capability.BEFORE_VERDICT}
+    assert MLPSpeculatorProposer(config, Target()).capabilities == base | given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from drafting_check import GREEDY, WARM, batch_of
 
 from specdec import SamplingParams
-from specdec.interfaces import DraftSampling
+from specdec.interfaces import DraftSampling, VerdictOffsets
 from specdec_runtime.drafting import DraftingConfig, PartialDraft, equal_vocabulary, reduced_vocabulary
 from specdec_runtime.drafting.assemble import draft_of
 from specdec_runtime.drafting.chains import ChainCall, ChainLoop
@@ -19,6 +20,7 @@ from specdec_runtime.interfaces import Chains, ChainWork
 
 CPU = torch.device("cpu")
 PLACES = [0, 64], [5, 7]
+VERDICT = VerdictOffsets(40, 46, 4)
 TOKENS = torch.tensor([[4, 5, 6, 7], [1, 0, 2, 3]])
 CONFIDENCES = torch.tensor([[0.9, 0.8, 0.2, 0.6], [0.5, 0.5, 0.5, 0.5]])
 
@@ -96,8 +98,18 @@ def test_drawn_tokens_come_with_their_probabilities() -> None:
     assert drafting[1].draft_probs == {}
 
 
-@pytest.mark.parametrize("num_ids", [8, 6])
-def test_a_draft_that_lacks_ids_begins_with_none_that_is_not_read(num_ids: int) -> None:
+@pytest.mark.parametrize(
+    ("num_ids", "rows", "counts", "num_unread", "follows"),
+    [
+        (8, (0, 1), (3, 1), (), True),
+        (8, (0, 1), (0, 5), (4, 4), True),
+        (8, (0, 1), (4, 1), (), False),  # more than the verdict emits
+        (8, (1, 0), (3, 1), (), False),
+        (8, (1,), (3, 1), (), False),
+        (6, (0, 1), (3, 1), (), False),  # a draft that lacks ids begins with none that is not read
+    ],
+)
+def test_what_follows_a_verdict(num_ids: int, rows, counts, num_unread, follows: bool) -> None:
     own, works = equal_vocabulary(8, num_ids, CPU), list[ChainWork]()
     made = ChainLoop("greedy", own, num_ids, 0.0, ())
 
@@ -105,8 +117,16 @@ def test_a_draft_that_lacks_ids_begins_with_none_that_is_not_read(num_ids: int) 
         works.append(work)
         return answers([])(work)
 
-    made.draft(batch_of(GREEDY, GREEDY), drafts((3, 3), (3, 3)), call, PLACES, has_room=True)
-    assert works[0].has_room == (num_ids == 8)
+    batch = replace(
+        batch_of(GREEDY, GREEDY),
+        counts=counts,
+        last_num_accepted=[2, 0],
+        verdict=VERDICT,
+        num_unread=num_unread,
+    )
+    made.draft(batch, [PartialDraft(row, 3, 3) for row in rows], call, PLACES)
+    assert works[0].verdict == (VERDICT if follows else None)
+    assert works[0].is_unread == bool(num_unread)
 
 
 def test_chains_that_were_not_read_are_one_draft() -> None:

@@ -7,10 +7,11 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from specdec.interfaces import ProposeBatch
+from specdec.interfaces import NeedsTokens, ProposeBatch
 from specdec_runtime.drafting import DraftVocabulary, equal_vocabulary
 from specdec_runtime.drafting.request_rows import RequestRows
 from specdec_runtime.interfaces import DraftHead, KVCache, LayerShape, Runner
@@ -49,6 +50,7 @@ def new(request_id: str, text: Any, start: int = 0, max_nodes: int = 3) -> Propo
         num_tokens=[len(text)],
         max_nodes=[max_nodes],
         last_num_accepted=[0],
+        last_draft_at=[0],
         token_ids=lambda row: np.asarray(text, np.int32),
     )
     return cast(ProposeBatch, batch)
@@ -97,6 +99,48 @@ def test_rows_of_states_alone_are_drafted_from_without_logits() -> None:
     assert (row_chunk.ids.tolist(), row_chunk.num_cached) == ([], 3)
     assert rows.update(new("b", TEXT[:9], 5), 0, 3) is None  # states were missed
     assert list(rows.states) == ["a"]
+
+
+def behind(text: Any, num_unread: int, start: int) -> ProposeBatch:
+    """A step behind a verdict that the host has not read."""
+    batch: Any = new("a", text, start)
+    batch.num_unread = [num_unread]
+    return cast(ProposeBatch, batch)
+
+
+@pytest.mark.parametrize("is_model", [False, True])
+@pytest.mark.parametrize(
+    ("num_tokens", "num_accepted", "rest"),
+    [(9, 1, 7), (10, 1, 7), (7, 2, 4)],
+    ids=["its draft was verified", "a step without a draft followed", "the step waited"],
+)
+def test_what_a_loop_ran_ahead_is_not_run_again(
+    is_model: bool, num_tokens: int, num_accepted: int, rest: int
+) -> None:
+    """A verdict emits tokens 4, 5 and 6, behind which a loop drafts two; the next one emits 7 and 8."""
+    rows = rows_of(8, is_model=is_model)
+    take(rows, "a", TEXT[:4])
+    step = behind(TEXT[:4], 4, 4)
+    assert rows.places_behind(step, 3) == ([0], [4 if is_model else 3])
+    rows.go_ahead(step)
+    rows.keep_drafted(rows.states["a"], [None, None])
+    batch = new("a", TEXT[:num_tokens], 4)
+    batch.last_num_accepted[0], batch.last_draft_at[0] = num_accepted, rest
+    ids = rows.update(batch, 0, 3)
+    assert ids is not None
+    # A model keeps the rows of accepted tokens.
+    first = rest + (num_accepted if is_model else 0)
+    assert rows.append(batch, 0, ids).ids.tolist() == [*range(first, num_tokens)]
+    assert not rows.states["a"].is_ahead
+
+
+@pytest.mark.parametrize("case", ["no room", "unknown"])
+def test_who_would_move_or_is_new_waits_for_the_verdict(case: str) -> None:
+    rows = rows_of(2)
+    if case == "no room":
+        take(rows, "a", TEXT[:4])
+    with pytest.raises(NeedsTokens):
+        rows.places_behind(behind(TEXT[:4], 4, 4), 30)
 
 
 def test_each_further_stage_has_a_row_less() -> None:

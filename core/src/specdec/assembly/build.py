@@ -109,7 +109,6 @@ def assemble(
             is_strict=options.strict_drafts,
             is_adaptive=adapts_by_default(sampler),
             draft_slots=scorer.draft_slots,
-            pass_memory=None if scorer.states is not None else scorer.pass_memory,
         )
         if speculation.needs_hidden:
             scorer.capture_hidden(speculation.aux_layer_ids)

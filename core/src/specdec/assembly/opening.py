@@ -15,9 +15,8 @@ from specdec.engine.request_lines import RequestLines
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
-from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability, are_capabilities
+from specdec.interfaces.capability import Capability, are_capabilities
 from specdec.interfaces.draft_slots import DraftSlots
-from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.sampler import Sampler
@@ -37,7 +36,6 @@ def open_speculation(
     is_strict: bool = False,
     is_adaptive: bool = False,
     draft_slots: DraftSlots | None = None,
-    pass_memory: PassMemory | None = None,
 ) -> Speculation:
     """Make the configured proposer, check it and load it.
 
@@ -51,7 +49,6 @@ def open_speculation(
         is_strict: see `ProposerGuard`.
         is_adaptive: the value of `adaptive` where the configuration has none.
         draft_slots: of the target's cache, if that is lent.
-        pass_memory: the target's, if its passes can follow verdicts that the host has not read.
 
     Raises:
         ConfigError: if the configuration does not fit the target or the sampler.
@@ -71,7 +68,6 @@ def open_speculation(
         is_strict=is_strict,
         supports_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
         metrics=metrics,
-        pass_memory=pass_memory,
     )
     guard.count_changes(changed)
     delivery = Delivery(
@@ -143,11 +139,11 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             f"proposer {proposer.name!r} declares {_names(beyond)} for this configuration, "
             "which its class does not"
         )
-    others = given & (NEEDED_CAPABILITIES | {Capability.DRAFT_PROBS})
-    if Capability.BEFORE_VERDICT in given and (others or Capability.REQUEST_TABLE not in given):
+    excluded = given & {Capability.TARGET_TOP_K, Capability.TARGET_CACHE}
+    if Capability.BEFORE_VERDICT in given and excluded:
         raise ConfigError(
             f"proposer {proposer.name!r} declares BEFORE_VERDICT, and is then asked before the engine has the last tokens: "
-            f"that needs REQUEST_TABLE, and excludes {_names(NEEDED_CAPABILITIES | {Capability.DRAFT_PROBS})}"
+            f"that excludes {_names(excluded)}"
         )
     if Capability.TREE in given and Capability.TREE not in sampler.capabilities:
         raise ConfigError(

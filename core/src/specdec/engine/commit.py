@@ -83,6 +83,7 @@ class Committer:
                 sequence.drafts.count(len(row.nodes), len(nodes))
                 if not row.expected:
                     sequence.last_num_drafted, sequence.last_num_accepted = len(row.nodes), len(nodes)
+                    sequence.last_draft_at = sequence.num_tokens
                 elif sequence.expected is not None:
                     _tell(sequence, sequence.expected, methodcaller("observe", len(row.nodes), len(nodes)))
         if self._speculation is not None and self._speculation.needs_hidden:

@@ -192,16 +192,15 @@ class Engine:
         step, self._launched = self._launched, None
         if step is None or not step.leave(self._scheduler.running):
             step = self._launch(self._scheduler.schedule())
-        following = self._launch_before_verdict(step)
+        after = self._launch_before_verdict(step)
         verdict = self._commit(step)
-        self._launched = following
-        if following is not None and following.behind is not None:
-            error = self._ahead.settle(step, following, verdict)
-            self._problem = None if error is None else (error, list(self._scheduler.running))
+        if after is not None and after.behind is not None:
+            after.settle(step, verdict.num_accepted)
+        self._launched = following = None if after is None or after.waits else after
         if following is None and not any(row.chunk and row.sequence.is_finished for row in step.rows):
             # What `adaptive` decides of the next step depends on this one, whose text can wait until the device has that.
             self._count(step)
-            self._launched = following = self._launch_behind_commit()
+            self._launched = following = self._launch_behind_commit(after)
             outputs = self._show(step)
             if following is not None:
                 following.commit_s += following.lap()  # it ran meanwhile
@@ -226,8 +225,7 @@ class Engine:
                 step.read_nodes()
         # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
         step.place()
-        speculation = self._speculation
-        num_top_k = 0 if speculation is None or step.is_suspended else speculation.num_top_k
+        num_top_k = 0 if self._speculation is None or step.is_suspended else self._speculation.num_top_k
         batch = step.verify_batch(num_top_k, self._scorer.pass_memory, None if lines is None else lines.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
             step.transfer = self._sampler.transfer(batch, self._device) or Transfer()
@@ -238,18 +236,20 @@ class Engine:
         step.batch, step.scores = batch, scores if self._sampler.finds_invalid_rows else valid_rows(scores)
         step.score_s += step.lap()
         if self._is_overlapped:
-            step.pending = begin_to_verify(self._sampler, batch, step.scores, self._device)
-            step.has_appended = isinstance(step.pending, AsyncVerdict) and step.pending.has_appended
+            step.begin(begin_to_verify(self._sampler, batch, step.scores, self._device))
             step.verify_s += step.lap()
         return step
 
     def _launch_before_verdict(self, step: Step) -> Step | None:
-        """Launch the step after one whose tokens are not read; None if they have to be read first."""
+        """Launch the step after one whose tokens are not read, unless it `waits`; None if they have to be read first."""
+        after = None
         try:
             after = self._ahead.make(step, has_ended=bool(self._ended))
-            return None if after is None else self._launch(after)
+            return after if after is None or after.waits else self._launch(after)
         except NeedsTokens:
-            return None
+            if after is not None:
+                after.waits = True
+            return None if after is None or after.device_nodes is None or after.is_late else after
         except BaseException:
             # Nothing of this step is lost: the next call reads its verdict, and launches none before.
             if isinstance(step.pending, AsyncVerdict):
@@ -259,9 +259,11 @@ class Engine:
         finally:
             self._ahead.find_states(step)
 
-    def _launch_behind_commit(self) -> Step | None:
-        """Launch the next step; what keeps it from being launched is raised by the next call."""
+    def _launch_behind_commit(self, drafted: Step | None) -> Step | None:
+        """Launch the next step: `drafted`, if all of its samples run next. What prevents that is raised by the next call."""
         try:
+            if drafted is not None and self._scheduler.runs_on() and all(row.chunk for row in drafted.rows):
+                return self._launch(drafted)
             return self._launch(self._scheduler.schedule())
         except Exception as error:
             self._problem = error, list(self._scheduler.running)
@@ -286,8 +288,7 @@ class Engine:
             self._lines.take_verdict(step.sampled, verdict.num_accepted)
         self._committer.commit(step, verdict)
         # What these hold is large, and on the device: logits, states, q.
-        step.scores = step.batch = step.pending = step.drawn = None
-        step.transfer = None
+        step.scores = step.batch = step.pending = step.drawn = step.transfer = None
         self._last = step
         step.commit_s += step.lap()
         return verdict
@@ -300,7 +301,7 @@ class Engine:
             if step.preempted:
                 running = {row.sequence for row in step.rows}  # those of them restart from their new place
                 speculation.forget([sequence for sequence in step.preempted if sequence not in running])
-            step.take(speculation.propose(step, self._ended))
+            step.take(speculation.propose(step, self._ended, self._last))
         if self._ended:
             self._finish_ended()
         if any(row.expected for row in step.sampled):

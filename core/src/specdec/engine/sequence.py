@@ -114,7 +114,7 @@ class Sequence:
         """With an error: whether the request's own parameters are the reason."""
         self.stop_checker: StopChecker
         """Where it ends, and its text; given by the intake, and not to samples that another engine runs."""
-        self.last_num_drafted = self.last_num_accepted = 0
+        self.last_num_drafted = self.last_num_accepted = self.last_draft_at = 0
         self.drafts = DraftCounts()
         self.draft_flags: list[bool] = []
         """For each output token whether it is an accepted drafted token."""

@@ -20,7 +20,8 @@ from specdec.interfaces.sampler import VerifyBatch
 
 if TYPE_CHECKING:
     from specdec.engine.sequence import Sequence
-    from specdec.interfaces.pass_memory import PassMemory
+    from specdec.interfaces.async_verdict import AsyncVerdict
+    from specdec.interfaces.pass_memory import PassMemory, VerdictOffsets
     from specdec.interfaces.request_table import RequestTable
     from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
@@ -111,6 +112,8 @@ class Step:
     """Whether the proposer was asked for it before it was launched: before the tokens of the last step were known."""
     is_late: bool = False
     """Whether it was asked for a late draft; see `LateDrafts`."""
+    waits: bool = False
+    """Whether its draft is made behind a verdict that the host has not read, and its pass needs that read."""
     behind: UnreadVerdict | None = None
     """The verdict of the step before, until the host has read it; see `step_behind`."""
 
@@ -132,6 +135,8 @@ class Step:
     """Waits for the verdict, if verification has begun on a device."""
     has_appended: bool = False
     """Whether that appends the tokens to the lines of the samples."""
+    verdict: VerdictOffsets | None = None
+    """Where the device has the verdict on drafted nodes, if these were there."""
     is_compacted: bool = False
     """Whether the cache rows of accepted paths of trees move by the verdict on the device."""
 
@@ -224,7 +229,7 @@ class Step:
 
         A row of which that step kept something else, as at the end of a text, leaves.
         """
-        assert self.behind is not None and self.batch is not None
+        assert self.behind is not None
         for own, place in zip(self.rows, self.behind.rows, strict=True):
             count = num_accepted[place]
             own.start, own.num_tokens, own.node_slot = (
@@ -234,8 +239,9 @@ class Step:
             )
             if len(last.rows[place].emitted) != count + 1:
                 own.chunk = own.cap = 0
-        num_tokens = [row.num_tokens for row in self.sampled]
-        self.batch, self.behind = replace(self.batch, num_tokens=num_tokens), None
+        self.behind = None
+        if self.batch is not None:
+            self.batch = replace(self.batch, num_tokens=[row.num_tokens for row in self.sampled])
 
     def place(self) -> None:
         """Give the rows their places in the pass, in the logits and in the cache."""
@@ -280,6 +286,18 @@ class Step:
             table=table,
             lines=() if table is None else [row.sequence.line for row in rows],
         )
+
+    def begin(self, pending: AsyncVerdict | None) -> None:
+        """Take the verification that has begun, if it has."""
+        if pending is not None:
+            has_nodes = self.device_nodes is not None and any(self.device_nodes.num_nodes)
+            self.pending, self.has_appended = pending, pending.has_appended
+            self.verdict = pending.offsets if has_nodes else None
+
+    def verdict_on(self, sequences: list[Sequence]) -> VerdictOffsets | None:
+        """Return `verdict` if it is on these samples, in this order, and all that it emits was kept."""
+        kept = [row.sequence for row in self.sampled if len(row.emitted) == len(row.accepted) + 1]
+        return self.verdict if kept == sequences else None
 
     def leave(self, running: Ids[Sequence]) -> bool:
         """Take the samples that no longer run out of the step; what its pass computes of them is not read.

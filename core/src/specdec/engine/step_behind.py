@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Ids
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,15 +36,14 @@ def begin_to_verify(
     return AsyncVerdict(token_ids, counts, lambda: verdict, has_appended=batch.table is not None)
 
 
-def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = None) -> Step | None:
+def step_behind(last: Step, running: list[Sequence]) -> Step | None:
     """Return the step that runs the next token of every sample of a launched step, as if its drafts were rejected.
 
-    Samples that end with this token by their length are not in it.
+    Samples that end with this token by their length are not in it. It `waits` if the host needs tokens before its pass.
 
     Args:
         last: the launched step.
         running: the running samples.
-        depths: `[B]` the most nodes that may be accepted; None for all that are drafted.
 
     Returns:
         None if the host has to read the verdict first, or other samples run next.
@@ -56,7 +54,7 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
     if len(last.sampled) < len(last.rows):  # those that left, too
         return None
     places = [place for place, row in enumerate(last.rows) if row.chunk]
-    if [last.rows[place].sequence for place in places] != running or any(map(_needs_tokens, running)):
+    if [last.rows[place].sequence for place in places] != running or any(s.is_finished for s in running):
         return None
     has_nodes = any(row.num_nodes for row in last.rows)
     if has_nodes:  # the pass finds on the device how far each row moves
@@ -64,12 +62,10 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
         is_tree = is_tree if last.device_nodes is None else last.device_nodes.is_tree
         if pending.offsets is None or (pending.paths is None and is_tree) or len(places) < len(last.rows):
             return None
-        if depths is not None and len(depths) != len(places):
-            return None
     rows, kept, ending = list[Row](), list[int](), list[Sequence]()
-    for index, place in enumerate(places):
+    for place in places:
         row = last.rows[place]
-        slack = row.num_nodes if depths is None else min(row.num_nodes, depths[index])
+        slack = row.num_nodes
         if row.num_tokens + 1 + slack >= row.sequence.max_num_tokens:
             if has_nodes:
                 return None  # it may end
@@ -80,7 +76,7 @@ def step_behind(last: Step, running: list[Sequence], depths: Ids[int] | None = N
         kept.append(place)
     if not rows:
         return None
-    step = Step(rows, sampled=rows, ending=ending)
+    step = Step(rows, sampled=rows, ending=ending, waits=any(map(_needs_tokens, running)))
     step.behind = UnreadVerdict(pending.token_ids, pending.offsets, kept, max(row.slack for row in rows))
     return step
 
@@ -110,6 +106,11 @@ def _needs_tokens(sequence: Sequence) -> bool:
     """Return whether the host needs the tokens, or the logits, of one step of a request before the next one."""
     listed = sequence.logprobs
     is_read_later = listed is not None and listed.num_few < 0
-    return (
-        sequence.is_finished or sequence.rules is not None or sequence.expected is not None or is_read_later
+    return sequence.rules is not None or sequence.expected is not None or is_read_later
+
+
+def needs_tokens_to_draft(sequence: Sequence) -> bool:
+    """Return whether what may be drafted for a request depends on its tokens on the host."""
+    return sequence.expected is not None or (
+        sequence.rules is not None and sequence.rules.grammar is not None
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specdec.engine.step_behind import keep_states, states_behind, step_behind
+from specdec.engine.step_behind import keep_states, needs_tokens_to_draft, states_behind, step_behind
 from specdec.interfaces.async_verdict import AsyncVerdict
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from specdec.engine.scheduler import Scheduler
     from specdec.engine.speculation.speculation import Speculation
     from specdec.engine.step import Step
-    from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scorer
 
 
@@ -38,7 +37,7 @@ class StepsAhead:
         """Recorded passes of the target until the last step was made."""
 
     def make(self, step: Step, *, has_ended: bool) -> Step | None:
-        """Return the next step, to be launched; None if the host has to read the tokens first.
+        """Return the next step, to be launched unless it `waits`; None if the host has to read the tokens first.
 
         Args:
             step: the last one, launched.
@@ -53,7 +52,7 @@ class StepsAhead:
             if after is not None or step.device_nodes is not None:
                 return after
         after = step_behind(step, self._scheduler.running)
-        if after is None:
+        if after is None or after.waits:
             return None
         if speculation is None or speculation.skips_proposer(after):
             if any(row.num_nodes or (row.cap and self._late is None) for row in step.rows):
@@ -83,38 +82,13 @@ class StepsAhead:
         if memory is not None and memory.num_passes > self._num_passes:
             states_behind(step, memory)
 
-    def settle(self, step: Step, after: Step, verdict: Verdict) -> Exception | None:
-        """Move the rows of the next step, if it was launched behind drafts, to where they are, now that the last one is
-        committed; and tell the proposer what that kept. Returns what the proposer raised."""
-        has_draft = any(row.num_nodes for row in after.rows)
-        after.settle(step, verdict.num_accepted)
-        if (
-            self._speculation is None
-            or self._speculation.drafts_before_verdict
-            or after.is_late
-            or not has_draft
-        ):
-            return None
-        after.lap()
-        try:
-            self._speculation.catch_up(after)
-        except Exception as error:
-            return error
-        finally:
-            after.propose_s += after.lap()
-        return None
-
     def _with_drafts(self, step: Step, speculation: Speculation) -> Step | None:
-        """Return the step after one whose drafts are not read, with the draft that the device makes behind these."""
-        memory, depths = self._scorer.pass_memory, None
-        if not speculation.drafts_before_verdict:
-            if memory is None or memory.prelaunched_draft is None:
-                return None
-            depths = memory.prelaunched_draft.depths
-        elif not step.has_appended:
+        """Return the step after one whose drafts are not read, with what the proposer drafts behind these on the device."""
+        is_there = step.verdict is not None if speculation.lines is None else step.has_appended
+        if not is_there or not speculation.drafts_before_verdict or not self._scheduler.runs_on():
             return None
-        after = step_behind(step, self._scheduler.running, depths) if self._scheduler.runs_on() else None
-        if after is None:
+        after = step_behind(step, self._scheduler.running)
+        if after is None or any(needs_tokens_to_draft(row.sequence) for row in after.rows):
             return None
         after.schedule_s += after.lap()
         draft = speculation.draft_behind(after)

@@ -25,7 +25,7 @@ from specdec.interfaces.model_files import ModelFiles
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.one_time_work import count_one_time_work, one_time_work, step_time
 from specdec.interfaces.part import Part
-from specdec.interfaces.pass_memory import LastVerdict, PassMemory, PrelaunchedDraft, VerdictOffsets
+from specdec.interfaces.pass_memory import PassMemory, VerdictOffsets
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, RequestArgs, Resolve
 from specdec.interfaces.request_table import RequestTable
 from specdec.interfaces.row_block import LogitsRules, RowBlock
@@ -59,7 +59,6 @@ __all__ = [
     "FinishReason",
     "GrammarState",
     "Grammars",
-    "LastVerdict",
     "LayerStates",
     "LeftOut",
     "LogitsRules",
@@ -70,7 +69,6 @@ __all__ = [
     "Occurrences",
     "Part",
     "PassMemory",
-    "PrelaunchedDraft",
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draws import Draws
+from specdec.interfaces.pass_memory import VerdictOffsets
 from specdec.interfaces.request_table import RequestTable
 from specdec.sampling_params import SamplingParams
 
@@ -69,6 +70,16 @@ class ProposeBatch:
     """With `REQUEST_TABLE`: the committed tokens of all requests, to be read only. None without."""
     lines: Sequence[int] = ()
     """`[B]` with `REQUEST_TABLE`: each row's line in the table; any line for a request that has ended. Empty without."""
+
+    last_draft_at: Sequence[int] = ()
+    """`[B]` with `BEFORE_VERDICT`: number of committed tokens that this draft followed; the host may not have known the last of
+    them when it was made. 0 if there was none."""
+    verdict: VerdictOffsets | None = None
+    """Where the device has the verdict on the last draft of the proposer, if its requests were these rows and nothing else was
+    kept of it; None otherwise."""
+    num_unread: Sequence[int] = ()
+    """`[B]` with `BEFORE_VERDICT`, if the host has not read that verdict: the most tokens that it adds to `num_tokens`. Hidden
+    states are then None, because they are where the verdict is. Empty if the host has read it."""
 
     first_slots: Sequence[int] = ()
     """`[B]` with `TARGET_CACHE`: see `Segment.first_slot`; any number for rows without a place in the target's cache. Where

@@ -35,8 +35,10 @@ class Capability(Enum):
     """Needs `ProposeBatch.table` and `lines`: the committed tokens of all requests, on the target's device."""
 
     BEFORE_VERDICT = "before_verdict"
-    """Drafts from `ProposeBatch.table` alone. On a device it is asked as soon as verification has begun there, before the host
-    has the tokens: the table then ends with them, and everything else of the batch is as it was before."""
+    """Drafts from what is on the device: `ProposeBatch.table`, or the verdict that is at `verdict`. On a device it is asked as
+    soon as verification has begun there, before the host has the tokens: the table then ends with them, `num_unread` says how
+    many there may be, and everything else of the batch is as it was before. It may raise `NeedsTokens`, having changed nothing:
+    it is then asked again once the host has the tokens."""
 
     LATE_DRAFTS = "late_drafts"
     """Drafts more than `num_speculative_tokens` nodes where `max_nodes` says so. On a device it may be asked while a step runs,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,28 +23,6 @@ class VerdictOffsets(NamedTuple):
     """Accepted nodes of trees, of which there is one column less; -1 for chains."""
 
 
-class LastVerdict(NamedTuple):
-    """The last verdict that the host has read; the device has it still, unless the next step was launched before."""
-
-    num_accepted: Sequence[int]
-    """`[B]` accepted nodes."""
-    token_ids: Sequence[Sequence[int]]
-    """`[B, columns]` emitted tokens, and anything behind them."""
-    offsets: VerdictOffsets
-    """Where it is."""
-
-
-class PrelaunchedDraft(NamedTuple):
-    """A draft behind the last verdict, which the device makes before the host has read that."""
-
-    token_ids: torch.Tensor
-    """Where its nodes go, which is where those of the last draft of these requests were, with all that belongs to them."""
-    depths: Sequence[int]
-    """`[B]` the most nodes of the last draft that may be accepted."""
-    take: Callable[[], None]
-    """Called when it is verified next; the proposer is asked for it once the host has read the verdict."""
-
-
 class PassMemory:
     """One for all models of an engine, made by its scorer: the numbers of the target's passes, drafted nodes and verdicts.
 
@@ -60,20 +37,14 @@ class PassMemory:
 
     def __init__(self, device: torch.device, num_numbers: int = NUM_NUMBERS) -> None:
         self.numbers = torch.empty(num_numbers, dtype=torch.int64, device=device)
-        self.last_verdict: LastVerdict | None = None
-        """None while there is no verdict, or one that the host does not know."""
         self.room: torch.Tensor | None = None
         """`[M]` the part that the last pass leaves free, unless it has drafted nodes: the next one seldom writes there."""
         self.states: torch.Tensor | None = None
         """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
         self.states_before: torch.Tensor | None = None
         """The same of the pass before, as many rows as the last one has with its padding."""
-        self.next_loop: Callable[[VerdictOffsets, Sequence[int]], None] | None = None
-        """Called once a verdict is on its way, with where it is and the nodes of each request: begins the next draft."""
         self.num_passes = 0
         """Recorded passes of the target that have run."""
-        self.prelaunched_draft: PrelaunchedDraft | None = None
-        """The draft behind the last verdict, if it has begun."""
 
     @classmethod
     def on(cls, device: torch.device) -> PassMemory:

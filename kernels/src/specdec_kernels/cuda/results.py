@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import LastVerdict, PassMemory, RequestTable, Scores, VerdictOffsets, VerifyBatch
+from specdec.interfaces import PassMemory, RequestTable, Scores, VerdictOffsets, VerifyBatch
 from specdec.logits import read_listings
 from specdec_kernels.cuda.async_copy import AsyncCopy
 from specdec_kernels.cuda.attention import kernels_on
@@ -63,13 +63,8 @@ class Results:
         passes = self._passes = batch.pass_memory or PassMemory(device, 0)
         # Behind drafted nodes, where the next pass and draft loop look for the verdict; else where the last pass left room.
         memory = _free_room(batch, passes, device) if self._nodes is None else self._nodes.memory
-        self._memory: PassMemory | None = None
-        """The memory of passes, if it has the drafted nodes."""
-        self._row_starts = -1
         if memory is not None and len(memory) >= num_numbers:
             self._all = memory[:num_numbers]
-            if self._nodes is not None:  # of which it has the nodes
-                self._memory = passes if passes.holds(memory) else None
         else:
             self._all = torch.empty(num_numbers, dtype=torch.int64, device=device)
             if self._nodes is not None:
@@ -100,39 +95,32 @@ class Results:
         """Send everything to the host, once all of it is written."""
         self._async_copy = AsyncCopy(self._all)
 
-    @property
-    def offsets(self) -> VerdictOffsets | None:
-        """Where the memory of passes has the verdict; None if it is elsewhere."""
-        return self._verdict() if self._passes.holds(self._all) else None
+    def places(self, row_starts: torch.Tensor) -> VerdictOffsets | None:
+        """Return where the memory of passes has the verdict; None if it is elsewhere.
+
+        Args:
+            row_starts: `[B]` first row of each request in the logits; it has those of states if these have the same rows.
+        """
+        if not self._passes.holds(self._all):
+            return None
+        counts, _, emitted, *nodes = self.parts
+        offsets, states = (
+            (int(counts.storage_offset()), int(emitted.storage_offset())),
+            self._scores.hidden_states,
+        )
+        has_starts = self._passes.holds(row_starts) and (
+            states is None or len(states) == len(self._scores.logits)
+        )
+        is_tree = self._nodes is not None and self._nodes.is_tree
+        path = int(nodes[0].storage_offset()) if is_tree else -1
+        starts = int(row_starts.storage_offset()) if has_starts else -1
+        return VerdictOffsets(*offsets, emitted.shape[1], starts, path)
 
     def append_to(self, tokens: RequestTable, lines: torch.Tensor) -> None:
         """Append the emitted tokens to `lines [B]` of the committed ones."""
         counts, _, emitted, *_ = self.parts
         with kernels_on(self._all.device):
             append_tokens(tokens, lines, counts, emitted)
-
-    def launch_next(self, row_starts: torch.Tensor) -> None:
-        """Begin the next draft, if nothing of the host is needed; `row_starts [B]` are requests' first rows."""
-        memory, states = self._memory, self._scores.hidden_states
-        sent = self._passes if self._passes.holds(row_starts) else None
-        last = memory or sent
-        if last is None:
-            return
-        begin, last.next_loop = last.next_loop, None  # what another proposer drafts next is not its draft
-        if memory is None or (states is not None and len(states) != len(self._scores.logits)):
-            return
-        if sent is memory:
-            self._row_starts = int(row_starts.storage_offset())
-        if begin is not None:
-            begin(self._verdict(), self._num_nodes)
-
-    def _verdict(self) -> VerdictOffsets:
-        """Return where the verdict is in the memory of the pass."""
-        counts, _, emitted, *nodes = self.parts
-        offsets = int(counts.storage_offset()), int(emitted.storage_offset())
-        is_tree = self._nodes is not None and self._nodes.is_tree
-        path = int(nodes[0].storage_offset()) if is_tree else -1
-        return VerdictOffsets(*offsets, emitted.shape[1], self._row_starts, path)
 
     def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None, TopK | None]:
         """Return a kernel's results as nested lists, which rows are valid, the log probabilities of the tokens of each row of
@@ -143,8 +131,6 @@ class Results:
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]
         if self._nodes is not None:
             self._nodes.take(nodes.reshape(self._nodes.nodes.shape))
-        if self._memory is not None:
-            self._memory.last_verdict = LastVerdict(results[0], results[2], self._verdict())
         is_valid = None
         if self._scores.is_valid is not None:
             is_valid = flags.view(np.bool_)[: len(self._scores.is_valid)].tolist()

@@ -198,15 +198,12 @@ def _accept_uniforms(keys: NoiseKeys, width: int) -> torch.Tensor:
 def _send_verdict(
     results: Results, scores: Scores, batch: VerifyBatch, given: _Given, paths: torch.Tensor | None = None
 ) -> AsyncVerdict:
-    """Send what was decided, and begin what follows from it on the device; `paths` see `Verdict.paths`."""
+    """Send what was decided, to the host and to the request table; `paths` see `Verdict.paths`."""
     results.send()
     if batch.table is not None:
         results.append_to(batch.table, given.lines)
-    results.launch_next(given.row_starts)
-    read = partial(_read, results, scores, batch, paths)
-    return AsyncVerdict(
-        results.parts[2], results.parts[0], read, results.offsets, batch.table is not None, paths
-    )
+    read, places = partial(_read, results, scores, batch, paths), results.places(given.row_starts)
+    return AsyncVerdict(results.parts[2], results.parts[0], read, places, batch.table is not None, paths)
 
 
 def _read(results: Results, scores: Scores, batch: VerifyBatch, paths: torch.Tensor | None = None) -> Verdict:

@@ -184,7 +184,7 @@ class Member:
             min(limit, self.most_nodes) if self._takes(name) else 0
             for name, limit in zip(names, limits, strict=True)
         ]
-        own = replace(batch_behind(self._inbox.take(batch), paths), max_nodes=tuple(most))
+        own = replace(batch_behind(self._inbox.take(batch), paths), max_nodes=tuple(most), verdict=None)
         self.guard.reads_drafts = True
         draft = self.guard.propose(own, most)
         if draft is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.interfaces import ProposeBatch, TargetInfo
+from specdec.interfaces import NeedsTokens, ProposeBatch, TargetInfo
 from specdec_kernels import can_record
 from specdec_plugin_dflash.block import BlockRunner
 from specdec_plugin_dflash.config import DFlashConfig
@@ -67,7 +67,13 @@ class BlockDrafter:
         return self._blocks.is_fused
 
     def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:
-        """Return the drafts `[B]` of a step, None for rows without one."""
+        """Return the drafts `[B]` of a step, None for rows without one.
+
+        Raises:
+            NeedsTokens: if there is none behind a verdict that the host has not read; see `ProposeBatch.num_unread`.
+        """
+        if batch.num_unread:
+            return self._draft_behind(batch)
         drafts: list[PartialDraft | None] = [None] * batch.batch_size
         places: dict[int, RowChunk] = {}
         num_ahead = max(batch.max_nodes, default=0)
@@ -76,10 +82,10 @@ class BlockDrafter:
         for row, ids in enumerate(new_ids):
             if ids is not None:
                 places[row] = self.rows.append(batch, row, ids)
-                drafts[row] = self._begin(batch, row)
+                drafts[row] = self._begin(batch, row, self.rows.states[batch.request_ids[row]].num_ids)
         new = {row: row_chunk for row, row_chunk in places.items() if len(row_chunk.ids)}
         wanted = [draft for draft in drafts if draft is not None]
-        if wanted and self._loop is not None and self._loop.draft(batch, wanted, new, self.rows):
+        if wanted and self._loop is not None and self._loop.draft(batch, wanted, new):
             return drafts
         if new:
             self._context.write(batch, new)
@@ -89,9 +95,19 @@ class BlockDrafter:
                 self._growth.at_once(batch, wanted, logits)
         return drafts
 
-    def _begin(self, batch: ProposeBatch, row: int) -> PartialDraft | None:
-        """Return a row's empty draft, if it gets one."""
-        most, num_ids = batch.max_nodes[row], self.rows.states[batch.request_ids[row]].num_ids
+    def _draft_behind(self, batch: ProposeBatch) -> list[PartialDraft | None]:
+        """Draft behind a verdict that the host has not read."""
+        if self._loop is None:
+            raise NeedsTokens
+        lengths = map(int.__add__, batch.num_tokens, batch.num_unread)
+        drafts = [self._begin(batch, row, length) for row, length in enumerate(lengths)]
+        every = [draft or PartialDraft(row, 0, 0) for row, draft in enumerate(drafts)]
+        self._loop.draft_behind(batch, every, self.rows)
+        return drafts
+
+    def _begin(self, batch: ProposeBatch, row: int, num_ids: int) -> PartialDraft | None:
+        """Return the empty draft of a row of a text of so many ids, if it gets one."""
+        most = batch.max_nodes[row]
         depth = min(self._head.settings.max_tokens, self._max_len - num_ids, -(-most // self._width))
         return PartialDraft(row, most, depth, self._width) if depth > 0 else None
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from specdec.interfaces import ProposeBatch, TargetInfo
+from specdec.interfaces import NeedsTokens, ProposeBatch, TargetInfo
 from specdec_plugin_dflash.config import DFlashConfig
 from specdec_plugin_dflash.context import Context
 from specdec_plugin_dflash.head import DFlashHead
@@ -67,11 +67,7 @@ class BlockLoop:
             runner.expected = rows, example_of(num_steps, self._loop.rules)
 
     def draft(
-        self,
-        batch: ProposeBatch,
-        drafts: Sequence[PartialDraft],
-        row_chunks: dict[int, RowChunk],
-        rows: RequestRows,
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], row_chunks: dict[int, RowChunk]
     ) -> bool:
         """Write new rows and fill empty drafts; returns False, with nothing done, if the loop cannot.
 
@@ -79,7 +75,6 @@ class BlockLoop:
             batch: the step's batch.
             drafts: the drafts.
             row_chunks: new rows by row of the batch, of each at least one.
-            rows: the rows of all requests.
         """
         by_row = {draft.row: draft for draft in drafts}
         every = [by_row.get(row) or PartialDraft(row, 0, 0) for row in row_chunks]
@@ -98,8 +93,24 @@ class BlockLoop:
             }
         new = row_chunks.values()
         places = [row_chunk.first_slot for row_chunk in new], [row_chunk.num_cached for row_chunk in new]
-        names = [batch.request_ids[row] for row in row_chunks]
         call = partial(self._runner.draft_after, new_rows(batch, row_chunks, batch.aux_hidden_states))
-        has_room = rows.has_room(names, 3 * (max(batch.max_nodes) + 1) + 1)
-        self._loop.draft(batch, every, call, places, has_room=has_room)
+        self._loop.draft(batch, every, call, places)
         return True
+
+    def draft_behind(self, batch: ProposeBatch, drafts: Sequence[PartialDraft], rows: RequestRows) -> None:
+        """Fill an empty draft of each row behind a verdict that the host has not read.
+
+        Args:
+            batch: the step's batch.
+            drafts: the drafts.
+            rows: the rows of all requests.
+
+        Raises:
+            NeedsTokens: if the loop cannot.
+        """
+        places = rows.places_behind(batch, max(batch.max_nodes) + 1)
+        if not self._loop.can_draft(batch, drafts, self._runner.max_chain_rows, is_recorded=True):
+            raise NeedsTokens
+        none = NewRows(np.zeros(0, np.int64), [0] * batch.batch_size)
+        self._loop.draft(batch, drafts, partial(self._runner.draft_after, none), places)
+        rows.go_ahead(batch)

@@ -13,6 +13,7 @@ from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
+    NeedsTokens,
     ProposeBatch,
     Proposer,
     ProposerConfig,
@@ -43,7 +44,9 @@ class StateHeadsProposer(Proposer):
     """
 
     Config: ClassVar[type[ProposerConfig]] = StateHeadsConfig
-    capabilities = frozenset({Capability.HIDDEN_STATES, Capability.DRAFT_PROBS, Capability.TREE})
+    capabilities = frozenset(
+        {Capability.HIDDEN_STATES, Capability.BEFORE_VERDICT, Capability.DRAFT_PROBS, Capability.TREE}
+    )
 
     def __init__(self, config: StateHeadsConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
@@ -94,10 +97,14 @@ class StateHeadsProposer(Proposer):
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Store the new states and draft for every row that wants a draft and has a state."""
-        self._states.take_in(batch)
+        if not batch.num_unread:
+            self._states.take_in(batch)
         drafts = [self._begin(batch, row) for row in range(batch.batch_size)]
         wanted = [draft for draft in drafts if draft is not None]
-        if wanted:
+        if batch.num_unread:  # the loop finds the states where the verdict is
+            if not self._steps.draft(batch, wanted, ()):
+                raise NeedsTokens
+        elif wanted:
             self._grow(batch, wanted)
         return draft_of(drafts, self._config, self.target_info.device, self._vocabulary.target_ids)
 
@@ -113,12 +120,15 @@ class StateHeadsProposer(Proposer):
     def _begin(self, batch: ProposeBatch, row: int) -> PartialDraft | None:
         """Return the empty draft of a row, or None if nothing can or should be drafted for it."""
         width, num_tokens = self._config.tree_top_k, batch.num_tokens[row]
+        if batch.num_unread:
+            num_tokens += batch.num_unread[row]
         depth = min(
             -(-batch.max_nodes[row] // width),
             self._heads.num_heads,
             self._max_len - num_tokens,
         )
-        if depth <= 0 or not self._states.has(batch.request_ids[row], num_tokens):
+        has_state = batch.num_unread or self._states.has(batch.request_ids[row], num_tokens)
+        if depth <= 0 or not has_state:
             return None
         return PartialDraft(row, batch.max_nodes[row], depth, width)
 

@@ -91,11 +91,14 @@ class ChainSteps:
     def draft(
         self, batch: ProposeBatch, drafts: Sequence[PartialDraft], given: Sequence[torch.Tensor]
     ) -> bool:
-        """Fill empty drafts from what is given of each; returns False, with nothing done, if that is not possible."""
+        """Fill empty drafts from what is given of each; returns False, with nothing done, if that is not possible.
+
+        Nothing is given where the host has not read the last verdict (`ProposeBatch.num_unread`).
+        """
         recorded = self._recorded
         if recorded is None or not self._loop.can_draft(batch, drafts, recorded.max_rows, is_recorded=True):
             return False
         last = self._vocabulary.to_draft(np.array([batch.token_ids(draft.row)[-1] for draft in drafts]))
         texts = [0] * len(drafts), [batch.num_tokens[draft.row] for draft in drafts]
-        self._loop.draft(batch, drafts, partial(recorded.draft, last, given), texts, has_room=True)
+        self._loop.draft(batch, drafts, partial(recorded.draft, last, given), texts)
         return True

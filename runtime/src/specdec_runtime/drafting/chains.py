@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from specdec import SamplingParams
-from specdec.interfaces import NoiseKeys, ProposeBatch
+from specdec.interfaces import NoiseKeys, ProposeBatch, VerdictOffsets
 from specdec_runtime.drafting.partial_draft import PartialDraft, UnreadNodes
-from specdec_runtime.drafting.passes import Int64s
+from specdec_runtime.drafting.passes import CachedRows, Int64s
 from specdec_runtime.drafting.reading import read_together
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
 from specdec_runtime.interfaces.chain import ChainRules, Chains, ChainWork
@@ -18,8 +18,6 @@ from specdec_runtime.interfaces.chain import ChainRules, Chains, ChainWork
 ChainCall = Callable[[ChainWork], Chains]
 """Drafts the requested chains from logits or rows that are already bound to the call."""
 _NO_LIMIT = 2**31
-CachedRows = tuple[Sequence[int], Sequence[int]]
-"""For each draft, the cache slot of position 0 and the number of rows in the cache."""
 
 
 class ChainLoop:
@@ -53,8 +51,7 @@ class ChainLoop:
         self.is_possible = ids is not None
         """Whether it can draft at all."""
         num_ids, target_ids = (0, None) if ids is None else ids
-        self._may_begin = vocabulary.reads_every_id
-        """Whether a draft may begin with a token that the host has not read."""
+        self._reads_every_id = vocabulary.reads_every_id
         if margin > 0:
             threshold = 1.0 / (1.0 + math.exp(-margin))
         is_drawn = method == "probabilistic"
@@ -90,10 +87,9 @@ class ChainLoop:
 
     def draft(
         self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: CachedRows,
-        more_ids: Sequence[Int64s] = (), *, has_room: bool = False,
+        more_ids: Sequence[Int64s] = (),
     ) -> tuple[list[list[int | None]], Chains]:  # fmt: skip
-        """Fill empty drafts; rows with a lower limit end earlier than others. `more_ids` and `has_room` are those of
-        `ChainWork`.
+        """Fill empty drafts; rows with a lower limit end earlier than others. `more_ids` are those of `ChainWork`.
 
         Returns:
             for each draft the tokens that have been run: all chosen tokens, up to its depth limit, but the last, None for those
@@ -119,7 +115,8 @@ class ChainLoop:
             cuts,
             least,
             until,
-            has_room and self._may_begin,
+            verdict_of(batch, rows) if self._reads_every_id else None,
+            bool(batch.num_unread),
             more_ids,
         )
         chains = call(work)
@@ -160,6 +157,13 @@ def ends_of(batch: ProposeBatch, rows: Sequence[int]) -> list[int]:
     """Return `ChainWork.ends` of rows."""
     most = [batch.sampling_params[row].max_tokens or _NO_LIMIT for row in rows]
     return [batch.num_prompt_tokens[row] + count for row, count in zip(rows, most, strict=True)]
+
+
+def verdict_of(batch: ProposeBatch, rows: Sequence[int]) -> VerdictOffsets | None:
+    """Return `ChainWork.verdict` for rows of a batch: None if these are not all, or have other tokens than it emits."""
+    is_all = list(rows) == list(range(batch.batch_size))
+    num_emitted = [count + 1 for count in batch.last_num_accepted]
+    return batch.verdict if is_all and (batch.num_unread or num_emitted == [*batch.counts]) else None
 
 
 def _has_cuts(params: SamplingParams) -> bool:

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.interfaces import ProposeBatch, TargetInfo
+from specdec.interfaces import NeedsTokens, ProposeBatch, TargetInfo
 from specdec_runtime.drafting.chain_growth import ChainGrowth
-from specdec_runtime.drafting.chains import CachedRows, ChainCall, ChainLoop, example_of
+from specdec_runtime.drafting.chains import ChainCall, ChainLoop, example_of
 from specdec_runtime.drafting.chooser import Chooser
 from specdec_runtime.drafting.drafting_config import DraftingConfig
 from specdec_runtime.drafting.head_config import HeadConfig
 from specdec_runtime.drafting.loop_rows import new_rows, new_states
 from specdec_runtime.drafting.own_ids import OwnIds
 from specdec_runtime.drafting.partial_draft import PartialDraft
-from specdec_runtime.drafting.passes import Int64s, RowChunk, run
+from specdec_runtime.drafting.passes import CachedRows, Int64s, RowChunk, run
 from specdec_runtime.drafting.request_rows import RequestRows
 from specdec_runtime.drafting.request_state import RequestState
 from specdec_runtime.drafting.target_rows import TargetRows
@@ -122,7 +122,13 @@ class Drafter:
         return rows, example_of(num_steps, rules)
 
     def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:
-        """Return the drafts `[B]` of a step, None for rows without one."""
+        """Return the drafts `[B]` of a step, None for rows without one.
+
+        Raises:
+            NeedsTokens: if there is none behind a verdict that the host has not read; see `ProposeBatch.num_unread`.
+        """
+        if batch.num_unread:
+            return self._draft_behind(batch)
         # All rows have room for the deepest draft, because compiled loops run them to that depth.
         num_ahead = max(batch.max_nodes, default=0)
         num_ahead = num_ahead if self._trees is None else self._trees.most_rows(num_ahead)
@@ -148,17 +154,40 @@ class Drafter:
                 drafts[draft.row] = draft
         return drafts
 
+    def _draft_behind(self, batch: ProposeBatch) -> list[PartialDraft | None]:
+        """Draft behind a verdict that the host has not read, by the recorded loop that takes its tokens there."""
+        most = max(batch.max_nodes)
+        assert isinstance(self.rows, RequestRows), "a form of the target is asked in time"
+        places = self.rows.places_behind(batch, most if self._trees is None else self._trees.most_rows(most))
+        drafts = [
+            self._empty(row, nodes, self._state(batch, row).num_ids + count + unread)
+            for row, (nodes, count, unread) in enumerate(
+                zip(batch.max_nodes, batch.counts, batch.num_unread, strict=True)
+            )
+        ]
+        wanted = [draft or PartialDraft(row, 0, 0) for row, draft in enumerate(drafts)]
+        if self._runner.chain is None or not self._can_loop(batch, wanted):
+            raise NeedsTokens
+        none = NewRows(np.zeros(0, np.int64), [0] * batch.batch_size)
+        self._loop_over(batch, wanted, partial(self._runner.draft_after, none), places)
+        self.rows.go_ahead(batch)
+        return [*drafts]
+
+    def _empty(self, row: int, most: int, num_ids: int) -> PartialDraft | None:
+        """Return the empty draft of a row of a text of so many ids; None if nothing may be drafted for it."""
+        width = self._config.tree_top_k if self._trees is None else 1
+        deepest = min(self._module.max_depth or most, self._module.max_len - num_ids, -(-most // width))
+        return PartialDraft(row, most, deepest, width) if deepest > 0 else None
+
     def _state(self, batch: ProposeBatch, row: int) -> RequestState:
         return self.rows.states[batch.request_ids[row]]
 
     def _begin(self, batch: ProposeBatch, row: int, ids: Int64s) -> tuple[PartialDraft | None, RowChunk]:
         """Return a row's empty draft, if it gets one, and the piece of its new tokens `ids`."""
         row_chunk, state, draft = self.rows.append(batch, row, ids), self._state(batch, row), None
-        num_new, most = len(row_chunk.ids), batch.max_nodes[row]
-        width = self._config.tree_top_k if self._trees is None else 1
-        deepest = min(self._module.max_depth or most, self._module.max_len - state.num_ids, -(-most // width))
-        if deepest > 0 and (num_new or state.logits is not None):
-            draft = PartialDraft(row, most, deepest, width)
+        num_new = len(row_chunk.ids)
+        if num_new or state.logits is not None:
+            draft = self._empty(row, batch.max_nodes[row], state.num_ids)
         if num_new and (draft is not None or self._head is not None):
             row_chunk.num_logits = 1
         return draft, row_chunk
@@ -248,20 +277,12 @@ class Drafter:
     ) -> None:
         """Make drafts by the runner's draft loop."""
         more: Sequence[Int64s] = ()
-        has_room = False
         if isinstance(self.rows, TargetRows):
             more = self.rows.more_ids(batch, [draft.row for draft in drafts])
-        elif self._runner.device.type != "cpu" and self._runner.states is None:
-            names, trees = [batch.request_ids[draft.row] for draft in drafts], self._trees
-            most = max(batch.max_nodes)
-            num_rows, deepest = (
-                (most, most) if trees is None else (trees.most_rows(most), trees.depth or most)
-            )
-            has_room = self.rows.has_room(names, 2 * (deepest + 1) + num_rows + 1)
         if self._tree_loop is not None:
-            self._tree_loop.draft(batch, drafts, call, places, has_room=has_room)
+            self._tree_loop.draft(batch, drafts, call, places)
             return
-        fed, chains = self._loop.draft(batch, drafts, call, places, more, has_room=has_room)
+        fed, chains = self._loop.draft(batch, drafts, call, places, more)
         states = [self._state(batch, draft.row) for draft in drafts]
         for state, token_ids in zip(states, fed, strict=True):
             self.rows.keep_drafted(state, token_ids)

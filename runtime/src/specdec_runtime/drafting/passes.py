@@ -13,6 +13,8 @@ from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.runner import Runner
 
 Int64s = npt.NDArray[np.int64]
+CachedRows = tuple[Sequence[int], Sequence[int]]
+"""For each of several requests, the cache slot of position 0 and the number of rows in the cache."""
 MAX_PASS_ROWS = 2048
 """Maximum rows of one pass; further rows go into further passes."""
 

@@ -46,7 +46,9 @@ class RowsProposer(Proposer):
     """Keeps rows of every request in a runner's cache, and drafts from them; a subclass defines how."""
 
     Config: ClassVar[type[ProposerConfig]] = DraftingConfig
-    capabilities = frozenset({Capability.OWN_KV, Capability.DRAFT_PROBS, Capability.TREE})
+    capabilities = frozenset(
+        {Capability.OWN_KV, Capability.BEFORE_VERDICT, Capability.DRAFT_PROBS, Capability.TREE}
+    )
 
     def __init__(self, config: DraftingConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specdec.interfaces import LeftOut, ProposeBatch, TokenIds
-from specdec_runtime.drafting.passes import Int64s, RowChunk
+from specdec.interfaces import LeftOut, NeedsTokens, ProposeBatch, TokenIds
+from specdec_runtime.drafting.passes import CachedRows, Int64s, RowChunk
 from specdec_runtime.drafting.request_slots import RequestSlots
 from specdec_runtime.drafting.request_state import RequestState
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
@@ -97,6 +97,10 @@ class RequestRows:
         committed = batch.token_ids(row)[: start + batch.counts[row]]
         if start < state.num_tokens:
             self._forget_from(request_id, state, committed[:start])
+        elif state.is_ahead:  # the loop of a draft has run all that it follows
+            num_more = max(0, batch.last_draft_at[row] - state.num_tokens)
+            state.hold(state.num_tokens + num_more, state.num_ids + num_more)
+        state.is_ahead = False
         state.keep_accepted(committed, batch.last_num_accepted[row])
         if self._runner.states is not None and not self._runner.states.holds(request_id, state.num_ids):
             self.drop(request_id)  # its states are gone, so it begins anew
@@ -200,10 +204,29 @@ class RequestRows:
         """Return a request's first slot, and the number of rows of its committed tokens."""
         return self.pool.first_slot(request_id), self.num_rows(self.states[request_id])
 
-    def has_room(self, request_ids: Sequence[str], num_ahead: int) -> bool:
-        """Return whether requests have room for `num_ahead` rows behind those of their committed tokens, without moving."""
-        states = self.states
-        return all(self.pool.extend(name, self.num_rows(states[name]) + num_ahead) for name in request_ids)
+    def places_behind(self, batch: ProposeBatch, num_ahead: int) -> CachedRows:
+        """Return where rows are behind a verdict that the host has not read, with room for `num_ahead` rows more.
+
+        Raises:
+            NeedsTokens: if a request is not there, or would have to move.
+        """
+        if not all(name in self.states for name in batch.request_ids):
+            raise NeedsTokens
+        held = [
+            self.num_rows(self.states[name]) + count
+            for name, count in zip(batch.request_ids, batch.counts, strict=True)
+        ]
+        wanted = zip(batch.request_ids, held, batch.num_unread, strict=True)
+        if not all(self.pool.extend(name, rows + unread + num_ahead) for name, rows, unread in wanted):
+            raise NeedsTokens
+        return [self.pool.first_slot(name) for name in batch.request_ids], held
+
+    def go_ahead(self, batch: ProposeBatch) -> None:
+        """Count the tokens of a batch as run: the loop of the last draft has, and that of this one runs those behind."""
+        for name, count in zip(batch.request_ids, batch.counts, strict=True):
+            state = self.states[name]
+            state.hold(state.num_tokens + count, state.num_ids + count)
+            state.is_ahead = True
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Reuse the cached rows of a prefix `[n]`; returns how many of its tokens are held. See `Proposer.resume`.
@@ -284,6 +307,7 @@ class RequestRows:
 
     def _forget_from(self, request_id: str, state: RequestState, prefix: TokenIds) -> None:
         """Forget the rows behind a prefix `[n]` of a request's tokens, if there are any."""
+        state.is_ahead = False
         if len(prefix) == state.num_tokens:
             return
         num_ids = self._vocabulary.num_draft_ids(prefix)

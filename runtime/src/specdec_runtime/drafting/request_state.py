@@ -22,6 +22,8 @@ class RequestState:
     chain that the host has not read."""
     carries: dict[int, torch.Tensor] = field(default_factory=dict)
     """For heads by stage, the `[F]` carry of the last row: the feature of the next token in the following stage."""
+    is_ahead: bool = False
+    """Whether a loop has run tokens behind these, those of a verdict that the host had not read."""
     logits: torch.Tensor | None = None
     """`[1, V']` of the last token, in parallel drafting followed by those of mask tokens; None if they are not known."""
 

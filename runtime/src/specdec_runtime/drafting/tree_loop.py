@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from specdec.interfaces import ProposeBatch
-from specdec_runtime.drafting.chains import CachedRows, ChainCall, cuts_of, ends_of
+from specdec_runtime.drafting.chains import ChainCall, cuts_of, ends_of, verdict_of
 from specdec_runtime.drafting.head_config import HeadConfig
 from specdec_runtime.drafting.partial_draft import PartialDraft, UnreadNodes
+from specdec_runtime.drafting.passes import CachedRows
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
 from specdec_runtime.interfaces.chain import ChainRules, ChainWork
 
@@ -32,7 +32,7 @@ class TreeLoop:
         ids = vocabulary.chain_ids(num_logits)
         num_ids, target_ids = (0, None) if ids is None else ids
         most = config.num_speculative_tokens
-        self._may_begin = vocabulary.reads_every_id
+        self._reads_every_id = vocabulary.reads_every_id
         self.rules = ChainRules(num_ids, target_ids, width=config.tree_top_k, num_nodes=most)
         is_same = config.is_dynamic and config.draft_confidence_threshold == 0
         self.is_possible = is_same and config.tree_top_k <= num_ids
@@ -44,11 +44,9 @@ class TreeLoop:
         return self.is_possible and batch.allowed_after is None and 0 < num_nodes <= most_nodes
 
     def draft(
-        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: CachedRows,
-        *, has_room: bool = False,
-    ) -> None:  # fmt: skip
-        """Give empty drafts the best nodes of their trees, best first, which the host has not read; `has_room` is that of
-        `ChainWork`."""
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: CachedRows
+    ) -> None:
+        """Give empty drafts the best nodes of their trees, best first, which the host has not read."""
         rows, width = [draft.row for draft in drafts], self.rules.width
         # A loop has nodes of every request, of which one without a draft takes none.
         depths = [max(1, min(draft.max_depth, self._depth or draft.max_depth)) for draft in drafts]
@@ -56,9 +54,18 @@ class TreeLoop:
         temperatures = [0.0 if self._is_greedy else p.temperature for p in params]
         keys, cuts = batch.draws.coupled_keys(rows), () if self._is_greedy else cuts_of(params)
         work = ChainWork(
-            *places, max(depths), temperatures, keys, self.rules, cuts, depths, ends_of(batch, rows)
+            *places,
+            max(depths),
+            temperatures,
+            keys,
+            self.rules,
+            cuts,
+            depths,
+            ends_of(batch, rows),
+            verdict_of(batch, rows) if self._reads_every_id else None,
+            bool(batch.num_unread),
         )
-        made = call(replace(work, has_room=has_room and self._may_begin))
+        made = call(work)
         for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
             count = min(draft.max_nodes, width + (depth - 1) * width * width)
             draft.unread = UnreadNodes(made, place, count)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import NoiseKeys
+from specdec.interfaces import NoiseKeys, VerdictOffsets
 
 Ints = npt.NDArray[np.int64]
 _NONE = torch.empty(0, 0)
@@ -73,15 +73,17 @@ class ChainWork:
     """`[B]` how deep each draft may be, from 1 to `num_steps`; what is deeper means nothing. Empty if all are as deep."""
     ends: Sequence[int] = ()
     """`[B]` number of tokens at which each text ends, from which a loop can tell how deep the next draft may be; or empty."""
-    has_room: bool = False
-    """Whether the slots for the two drafts after this one are each request's too: they may begin without the host."""
+    verdict: VerdictOffsets | None = None
+    """See `ProposeBatch.verdict`: a loop that has the numbers of these requests takes their tokens and states there."""
+    is_unread: bool = False
+    """Whether the host has not read it: there are no new rows then, and positions and rows in the cache are those before it."""
     more_ids: Sequence[Ints] = ()
     """`[B]` further ids of the target that a row may name, where the draft's output projection is its embedding; or empty."""
 
 
 @dataclass(frozen=True)
 class NewRows:
-    """Tokens to run before a chain is drafted, concatenated request by request."""
+    """Tokens to run before a chain is drafted, concatenated request by request; none with `ChainWork.is_unread`."""
 
     token_ids: Ints
     """`[T]` the draft's ids."""
@@ -146,4 +148,8 @@ class Chain(Protocol):
         """Return the tokens of each row; see `Runner.draft_chain`."""
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
-        """Run new rows first, at most `max_new_rows` of them; see `Runner.draft_after`."""
+        """Run new rows first, at most `max_new_rows` of them; see `Runner.draft_after`.
+
+        Raises:
+            NeedsTokens: if the host has to read the verdict first; see `ChainWork.is_unread`.
+        """

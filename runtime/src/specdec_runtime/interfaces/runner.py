@@ -100,6 +100,9 @@ class Runner(Protocol):
         Args:
             rows: the new rows, at most `Chain.max_new_rows` in total.
             work: what to draft.
+
+        Raises:
+            NeedsTokens: if the host has to read the verdict first; see `ChainWork.is_unread`.
         """
 
     def allocate(self, num_slots: int) -> None:

@@ -45,7 +45,10 @@ class StepLoop(Protocol):
         """Return a chain for each request.
 
         Args:
-            token_ids: `[R]` the last tokens.
-            given: `[R]` what each begins with; some may have fewer rows than others.
+            token_ids: `[R]` the last tokens; none with `ChainWork.is_unread`.
+            given: `[R]` what each begins with, likewise; some may have fewer rows than others.
             work: what to draft; rows in the cache are the tokens of a text.
+
+        Raises:
+            NeedsTokens: if the host has to read the verdict first; see `ChainWork.is_unread`.
         """

@@ -16,12 +16,12 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.errors import PluginError, described, is_interrupt, line_of
 from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import CheckedDraft, Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
 from specdec.interfaces.one_time_work import step_time
-from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.proposer import Proposer
+from specdec.interfaces.unread import NeedsTokens
 from specdec.registry.plugin_call import call_plugin
 
 logger = logging.getLogger("specdec")
@@ -55,7 +55,6 @@ class ProposerGuard:
         is_strict: True raises on malformed drafts (`strict_drafts=True`), which `is_fallback=False` does as well.
         supports_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
         metrics: failures are counted there.
-        pass_memory: where drafts that begin on a device are; None without.
     """
 
     def __init__(
@@ -67,11 +66,7 @@ class ProposerGuard:
         is_strict: bool,
         supports_trees: bool = True,
         metrics: EngineMetrics | None = None,
-        pass_memory: PassMemory | None = None,
     ) -> None:
-        self._pass_memory = pass_memory
-        self._last: tuple[tuple[str, ...], Ids[int], Draft | None] = (), (), None
-        """Requests, the most nodes and the draft of the last call."""
         self.proposer = proposer
         self.name = str.__str__(f"{proposer.name}")
         self.capabilities = frozenset(each for each in Capability if each in proposer.capabilities)
@@ -105,27 +100,22 @@ class ProposerGuard:
         self._target_s = seconds if self._target_s == 0.0 else 0.9 * self._target_s + 0.1 * seconds
         self._budget_s = max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._target_s)
 
-    def propose(
-        self, batch: ProposeBatch, max_nodes: list[int], *, is_taken: bool = False
-    ) -> CheckedDraft | None:
+    def propose(self, batch: ProposeBatch, max_nodes: list[int]) -> CheckedDraft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped.
 
-        If it is taken already, see `pending`, an empty one is returned.
+        Raises:
+            NeedsTokens: if the host has to read the last verdict first; see `Capability.BEFORE_VERDICT`.
         """
         counts = list(batch.counts)
         started = step_time()
-        self._last = (), (), None
         try:
             offered, changed = call_plugin(self.proposer.propose, batch)
             if changed:
                 self._note_changes(changed)
-            if is_taken:
-                draft, num_cut, flaw = CheckedDraft.empty(len(max_nodes)), 0, None
-            else:
-                draft, num_cut, flaw = check_draft(
-                    offered, max_nodes, self._vocab_size, supports_trees=self._supports_trees, reads=self.reads_drafts,
-                    name=self.name,
-                )  # fmt: skip
+            draft, num_cut, flaw = check_draft(
+                offered, max_nodes, self._vocab_size, supports_trees=self._supports_trees, reads=self.reads_drafts,
+                name=self.name,
+            )  # fmt: skip
             drawn = draft.drawn
             if drawn is not None and drawn.vocab_map is not None:
                 own_map = self._own_map(drawn.vocab_map, drawn.node_probs.shape[2])
@@ -134,10 +124,10 @@ class ProposerGuard:
             told = self.proposer.left_out
             self.left_out = _left_out(told) if told else {}
         except BaseException as error:
+            if isinstance(error, NeedsTokens) and batch.num_unread:
+                raise
             self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
-        if is_taken or draft.device_nodes is not None:
-            self._last = batch.request_ids, tuple(max_nodes), offered
         self.metrics.proposer_errors += contained - self._num_contained
         self._num_contained = contained
         if num_cut:
@@ -147,33 +137,6 @@ class ProposerGuard:
         # Each token of a form of the target may take as long as a pass of the target.
         is_target = Capability.TARGET_CACHE in self.capabilities
         self._watch_time(step_time() - started, counts, max(max_nodes, default=0) if is_target else 0)
-        return draft
-
-    def pending(self, request_ids: Ids[str], max_nodes: list[int]) -> CheckedDraft | None:
-        """Return the draft that the device makes where the last one was, or None if it makes none; see `PrelaunchedDraft`."""
-        told, most, offered = self._last
-        prelaunched = (
-            None if self._pass_memory is None or self.pause_left else self._pass_memory.prelaunched_draft
-        )
-        if prelaunched is None or offered is None or told != tuple(request_ids):
-            return None
-        if any(now > then for now, then in zip(max_nodes, most, strict=True)):
-            return None  # it is to draft more than the device was told
-        try:
-            given = offered.token_ids.untyped_storage().data_ptr()
-            if offered.proposers is not None or given != prelaunched.token_ids.untyped_storage().data_ptr():
-                return None  # one that names others chooses between them
-            draft, _, _ = check_draft(
-                offered, max_nodes, self._vocab_size, supports_trees=self._supports_trees, name=self.name
-            )
-        except BaseException as error:
-            self._contain(error, "returned a draft that cannot be scored")
-            return None
-        if draft.device_nodes is None:
-            return None
-        if draft.drawn is not None and draft.drawn.vocab_map is not None:
-            draft = replace(draft, drawn=replace(draft.drawn, vocab_map=self._vocab_map))
-        prelaunched.take()
         return draft
 
     def count_invalid_nodes(self, num_outside: int) -> None:

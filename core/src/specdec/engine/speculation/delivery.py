@@ -18,6 +18,7 @@ from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.left_out import LeftOut
+from specdec.interfaces.pass_memory import VerdictOffsets
 
 logger = logging.getLogger("specdec")
 
@@ -65,10 +66,22 @@ class Delivery:
         self._device = device
         self._metrics = metrics or EngineMetrics()
         self._reasons: set[str] = set()
-        self.reused_memory = 0  # address of memory of kept states that the next pass writes to; 0 for none
+        self._untaken = list[list[tuple[torch.Tensor, ...]]]()
+        """Hidden states of the sequences of the last batch, if the proposer may not take it."""
+        self.reused_memory = set[int]()
+        """Addresses of memory of kept states that the next pass writes to."""
 
-    def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch:
-        """Return this step's batch, and mark its tokens and the last draft's result as delivered."""
+    def build(
+        self,
+        sequences: list[Sequence],
+        max_nodes: list[int],
+        verdict: VerdictOffsets | None = None,
+        num_unread: Ids[int] = (),
+    ) -> ProposeBatch:
+        """Return this step's batch, and mark its tokens and the last draft's result as delivered.
+
+        With `num_unread` the proposer may not take it (`take_back`). See `ProposeBatch` for that and `verdict`.
+        """
         starts = [sequence.delivered for sequence in sequences]
         # With states as many tokens as there are states, even if the sequence has ended and released its cache.
         ends = [s.num_with_states if self.needs_hidden else s.num_tokens for s in sequences]
@@ -76,7 +89,9 @@ class Delivery:
         pieces = [view[a:b] for view, a, b in zip(views, starts, ends, strict=True) if b > a]
         tokens: TokenIds = pieces[0] if len(pieces) == 1 else np.concatenate([_NONE, *pieces])
         tokens.flags.writeable = False
-        hidden, aux, has_hidden = self._hidden(sequences, starts) if self.needs_hidden else (None, (), None)
+        hidden, aux, has_hidden = None, tuple[torch.Tensor, ...](), None
+        if self.needs_hidden and not num_unread:
+            hidden, aux, has_hidden = self._hidden(sequences, starts)
         if self.lines is not None:
             self.lines.place([sequence for sequence in sequences if not sequence.is_finished])
         batch = ProposeBatch(
@@ -102,14 +117,27 @@ class Delivery:
             else self._lend(self.draft_slots, sequences, max_nodes),
             table=None if self.lines is None else self.lines.table.lent(),
             lines=() if self.lines is None else [max(s.line, 0) for s in sequences],
+            last_draft_at=[s.last_draft_at for s in sequences],
+            verdict=verdict,
+            num_unread=num_unread,
         )
+        self._untaken = [sequence.deliverable_hidden for sequence in sequences] if num_unread else []
         for sequence, end in zip(sequences, ends, strict=True):
             sequence.delivered = end
             sequence.is_introduced = True
-            sequence.last_num_drafted = sequence.last_num_accepted = 0
-            sequence.deliverable_hidden.clear()
+            sequence.last_num_drafted = sequence.last_num_accepted = sequence.last_draft_at = 0
+            sequence.deliverable_hidden = []
         self.top_k = None
+        self.reused_memory.clear()
         return batch
+
+    def take_back(self, sequences: list[Sequence], batch: ProposeBatch) -> None:
+        """Deliver the last batch again with the next one: the proposer needs the tokens that were not read."""
+        for place, (sequence, hidden) in enumerate(zip(sequences, self._untaken, strict=True)):
+            sequence.delivered, sequence.deliverable_hidden = batch.starts[place], hidden
+            sequence.last_num_drafted = batch.last_num_drafted[place]
+            sequence.last_num_accepted = batch.last_num_accepted[place]
+            sequence.last_draft_at = batch.last_draft_at[place]
 
     def give_up(self, sequence: Sequence, reason: str) -> None:
         """Stop drafting for a sequence whose states are gone, until it returns; counted, each reason logged once."""
@@ -152,23 +180,24 @@ class Delivery:
             )
             return
         is_first = sequence.num_computed == sequence.delivered == 0
-        self.reused_memory = passed[0].untyped_storage().data_ptr()
+        self.reused_memory.add(passed[0].untyped_storage().data_ptr())
         gaps = [place for place in range(1, len(rows)) if rows[place] > rows[place - 1] + 1]
         for start, end in pairwise((0, *gaps, len(rows))):
             _keep(sequence, passed, rows[start:end], is_first=is_first and not start)
 
     def copy_states(self, sequences: Ids[Sequence]) -> None:
-        """Copy the states of the last pass, whose memory the next one writes to, by one launch."""
+        """Copy the states of the last passes, whose memory the next one writes to, by one launch."""
         last = list[tuple[list[tuple[torch.Tensor, ...]], int]]()
         for rows in (sequence.deliverable_hidden for sequence in sequences):
             for at in reversed(range(len(rows))):
-                if rows[at][0].untyped_storage().data_ptr() != self.reused_memory:
+                if rows[at][0].untyped_storage().data_ptr() not in self.reused_memory:
                     break  # those of earlier passes are copies
                 last.append((rows, at))
         if last:
             joined, sizes = _joined([rows[at] for rows, at in last]), [len(rows[at][0]) for rows, at in last]
             for (rows, at), *states in zip(last, *(kind.split(sizes) for kind in joined), strict=True):
                 rows[at] = tuple(states)
+        self.reused_memory.clear()
 
     def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
         """Return whether a suspended proposer must be called, because too many states wait for it.

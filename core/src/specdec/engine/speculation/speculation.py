@@ -18,7 +18,9 @@ from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
+from specdec.interfaces.pass_memory import VerdictOffsets
 from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.unread import NeedsTokens
 
 _PAUSED = "the proposer is paused after failures or overruns"
 _SUSPENDED = "drafting is suspended: it does not pay now, or not at this batch size"
@@ -111,7 +113,7 @@ class Speculation:
         step.is_suspended = not most or (depth is not None and depth.is_suspended)
         return returning
 
-    def propose(self, step: Step, ended: Several[Sequence] = ()) -> CheckedDraft:
+    def propose(self, step: Step, ended: Several[Sequence] = (), last: Step | None = None) -> CheckedDraft:
         """Deliver new tokens to the proposer and return its draft; its first rows belong to the rows of the step.
 
         The rows are empty if the proposer failed, is paused after failures, or need not be called.
@@ -119,8 +121,10 @@ class Speculation:
         Args:
             step: planned; rows with expected tokens get no draft of the proposer's.
             ended: samples that ended in the last step, whose last tokens are delivered.
+            last: the last step, if its verdict may be on a device.
         """
         sequences = [row.sequence for row in step.rows]
+        verdict = last.verdict_on(sequences) if last is not None and last.verdict and not ended else None
         if self._guard.pause_left and not step.is_paused:  # it failed while samples were placed, after `plan`
             step.is_paused, step.is_measured = True, False
         if step.is_paused:
@@ -128,7 +132,7 @@ class Speculation:
             self._delivery.limit_waiting(sequences)
         elif not step.is_suspended or self._is_due(sequences, ended, [row.chunk for row in step.rows]):
             caps = [0 if row.expected else row.cap for row in step.rows]
-            draft = self._call([*sequences, *ended], [*caps, *[0] * len(ended)])
+            draft = self._call([*sequences, *ended], [*caps, *[0] * len(ended)], verdict)
             if draft is not None:
                 return draft
             step.is_measured = False
@@ -136,27 +140,19 @@ class Speculation:
         return CheckedDraft.empty(len(sequences))
 
     def draft_behind(self, step: Step) -> CheckedDraft | None:
-        """Plan a step behind one whose verdict is not read; return the draft that the device makes for it, or None."""
+        """Plan a step behind one whose verdict is not read; return its draft, or None if the proposer needs that."""
         if self.plan(step) is not None or step.is_suspended or step.is_paused:
             return None
         if any(r.sequence.max_num_tokens - r.num_tokens - r.slack - 1 < r.cap for r in step.rows):
             return None  # how long its draft may be depends on what is accepted of the last one
-        caps = [row.cap for row in step.rows]
-        names = [row.sequence.row_id for row in step.rows]
-        return self.draft_late(step, caps) if self.drafts_before_verdict else self._guard.pending(names, caps)
+        unread = [*(row.slack + 1 for row in step.rows), *[1] * len(step.ending)]
+        return self.draft_late(step, [row.cap for row in step.rows], unread)
 
-    def draft_late(self, step: Step, most: list[int]) -> CheckedDraft | None:
+    def draft_late(self, step: Step, most: list[int], num_unread: Several[int] = ()) -> CheckedDraft | None:
         """Return the draft of at most so many nodes for a planned step behind one whose tokens are not known."""
         told = [*(row.sequence for row in step.rows), *step.ending]
-        return self._call(told, most + [0] * len(step.ending))
-
-    def catch_up(self, step: Step) -> None:
-        """Deliver what was kept of the last step, behind which a step with a draft of the device is launched already."""
-        rows = [row for row in step.rows if row.chunk]
-        if rows:
-            room = [row.sequence.max_num_tokens - row.num_tokens - 1 for row in rows]
-            caps = [min(row.cap, left) for row, left in zip(rows, room, strict=True)]
-            self._call([row.sequence for row in rows], caps, is_taken=True)
+        verdict = step.behind.offsets if step.behind is not None and num_unread else None
+        return self._call(told, most + [0] * len(step.ending), verdict, num_unread)
 
     def skips_proposer(self, step: Step) -> bool:
         """Plan a step; return whether nothing is drafted in it, nor the proposer called, whatever the last tokens are."""
@@ -200,7 +196,7 @@ class Speculation:
         )
         self._delivery.keep_hidden(row.sequence, (scores.hidden_states, *scores.aux_hidden_states), kept)
         if step.owns_states:
-            self._delivery.reused_memory = 0
+            self._delivery.reused_memory.discard(scores.hidden_states.untyped_storage().data_ptr())
 
     def take_states(self, sequence: Sequence, states: tuple[torch.Tensor, ...]) -> None:
         """Keep the next hidden states of a sample that another engine computed, `[n, H]` of every kind."""
@@ -348,18 +344,20 @@ class Speculation:
         return bool(ended) and learns
 
     def _call(
-        self, sequences: list[Sequence], max_nodes: list[int], *, is_taken: bool = False
-    ) -> CheckedDraft | None:
+        self, sequences: list[Sequence], max_nodes: list[int], verdict: VerdictOffsets | None = None,
+        num_unread: Several[int] = (),
+    ) -> CheckedDraft | None:  # fmt: skip
         """Return the proposer's draft, or None if it failed: then its state is dropped and all is delivered again.
 
-        If it is taken already, from the device, an empty one is returned.
-
-        Sequences whose hidden states are gone cannot be delivered again and get no further drafts.
+        Sequences whose hidden states are gone cannot be delivered again and get no further drafts. See `ProposeBatch` for
+        `verdict` and `num_unread`. Also None, with nothing delivered, if the proposer needs the unread tokens.
         """
+        batch = self._delivery.build(sequences, max_nodes, verdict, num_unread)
         try:
-            draft = self._guard.propose(
-                self._delivery.build(sequences, max_nodes), max_nodes, is_taken=is_taken
-            )
+            draft = self._guard.propose(batch, max_nodes)
+        except NeedsTokens:
+            self._delivery.take_back(sequences, batch)
+            return None
         finally:
             if self._delivery.draft_slots is not None:
                 self._delivery.draft_slots.close()

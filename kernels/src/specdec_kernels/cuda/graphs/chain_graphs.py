@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from specdec.interfaces import PassMemory, VerdictOffsets
+from specdec_kernels.cuda.graphs.loop_graphs import LoopGraphs
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
@@ -19,7 +20,6 @@ from specdec_kernels.cuda.graphs.pass_shape import (
     padded,
     shape_of,
 )
-from specdec_kernels.cuda.graphs.prelaunch import PrelaunchGraphs
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_block import StaticBlock, masks_of
 from specdec_kernels.cuda.graphs.static_chain import StaticChain
@@ -38,7 +38,7 @@ _TABLE_SIZE = 2**23
 logger = logging.getLogger("specdec")
 
 
-class ChainGraphs(PrelaunchGraphs[RecordedLoop]):
+class ChainGraphs(LoopGraphs[RecordedLoop]):
     """Drafts chains and trees with one recording per shape: numbers of requests, new tokens and steps, and way to choose.
 
     The host waits for nothing but confidences. The first time a shape is used, and whenever recording failed, the loop runs
@@ -135,8 +135,13 @@ class ChainGraphs(PrelaunchGraphs[RecordedLoop]):
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
         """Run new rows first, then draft; see `Runner.draft_after`."""
-        after = [cached + count for cached, count in zip(work.num_cached, rows.counts, strict=True)]
-        moved = replace(work, num_cached=after)
+        moved, size = work, len(work.num_cached)
+        if not work.is_unread:
+            after = [cached + count for cached, count in zip(work.num_cached, rows.counts, strict=True)]
+            moved = replace(work, num_cached=after)
+        outputs = self._follow(moved)
+        if outputs is not None:
+            return drafted(outputs, size, work)
         if work.rules.mask_id is None:
             return self._draft(
                 moved, rows.states, self._numbers_of(_new_pass(rows, work, self._device)), rows
@@ -148,7 +153,7 @@ class ChainGraphs(PrelaunchGraphs[RecordedLoop]):
             ends = np.cumsum(np.array(rows.counts)) - 1
             fed, start = NewRows(rows.token_ids[ends], [1] * len(ends)), moved
         block = _new_pass(
-            fed, start, self._device, masks.token_id, np.broadcast_to(depths + masks.num_more, len(after))
+            fed, start, self._device, masks.token_id, np.broadcast_to(depths + masks.num_more, size)
         )
         host, numbers = self._numbers_of(block)
         return self._draft(
@@ -202,16 +207,17 @@ class ChainGraphs(PrelaunchGraphs[RecordedLoop]):
         # More padding costs less than a loop that is not recorded, when requests end one after another.
         found = self._recordings.find(shape) or next(filter(None, map(self._recordings.find, shapes)), None)
         if found is not None:
-            static = found[0]
-            outputs = self._replay_or_reuse(
-                found,
-                lambda offsets: static.send(*last, work, first, offsets),
-                lambda _: static.start.fill(given),
-                rows,
-                work,
-            )
+            recorded = found[0]
+
+            def send(places: VerdictOffsets) -> None:
+                recorded.send(*last, work, first, places)
+                recorded.start.fill(given)
+
+            outputs = self._send_and_replay(found, send, work)
+            if rows is None:
+                self._last = None  # logits do not follow verdicts
             return drafted(outputs, num_rows, work)
-        self._last, self._num_prelaunched, self._is_taken = None, 0, False
+        self._last = None
         features = self._features if rows is not None else given[1] if len(given) > 1 else None
         static = self._place(shape, features, given)
         static.send(*last, work, first)
@@ -224,11 +230,11 @@ class ChainGraphs(PrelaunchGraphs[RecordedLoop]):
             self._record_loop(static, outputs, num_rows)
         return drafted(outputs, num_rows, work)
 
-    def _has_room_behind(self, static: RecordedLoop, work: ChainWork, depths: Int64s) -> bool:
-        """See `PrelaunchGraphs._has_room_behind`: the host may need a wider table."""
-        bounds = static.shape.last.max_context_len, self._max_context, self._max_positions
-        num_more = 1 + (static.shape.block is not None) + work.num_steps
-        return bool((np.array(work.num_cached) + depths + num_more).max() <= min(bounds))
+    def _most_rows(self, loop: RecordedLoop) -> int:
+        """See `LoopGraphs._most_rows`: more rows need a wider table."""
+        shape = loop.shape
+        bounds = shape.last.max_context_len, self._max_context, self._max_positions
+        return min(bounds) - shape.num_steps - (shape.block is not None)
 
     def _shapes(self, work: ChainWork, last: Numbered, first: Numbered | None) -> Iterator[ChainShape]:
         """Yield the shapes of which a recording drafts these chains, those with little padding first."""

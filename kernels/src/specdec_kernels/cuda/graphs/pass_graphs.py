@@ -172,8 +172,6 @@ class PassGraphs(Graphs[StaticPass]):
             if not is_alone and not has_all:
                 return None
 
-        if self._memory is not None:
-            self._memory.last_verdict = None  # the numbers of this pass take its place
         static.send(batch, numbers, features, more)
         if self._memory is not None:
             self._memory.room = static.room
@@ -219,7 +217,6 @@ class PassGraphs(Graphs[StaticPass]):
         if num_more < _num_extra(shape):
             return StaticPass(*place, _num_extra(shape), num_drafted)
         self._memory = memory
-        memory.last_verdict = None
         return StaticPass(*place, num_more, num_drafted, memory.numbers)
 
     def _run_once(self, static: StaticPass) -> Tensors:

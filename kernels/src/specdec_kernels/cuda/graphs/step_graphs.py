@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import ClassVar
 
-import numpy as np
 import torch
 
-from specdec.interfaces import LastVerdict, PassMemory, VerdictOffsets
+from specdec.interfaces import PassMemory, VerdictOffsets
+from specdec_kernels.cuda.graphs.loop_graphs import LoopGraphs
+from specdec_kernels.cuda.graphs.loop_table import NO_END
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
-from specdec_kernels.cuda.graphs.prelaunch import PrelaunchGraphs
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
 from specdec_kernels.cuda.graphs.static_steps import StaticSteps, StepsShape
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_runtime.interfaces import Chains, ChainWork, NewRows, Steps
+from specdec_runtime.interfaces import Chains, ChainWork, Steps
 
 MAX_REQUESTS = 64
 """Maximum number of requests whose chains are drafted together."""
@@ -24,7 +24,7 @@ _MOST_BYTES = 2**27
 """Most memory of what a loop begins with and of the q that it returns, which limits its requests."""
 
 
-class StepGraphs(PrelaunchGraphs[StaticSteps]):
+class StepGraphs(LoopGraphs[StaticSteps]):
     """Drafts chains with one recording per number of requests and way to choose, all made at load.
 
     Args:
@@ -81,45 +81,36 @@ class StepGraphs(PrelaunchGraphs[StaticSteps]):
         """Return a chain for each request.
 
         Args:
-            token_ids: `[R]` the last tokens.
-            given: `[R]` what each begins with; some may have fewer rows than others.
+            token_ids: `[R]` the last tokens; none of them with `ChainWork.is_unread`.
+            given: `[R]` what each begins with, likewise; some may have fewer rows than others.
             work: what to draft; rows in the cache are the tokens of a text.
         """
-        num_rows = len(token_ids)
+        num_rows = len(work.num_cached)
+        outputs = self._follow(work)
+        if outputs is not None:
+            return drafted(outputs, num_rows, work)
         found = next(filter(None, map(self._recordings.find, self._shapes(num_rows, work))), None)
         if found is None:
             self.num_plain += 1
-            self._last, self._num_prelaunched, self._is_taken = None, 0, False
+            self._last = None
             shape = StepsShape(num_rows, work.num_steps, *StaticChoice.way_of(work), work.rules)
             static = StaticSteps(shape, self._steps, self._like.new_zeros(num_rows, *self._like.shape), None)
             static.send(token_ids, work)
             static.start.put(given, range(num_rows))
             outputs = self._run(static)
         else:
-            static = found[0]
+            recorded = found[0]
 
-            def fill(last_verdict: LastVerdict | None) -> None:
-                rows = np.arange(num_rows)
-                if last_verdict is not None and self._most_new > 1:
-                    rows = np.cumsum(np.array(last_verdict.num_accepted) + 1) - 1
-                static.start.put(given, rows.tolist())
+            def send(places: VerdictOffsets) -> None:
+                recorded.send(token_ids, work, places)
+                recorded.start.put(given, range(num_rows))
 
-            def send(offsets: VerdictOffsets) -> None:
-                static.send(token_ids, work, offsets)
-
-            outputs = self._replay_or_reuse(found, send, fill, NewRows(token_ids, [1] * num_rows), work)
+            outputs = self._send_and_replay(found, send, work)
         return drafted(outputs, num_rows, work)
 
-    def _is_emitted(self, last_verdict: LastVerdict, rows: NewRows, depths: Int64s) -> bool:
-        """See `PrelaunchGraphs._is_emitted`, of last tokens alone."""
-        last = [
-            row[count] for row, count in zip(last_verdict.token_ids, last_verdict.num_accepted, strict=True)
-        ]
-        return bool(last == rows.token_ids.tolist())
-
-    def _has_room_behind(self, static: StaticSteps, work: ChainWork, depths: Int64s) -> bool:
-        """See `PrelaunchGraphs._has_room_behind`: there is no cache."""
-        return True
+    def _most_rows(self, loop: StaticSteps) -> int:
+        """See `LoopGraphs._most_rows`: there is no cache."""
+        return NO_END
 
     def _shapes(self, num_rows: int, work: ChainWork) -> Iterator[StepsShape]:
         """Yield the shapes of recordings that can draft this, those with little padding first."""

@@ -1,4 +1,4 @@
-"""Draft loops that take their numbers from the verdict on their last draft: what they run, and when they are sent others."""
+"""Draft loops that take their numbers from the verdict on their last draft: what they run, and when they are sent numbers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 import torch
 from speccheck.recorder import Rerun, StandInAttention
 
-from specdec.interfaces import LastVerdict, NoiseKeys, PassMemory
+from specdec.interfaces import NeedsTokens, NoiseKeys, PassMemory, VerdictOffsets
 from specdec_kernels.cuda.graphs import ChainGraphs
 from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 
 CPU = torch.device("cpu")
-NUM_IDS, STEPS, PLACES = 24, 3, (40, 46, 4)
+NUM_IDS, STEPS, PLACES = 24, 3, VerdictOffsets(40, 46, 4, 90)
+ROW_STARTS = [0, 16, 32]
 FIRST_SLOTS, CACHED = [0, 128, 256], [5, 40, 9]
 RULES = ChainRules(NUM_IDS)
 TREES = ChainRules(NUM_IDS, width=2, num_nodes=6)
@@ -76,6 +77,10 @@ class Loop:
     counts: np.ndarray
     tokens: list[list[int]]
     ends: list[int]
+    states: torch.Tensor
+    """`[64, 4]` of the last pass of the target."""
+    verdict: VerdictOffsets | None = None
+    """Where the last verdict is; None before there is one."""
 
     def depths(self) -> list[int]:
         return [max(1, min(STEPS, end - n - 1)) for end, n in zip(self.ends, self.num_tokens, strict=True)]
@@ -87,23 +92,45 @@ class Loop:
             np.array([token for row in new for token in row]),
             reads_states(self.most_new, self.rules),
         )
-        states = (torch.arange(len(ids) * 4.0).view(-1, 4) / 9.0,) if is_head else ()
+        spans = zip(ROW_STARTS, self.counts.tolist(), strict=True)
+        states = (
+            (torch.cat([self.states[start : start + count] for start, count in spans]),) if is_head else ()
+        )
         keys = NoiseKeys(np.array([3, 4, 5]), np.zeros(3, np.int64), self.num_tokens.copy())
         cached = (self.num_tokens - self.counts - is_head).tolist()
         work = ChainWork(
-            FIRST_SLOTS, cached, STEPS, [0.7, 0.0, 1.1], keys, self.rules, (), self.depths(), self.ends
+            FIRST_SLOTS,
+            cached,
+            STEPS,
+            [0.7, 0.0, 1.1],
+            keys,
+            self.rules,
+            (),
+            self.depths(),
+            self.ends,
+            self.verdict,
         )
         return NewRows(ids, self.counts.tolist(), states), work
+
+    def asked_behind(self) -> tuple[NewRows, ChainWork]:
+        """What it is asked for behind the last draft, before the host has the verdict on that."""
+        _, work = self.asked()
+        cached = [n + count for n, count in zip(work.num_cached, self.counts.tolist(), strict=True)]
+        behind = replace(work, num_cached=cached, verdict=PLACES, is_unread=True)
+        return NewRows(np.zeros(0, np.int64), [0] * 3), behind
 
     def judge(self, counts: list[int], turn: int) -> None:
         """Take in a verdict, which verification also leaves on the device."""
         depths = self.depths()
+        self.states = torch.arange(256.0).view(64, 4) / 99.0 + turn
         counts = [min(pair) for pair in zip(counts, depths, strict=True)]
         emitted = [[(9 * turn + 5 * row + i) % NUM_IDS for i in range(STEPS + 1)] for row in range(3)]
         if self.memory is not None:
             self.memory.numbers[PLACES[0] : PLACES[0] + 3] = torch.tensor(counts)
             self.memory.numbers[PLACES[1] : PLACES[1] + 3 * PLACES[2]] = torch.tensor(emitted).flatten()
-            self.memory.last_verdict = LastVerdict(counts, emitted, PLACES)
+            self.memory.numbers[PLACES.row_starts :][:3] = torch.tensor(ROW_STARTS)
+            self.memory.states = torch.stack((self.states, self.states))
+            self.verdict = PLACES
         left = [min(n, max(0, depth + 1 - self.most_new)) for n, depth in zip(counts, depths, strict=True)]
         self.tokens = [row[: n + 1] for row, n in zip(emitted, counts, strict=True)]
         self.num_tokens = self.num_tokens + counts + 1
@@ -134,7 +161,8 @@ def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) ->
     graphs.prepare([(4, 256), (4, 2048)], 16, *example)
     start = np.array(CACHED) + 1 + is_head
     tokens = [[7], [8], [9]]
-    return Loop(graphs, passes, memory, most_new, rules, start, np.ones(3, np.int64), tokens, ends)
+    ones = np.ones(3, np.int64)
+    return Loop(graphs, passes, memory, most_new, rules, start, ones, tokens, ends, torch.ones(64, 4))
 
 
 @pytest.fixture
@@ -180,6 +208,25 @@ def test_what_follows_is_what_would_have_been_sent(kind: str, ends: list[int], s
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_draft_behind_a_verdict_that_is_not_read_is_that_of_the_host(kind: str, sends) -> None:
+    """Whatever was accepted, loop after loop; the host then sends numbers for the first draft that it knows all of."""
+    own, ahead = (loop(*KINDS[kind], is_told=is_told, ends=[200] * 3) for is_told in (False, True))
+    begun: dict[int, torch.Tensor] = {}
+    for turn, counts in enumerate(VERDICTS):
+        wanted = own.graphs.draft_after(*own.asked()).token_ids
+        got = begun[turn] if turn in begun else ahead.graphs.draft_after(*ahead.asked()).token_ids
+        assert torch.equal(got, wanted)
+        behind = ahead.asked_behind()
+        own.judge(counts, turn)
+        ahead.judge(counts, turn)
+        if turn in (1, 2):
+            begun[turn + 1] = ahead.graphs.draft_after(*behind).token_ids.clone()
+    assert ahead.graphs.num_replays == len(VERDICTS)
+    assert ahead.graphs._last is not None
+    assert len([each for each in sends if each is ahead.graphs._last[0]]) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_draft_behind_a_bound_is_recorded_too(kind: str) -> None:
     made = loop(*KINDS[kind], is_told=False, ends=[999] * 3)
     made.num_tokens = np.array([254, 40, 9])
@@ -187,48 +234,35 @@ def test_a_draft_behind_a_bound_is_recorded_too(kind: str) -> None:
     assert (made.graphs.num_replays, made.graphs.num_plain) == (1, 0)
 
 
-CHANGES: dict[str, Callable[[NewRows, ChainWork], tuple[NewRows, ChainWork]]] = {
-    "a token": lambda rows, work: (replace(rows, token_ids=rows.token_ids + 1), work),
-    "a place": lambda rows, work: (rows, replace(work, first_slots=[16, 128, 256])),
-    "cached rows": lambda rows, work: (rows, replace(work, num_cached=[n - 1 for n in work.num_cached])),
-    "a temperature": lambda rows, work: (rows, replace(work, temperatures=[0.7, 0.5, 1.1])),
-    "a depth": lambda rows, work: (rows, replace(work, depths=[3, 2, 3])),
-    "an end": lambda rows, work: (rows, replace(work, ends=[200, 90, 200])),
-    "a seed": lambda rows, work: (rows, replace(work, keys=replace(work.keys, seeds=work.keys.seeds + 1))),
-    "a position": lambda rows, work: (
-        rows,
-        replace(work, keys=replace(work.keys, positions=work.keys.positions + 1)),
-    ),
-    "the request": lambda rows, work: (
-        NewRows(rows.token_ids[: rows.counts[0]], rows.counts[:1]),
-        ChainWork(
-            work.first_slots[:1], work.num_cached[:1], STEPS, work.temperatures[:1],
-            NoiseKeys(work.keys.seeds[:1], work.keys.samples[:1], work.keys.positions[:1]), work.rules, (),
-            work.depths[:1], work.ends[:1],
-        ),
-    ),
-}  # fmt: skip
+CHANGES: dict[str, Callable[[ChainWork], ChainWork]] = {
+    "no verdict": lambda work: replace(work, verdict=None),
+    "another place": lambda work: replace(work, verdict=PLACES._replace(num_accepted=41)),
+    "a slot": lambda work: replace(work, first_slots=[16, 128, 256]),
+    "a deeper draft": lambda work: replace(work, num_steps=STEPS + 1, depths=[3, 4, 3]),
+    "too many rows": lambda work: replace(work, num_cached=[5, 2040, 9]),
+}
 
 
-@pytest.mark.parametrize("name", [None, "no verdict", "another place", *CHANGES])
-def test_other_numbers_are_sent(name: str | None, sends) -> None:
+@pytest.mark.parametrize("is_unread", [False, True], ids=["read", "unread"])
+@pytest.mark.parametrize("name", [None, "a cut", *CHANGES])
+def test_other_numbers_are_sent(name: str | None, is_unread: bool, sends) -> None:
     made = loop(*KINDS["model"], is_told=True, ends=[200] * 3)
-    assert made.memory is not None
     for turn, counts in enumerate(VERDICTS[:3]):
         made.graphs.draft_after(*made.asked())
+        behind = made.asked_behind()
         made.judge(counts, turn)
     assert len(sends) == 2
-    rows, work = made.asked()
-    last_verdict = made.memory.last_verdict
-    assert last_verdict is not None
-    if name == "no verdict":
-        made.memory.last_verdict = None
-    elif name == "another place":
-        made.memory.last_verdict = last_verdict._replace(offsets=(41, 46, 4))
+    rows, work = behind if is_unread else made.asked()
+    if name == "a cut":  # a chain that is to be shorter is cut
+        work = replace(work, depths=[3, 1, 2])
     elif name is not None:
-        rows, work = CHANGES[name](rows, work)
-    made.graphs.draft_after(rows, work)
-    assert len(sends) == 2 + (name is not None)
+        work = CHANGES[name](work)
+    if name in CHANGES and is_unread:
+        with pytest.raises(NeedsTokens):
+            made.graphs.draft_after(rows, work)
+    else:
+        made.graphs.draft_after(rows, work)
+    assert len(sends) == 2 + (name in CHANGES and not is_unread)
 
 
 def test_a_table_knows_its_own_numbers() -> None:
