@@ -95,7 +95,7 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool) -> None:
         self.drafts, self.num_prelaunched, self.num_used = list[list[list[int]]](), 0, 0
-        follow, launch, commit = ChainGraphs._follow, Engine._launch, Committer.commit
+        follow, launch, commit = ChainGraphs._replay_behind, Engine._launch, Committer.commit
 
         def following(graphs: ChainGraphs, work: ChainWork) -> Any:
             if work.is_unread and not may_begin:
@@ -115,7 +115,7 @@ class Watched:
                 self.drafts.append(rows)
             commit(committer, step, verdict)
 
-        monkeypatch.setattr(ChainGraphs, "_follow", following)
+        monkeypatch.setattr(ChainGraphs, "_replay_behind", following)
         monkeypatch.setattr(Engine, "_launch", launching)
         monkeypatch.setattr(Committer, "commit", committing)
 

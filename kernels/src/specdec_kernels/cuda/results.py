@@ -95,7 +95,7 @@ class Results:
         """Send everything to the host, once all of it is written."""
         self._async_copy = AsyncCopy(self._all)
 
-    def places(self, row_starts: torch.Tensor) -> VerdictOffsets | None:
+    def offsets(self, row_starts: torch.Tensor) -> VerdictOffsets | None:
         """Return where the memory of passes has the verdict; None if it is elsewhere.
 
         Args:

@@ -202,7 +202,7 @@ def _send_verdict(
     results.send()
     if batch.table is not None:
         results.append_to(batch.table, given.lines)
-    read, places = partial(_read, results, scores, batch, paths), results.places(given.row_starts)
+    read, places = partial(_read, results, scores, batch, paths), results.offsets(given.row_starts)
     return AsyncVerdict(results.parts[2], results.parts[0], read, places, batch.table is not None, paths)
 
 

@@ -139,7 +139,7 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
         if not work.is_unread:
             after = [cached + count for cached, count in zip(work.num_cached, rows.counts, strict=True)]
             moved = replace(work, num_cached=after)
-        outputs = self._follow(moved)
+        outputs = self._replay_behind(moved)
         if outputs is not None:
             return drafted(outputs, size, work)
         if work.rules.mask_id is None:
@@ -209,8 +209,8 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
         if found is not None:
             recorded = found[0]
 
-            def send(places: VerdictOffsets) -> None:
-                recorded.send(*last, work, first, places)
+            def send(offsets: VerdictOffsets) -> None:
+                recorded.send(*last, work, first, offsets)
                 recorded.start.fill(given)
 
             outputs = self._send_and_replay(found, send, work)

@@ -62,7 +62,7 @@ class LoopGraphs(Graphs[L]):
     def _most_rows(self, loop: L) -> int:
         """Return the most rows that a request may have in the cache when a loop has taken a verdict."""
 
-    def _follow(self, work: ChainWork) -> Tensors | None:
+    def _replay_behind(self, work: ChainWork) -> Tensors | None:
         """Replay the last loop behind a verdict; returns its outputs, None if numbers have to be sent.
 
         Raises:

@@ -86,7 +86,7 @@ class StepGraphs(LoopGraphs[StaticSteps]):
             work: what to draft; rows in the cache are the tokens of a text.
         """
         num_rows = len(work.num_cached)
-        outputs = self._follow(work)
+        outputs = self._replay_behind(work)
         if outputs is not None:
             return drafted(outputs, num_rows, work)
         found = next(filter(None, map(self._recordings.find, self._shapes(num_rows, work))), None)
@@ -101,8 +101,8 @@ class StepGraphs(LoopGraphs[StaticSteps]):
         else:
             recorded = found[0]
 
-            def send(places: VerdictOffsets) -> None:
-                recorded.send(token_ids, work, places)
+            def send(offsets: VerdictOffsets) -> None:
+                recorded.send(token_ids, work, offsets)
                 recorded.start.put(given, range(num_rows))
 
             outputs = self._send_and_replay(found, send, work)
