@@ -24,6 +24,15 @@ class CpuBackend(ModelBackend):
     api_version: ClassVar[int] = SPECDEC_API
     order: ClassVar[int] = 20
 
+    def answers(self, device: torch.device) -> dict[str, object]:
+        """See `Backend.answers`; also tells what is compiled."""
+        answers = super().answers(device)
+        if _declined(device) is not None:
+            return answers
+        from specdec_kernels.cpu.compiled.cache import readiness
+
+        return answers | {readiness(): self}
+
     def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
         """See `ModelBackend.attention`."""
         if (declined := _declined(needs.device)) is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 import numba
 
@@ -16,15 +17,25 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[F], F]:
     """Compile a function on its first call with each combination of types, like `numba.njit`.
 
     Args:
-        cache: keep the code in the folder for compiled code, for functions that are called from Python.
+        cache: keep the code in the folder for compiled code, for functions that are called from Python. Others cannot be: they
+            are compiled into their callers, and what Python would call takes as long to compile again.
         options: numba's. Without `fastmath` a function is compiled without: numba would take that of whoever calls it first.
     """
     options.setdefault("fastmath", False)
+    options.setdefault("no_cfunc_wrapper", True)
+    options.setdefault("no_cpython_wrapper", not cache)
 
     def decorate(function: F) -> F:
         compiled = numba.njit(**options)(function)
         if cache and compiled is not function:  # the same function where NUMBA_DISABLE_JIT is set
             compiled._cache = CodeCache(function)
+        elif compiled is not function:
+            compiled._insert = lambda *_: None  # Python's calls find no code, and ask for it
+            compiled._compile_for_args = partial(_refuse, function.__name__)
         return compiled  # type: ignore[no-any-return]  # numba is not annotated
 
     return decorate
+
+
+def _refuse(name: str, *_: Any, **__: Any) -> NoReturn:
+    raise TypeError(f"only compiled functions call {name}: it needs cache=True to be called from Python")

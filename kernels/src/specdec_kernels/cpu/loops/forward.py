@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec_kernels.cpu.compiled.arrays import copy_rows
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import widen
@@ -84,8 +85,8 @@ def run_in_team(
     run_layers(
         x, entry, tables, num_slots, positions, slots, segments, visible, aux_places, aux, normed,
     )  # fmt: skip
-    states[:] = normed if frame[Part.IS_NORMED_STATE] else x
-    if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
+    copy_rows(normed if frame[Part.IS_NORMED_STATE] else x, states)
+    if _are_all(logits_rows, num_rows):
         weigh(frame[Part.WEIGH_HEAD], (normed, frame[Part.HEAD], group, is_rounded, logits, frame[Part.TEAM]))
     else:
         weigh(
@@ -94,6 +95,17 @@ def run_in_team(
         )
     add_bias(logits, frame[Part.HEAD_BIAS])
     finish_logits(logits, numbers[Number.LOGITS_SCALE], numbers[Number.LOGITS_SOFTCAP])
+
+
+@njit(inline="always")
+def _are_all(rows: Ints, num_rows: int) -> bool:
+    """Whether rows are all there are, in order."""
+    if rows.shape[0] != num_rows:
+        return False
+    num_in_place = 0
+    for row in range(num_rows):
+        num_in_place += rows[row] == row
+    return num_in_place == num_rows
 
 
 @njit(inline="always")
@@ -116,7 +128,10 @@ def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats
     _norm_or_copy(x, frame[Part.EMBED_NORM], numbers, is_centred, embedded)
     _norm_or_copy(features, frame[Part.FEATURE_NORM], numbers, is_centred, feature)
     if not frame[Part.JOIN]:
-        x[:] = feature if frame[Part.IS_NORMED_RESIDUAL] else features
+        if frame[Part.IS_NORMED_RESIDUAL]:
+            copy_rows(feature, x)
+        else:
+            copy_rows(features, x)
         return pair
     weigh(
         frame[Part.WEIGH_LAYERS],
@@ -135,4 +150,4 @@ def _norm_or_copy(
     if address:
         norm(x, array_at(address, (x.shape[1],), np.float32), numbers[Number.EPSILON], is_centred, out)
     else:
-        out[:] = x
+        copy_rows(x, out)
