@@ -25,6 +25,12 @@ DTYPES = ("bfloat16", "float32")
 HEADS = ("eagle", "eagle3", "draft_model")
 """Methods of which the zoo has a head or a draft model, and whose compiled passes have arguments of types of their own."""
 METHODS = ("ngram", "self")
+WEIGHTS = (
+    "import numpy as np; from specdec_kernels.cpu.loops.weigh import weigher\n"
+    "for dtype in (np.float32, np.uint16, np.int8, np.uint8):\n"
+    "    for is_draft in (False, True): weigher(np.empty(0, dtype), is_draft)"
+)
+"""Products with weights of every type, of which the zoo has one."""
 STAMP = "stamp"
 
 
@@ -39,9 +45,12 @@ def sources() -> str:
 
 
 def compile_for(target: Target) -> int:
-    """Compile for a target in two processes, one for each dtype; return the number of functions."""
+    """Compile for a target, in a process for each dtype and one for weights; return the number of functions."""
     own = [{"method": method, "num_speculative_tokens": 5} for method in METHODS]
     heads = [{"method": head, "model": "zoo", "num_speculative_tokens": 5} for head in HEADS]
+    heads.append(
+        {**heads[0], "rejection_sample_method": "probabilistic", "draft_sample_method": "probabilistic"}
+    )
     options = [
         each
         for config in ({"method": "auto"}, *own, *heads)
@@ -53,6 +62,7 @@ def compile_for(target: Target) -> int:
         }  # fmt: skip
         command = [sys.executable, "-m", "specdec_cli", "warmup", "--model", "zoo", *options]
         running = [subprocess.Popen([*command, "--dtype", dtype], env=environment) for dtype in DTYPES]
+        running.append(subprocess.Popen([sys.executable, "-c", WEIGHTS], env=environment))
         failed = [process.args for process in running if process.wait() != 0]
         if failed:
             raise SystemExit(f"failed: {failed[0]!r}")

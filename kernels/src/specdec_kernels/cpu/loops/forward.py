@@ -33,7 +33,8 @@ def run_pass(
     )))  # fmt: skip
 
 
-@njit(nogil=True, error_model="numpy")
+# Kept for `run_chain`, which has it too.
+@njit(nogil=True, cache=True, no_cpython_wrapper=True, error_model="numpy")
 def run_in_team(
     tokens: Ints,
     features: Floats,
