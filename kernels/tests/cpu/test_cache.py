@@ -12,11 +12,13 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+import torch
 from numba.core import event
 
 from specdec import ConfigError
 from specdec.folders import cache_folder, compiled_folder
-from specdec_kernels.cpu.compiled import cache, still_compiling
+from specdec_kernels.cpu.backend import CpuBackend
+from specdec_kernels.cpu.compiled import cache, still_compiling, target
 from specdec_kernels.cpu.compiled.target import TARGETS
 
 ROOT = Path(__file__).parents[3]
@@ -142,6 +144,26 @@ def test_code_compiled_ahead_is_taken_and_not_kept_again(ahead, twice, folder, c
     assert not list(folder.glob("*/*.nbc"))
     assert not caplog.records
     assert (function(1.5), hits(function)) == (3.0, 1)
+
+
+def test_what_is_compiled_is_counted_and_told(ahead, twice, folder, tmp_path, monkeypatch):
+    def told() -> str:
+        (line,) = [line for line in CpuBackend().answers(torch.device("cpu")) if "compiled for" in line]
+        return line.partition(":")[0]
+
+    monkeypatch.setattr(cache, "_CALLED", (tmp_path,))
+    cache._digest_of.cache_clear()
+    assert cache.counts() == (0, 0), "the sources are others now"
+    twice()(3), twice()(1.5)
+    assert cache.counts() == (0, 2)
+    cache.keep_ahead(TARGETS[-1], folder)
+    assert cache.counts() == (2, 2)
+    whom = "exactly this processor" if target.TARGET is None else target.TARGET.name
+    assert told() == f"4 functions compiled for {whom} (2 of them ahead)"
+    (tmp_path / "called.py").write_text("one = 1\n")
+    cache._digest_of.cache_clear()
+    assert cache.counts() == (0, 0)
+    assert told() == f"nothing yet compiled for {whom}"
 
 
 def test_code_compiled_ahead_for_others_is_compiled(ahead, twice, folder, monkeypatch):

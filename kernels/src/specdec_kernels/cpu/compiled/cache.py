@@ -40,6 +40,8 @@ _CALLED = tuple(_HERE / name for name in ("compiled", "rows", "loops"))
 _AHEAD = _HERE / "ahead"
 """Code that was compiled ahead: it comes with wheels, and `make install` leaves it."""
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_UNCOMPILED = ("cache.py", "still_compiling.py")
+"""Files beside these whose functions are never compiled."""
 _VERSIONS = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__
 _BLOCK = b"\0" * 4096
 _rebuilt: Any = CompileResult._rebuild  # numba is not annotated
@@ -143,31 +145,22 @@ def keep_ahead(target: Target, compiled: Path) -> int:
     return len(files)
 
 
-def readiness() -> str:
-    """Return how much is compiled for this processor, and what the next start compiles."""
-    whom = "exactly this processor" if TARGET is None else TARGET.name
-    num_ahead = 0 if TARGET is None else _num_current(ahead_folder(TARGET).glob("*.nbc"))
-    num_kept = _num_current(compiled_folder().glob("*/*.nbc"))
-    found = [f"{num_ahead} functions ahead"] if num_ahead else []
-    found += [f"{num_kept} in {compiled_folder()}"] if num_kept else []
-    if not found:
-        return f"nothing is compiled yet for {whom}: the first start takes about a minute longer"
-    return f"compiled for {whom}: {' and '.join(found)}; what has run before starts at once"
+def counts() -> tuple[int, int]:
+    """Return how many functions of this package are compiled for this processor, as they are now: ahead, and kept."""
+    ahead = () if TARGET is None else ahead_folder(TARGET).glob("*.nbc")
+    return _num_current(ahead), _num_current(compiled_folder().glob("*/*.nbc"))
 
 
 def _num_current(files: Iterable[Path]) -> int:
-    """Return how many files have code of this package as it is now, for this processor."""
+    """Return how many files are made from the sources of this package as they are now."""
     digests = {_digest_of(folder) for folder in (*_CALLED, _HERE / "verification")}
     count = 0
     for file in files:
         with suppress(OSError, zlib.error):
             content = file.read_bytes()
-            begin = (
-                zlib.decompressobj().decompress(content, _DIGEST_BYTES)
-                if file.parent.parent == _AHEAD
-                else content
-            )
-            count += begin[:_DIGEST_BYTES] in digests
+            if file.parent.parent == _AHEAD:
+                content = zlib.decompressobj().decompress(content, _DIGEST_BYTES)
+            count += content[:_DIGEST_BYTES] in digests
     return count
 
 
@@ -209,7 +202,8 @@ def _digest_of(folder: Path) -> bytes:
     digest = hashlib.sha256(repr((*_VERSIONS, sorted(FEATURES.items()), TARGET)).encode())
     for each in dict.fromkeys((folder, *_CALLED)):
         for file in sorted(each.glob("*.py")):
-            digest.update(file.read_bytes())
+            if file.name not in _UNCOMPILED:
+                digest.update(file.read_bytes())
     return digest.digest()
 
 
