@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ def sources() -> str:
     digest = hashlib.sha256(f"{sys.version_info[:2]} {version('numba')} {version('llvmlite')}".encode())
     for file in sorted(file for package in packages() for file in package.source.rglob("*.py")):
         text = file.read_bytes()
-        if b"njit" in text or "kernels" in file.parts:
+        if b"njit" in text or "cpu" in file.parts:
             digest.update(text)
     return digest.hexdigest()
 
@@ -56,6 +57,9 @@ def compile_for(target: Target) -> int:
         for config in ({"method": "auto"}, *own, *heads)
         for each in ("--speculative-config", json.dumps(config))
     ]
+    shutil.rmtree(
+        ahead_folder(target), ignore_errors=True
+    )  # what is found there is not compiled, and so not kept
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {
             "NUMBA_CACHE_DIR": folder, "NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.flags,

@@ -138,7 +138,8 @@ def keep_ahead(target: Target, compiled: Path) -> int:
         OSError: if that is not possible.
     """
     folder = ahead_folder(target)
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
     files = sorted(compiled.glob("*/*.nbc"))
     for file in files:
         _write(folder / file.name, zlib.compress(file.read_bytes(), 9))
