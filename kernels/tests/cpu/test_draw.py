@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from kernelcheck import from_python
+from numba import njit
 
 from specdec.noise import uniforms
-from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import exp
 from specdec_kernels.cpu.compiled.team import make_team, run_with_team
@@ -18,6 +19,7 @@ from specdec_kernels.cpu.rows.in_team import draw_in_team, highest_in_team, sure
 from specdec_kernels.cpu.rows.noise import multinomial, philox_block
 
 INF, ONE = math.inf, np.float32(1)
+draws, is_drawable = from_python(draw), from_python(can_draw)
 THREADS = pytest.mark.parametrize("num_threads", [1, 2, 3, 8])
 
 
@@ -85,7 +87,7 @@ def test_it_draws_what_the_race_does(size, num_threads) -> None:
             for own in (np.empty(0, np.int64), ids):
                 best, index = chosen(num_threads, logits, own, scale, *keys)
                 assert best == logits.argmax()
-                assert can_draw(logits, best, scale)
+                assert is_drawable(logits, best, scale)
                 assert (own[index] if len(own) else index) == raced(logits, own, scale, *keys)
     assert chosen(num_threads, broken, ids, ONE, 1, 2)[0] == -1
 
@@ -124,7 +126,7 @@ def test_many_draws_are_the_races(scale, dtype) -> None:
     rng, scale = np.random.default_rng(7), np.float32(scale)
     for position in range(1500):
         logits = (rng.standard_normal(700) * 3).astype(dtype)
-        drawn = draw(logits, EVERY_ID, int(logits.argmax()), scale, 5, position, 3, 0)
+        drawn = draws(logits, EVERY_ID, int(logits.argmax()), scale, 5, position, 3, 0)
         assert drawn == raced(logits, EVERY_ID, scale, 5, position)
 
 
@@ -147,7 +149,7 @@ def test_little_noise_lets_an_id_win_from_just_so_far_below() -> None:
             logits = np.full(2**16, -INF, np.float32)
             logits[0], logits[lane] = 0.0, math.log(least / first) + offset
             wanted = raced(logits, EVERY_ID, ONE, 1, position)
-            assert draw(logits, EVERY_ID, 0, ONE, 1, position, 3, 0) == wanted == (lane if offset > 0 else 0)
+            assert draws(logits, EVERY_ID, 0, ONE, 1, position, 3, 0) == wanted == (lane if offset > 0 else 0)
 
 
 @THREADS
@@ -170,5 +172,5 @@ def test_of_ids_with_equal_noise_the_lowest_wins(num_threads) -> None:
 
 @pytest.mark.parametrize("row", [[-INF, -INF], [0, INF]])
 def test_rows_that_are_not_drawn_from(row) -> None:
-    assert not can_draw(np.array(row, np.float32), 1, ONE)
-    assert not can_draw(np.zeros(2, np.float32), 1, np.float32(0))
+    assert not is_drawable(np.array(row, np.float32), 1, ONE)
+    assert not is_drawable(np.zeros(2, np.float32), 1, np.float32(0))

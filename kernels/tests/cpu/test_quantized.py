@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kernelcheck import from_python
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -19,6 +20,7 @@ from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBat
 from specdec_runtime.runner import ModuleRunner
 
 ALONE = make_team(1)
+rounded_product = from_python(product_rounded)
 
 
 def packed(num_out: int, depth: int, group: int | None, bias: bool = False) -> QuantizedLinear:
@@ -45,7 +47,7 @@ def test_products_are_those_of_the_widened_weights(depth, group, num_rows, sizes
     product = QuantizedProduct(linears)
     assert torch.equal(torch.cat([linear.weight(torch.float64) for linear in linears]), expected)
     x, out = torch.randn(num_rows, depth), np.full((num_rows, sum(sizes)), np.nan, np.float32)
-    product_quantized(ALONE.ctypes.data, x.numpy(), product.compact, linears[0].group_size, out)
+    from_python(product_quantized)(ALONE.ctypes.data, x.numpy(), product.compact, linears[0].group_size, out)
     wanted = x.double() @ expected.T
     assert torch.allclose(
         torch.from_numpy(out).double(), wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max())
@@ -64,7 +66,7 @@ def test_rounded_products_are_those_of_rows_rounded_by_block(depth, group, num_r
     x, out = torch.randn(num_rows, depth), np.full((num_rows, sum(sizes)), np.nan, np.float32)
     x[0, :32] = 0.0
     x[-1, -32:] *= 1000.0
-    product_rounded(ALONE.ctypes.data, x.numpy(), product.compact, group, out)
+    rounded_product(ALONE.ctypes.data, x.numpy(), product.compact, group, out)
     blocks = x.view(num_rows, -1, 32)
     most = blocks.abs().amax(2, keepdim=True)
     numbers = torch.where(most > 0, (blocks * (127 / most)).round(), 0.0).double()
@@ -76,7 +78,7 @@ def test_rounded_products_are_those_of_rows_rounded_by_block(depth, group, num_r
     assert ((torch.from_numpy(out).double() - wanted).abs() <= close).all()
     alone = np.empty_like(out)
     for row in range(num_rows):
-        product_rounded(
+        rounded_product(
             ALONE.ctypes.data, x[row : row + 1].numpy(), product.compact, group, alone[row : row + 1]
         )
     assert np.array_equal(out, alone)
@@ -87,9 +89,9 @@ def test_rounded_products_are_those_of_rows_rounded_by_block(depth, group, num_r
 def test_rounded_products_of_a_broken_row_are_broken_and_others_are_not(number) -> None:
     product = QuantizedProduct([packed(8, 96, 32)])
     x, out, clean = torch.randn(2, 96), np.empty((2, 8), np.float32), np.empty((2, 8), np.float32)
-    product_rounded(ALONE.ctypes.data, x.numpy(), product.compact, 32, clean)
+    rounded_product(ALONE.ctypes.data, x.numpy(), product.compact, 32, clean)
     x[0, 40] = number
-    product_rounded(ALONE.ctypes.data, x.numpy(), product.compact, 32, out)
+    rounded_product(ALONE.ctypes.data, x.numpy(), product.compact, 32, out)
     assert not np.isfinite(out[0]).any()
     assert np.array_equal(out[1], clean[1])
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -75,3 +77,8 @@ def interpret_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
     monkeypatch.setattr(InterpreterBuilder, "create_fp_trunc", create_fp_trunc)
+
+
+def from_python(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls a compiled function that has no way for Python to call it."""
+    return numba.njit(lambda *arguments: function(*arguments))  # type: ignore[no-any-return]  # numba is not annotated

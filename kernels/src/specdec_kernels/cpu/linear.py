@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec_kernels.cpu.loops.lanes import FEATURES, HAS_BFLOAT16_PAIRS
+from specdec_kernels.cpu.compiled.target import HOST_FEATURES
+from specdec_kernels.cpu.loops.lanes import HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
 from specdec_kernels.cpu.loops.quantized import ALIGNMENT, Packed, scales_offset
 from specdec_kernels.layers.linear import JoinedLinear
@@ -41,8 +42,6 @@ class CompiledLinear(JoinedLinear):
         self.is_rounded = is_half and HAS_BFLOAT16_PAIRS
         self.max_product_rows = _max_half_rows() if is_half else MAX_PRODUCT_ROWS
         self.bias_array = None if self.bias is None or self.compact is None else self.bias.float().numpy()
-        if self.compact is not None:  # compiled now, not by the first request
-            self._multiply(np.zeros((1, self.weight.shape[1]), np.float32))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[T, out]`."""
@@ -52,6 +51,11 @@ class CompiledLinear(JoinedLinear):
         if self.bias_array is not None:
             out += self.bias_array
         return torch.from_numpy(out).to(x.dtype)
+
+    def compile(self) -> None:
+        """Compile what a call runs, else the first request waits for it; compiled passes only read the weights."""
+        if self.compact is not None:
+            self._multiply(np.zeros((1, self.weight.shape[1]), np.float32))
 
     def _multiply(self, x: Floats) -> Floats:
         assert self.compact is not None
@@ -125,6 +129,7 @@ class ModuleProduct:
     def __init__(self, module: nn.Linear) -> None:
         self._module = ref(module)  # which has this as its forward
         self._product = CompiledLinear([module])
+        self._product.compile()
         self._address = module.weight.data_ptr()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -144,6 +149,6 @@ class ModuleProduct:
 
 def _max_half_rows() -> int:
     """Return the maximum number of rows for which compiled products of bfloat16 weights are the fastest."""
-    if FEATURES.get("amx-bf16"):
+    if HOST_FEATURES.get("amx-bf16"):
         return _MAX_ROWS_BESIDE_TILES
     return _MAX_NATIVE_ROWS if has_native_bfloat16() and not HAS_BFLOAT16_PAIRS else MAX_PRODUCT_ROWS

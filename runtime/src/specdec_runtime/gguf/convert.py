@@ -68,7 +68,7 @@ def _read(file: Path, dtype: str, folder: str) -> tuple[PreTrainedModel, PreTrai
     if (complaint := unfilled(report, model)) is not None:
         raise ModelError(f"{file}: {complaint}")
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
-    reader = GGUFReader(file)
+    reader = GGUFReader(str(Path(folder, file.name)))  # transformers' words for it, and so its reader
     fields = {
         name: field.contents()
         for name, field in reader.fields.items()

@@ -67,7 +67,7 @@ def _make(file: Path, dtype: str, folder: Path) -> None:
     if sys.stderr.isatty():
         print(f"specdec: {message}", file=sys.stderr)
     else:
-        logger.info(message)
+        logger.warning(message)  # it takes seconds, in which nothing else is said
     temporary = Path(mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
     try:
         convert(file, dtype, temporary)

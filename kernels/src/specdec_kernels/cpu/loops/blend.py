@@ -10,8 +10,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from specdec_kernels.cpu.compiled.math import widen
+from specdec_kernels.cpu.compiled.target import FEATURES
 from specdec_kernels.cpu.loops.lanes import (
-    FEATURES,
     FLOAT,
     INDEX,
     LANES,

@@ -14,9 +14,9 @@ from numba.extending import intrinsic
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import job_of
+from specdec_kernels.cpu.compiled.target import FEATURES
 from specdec_kernels.cpu.compiled.team import part_of, share
 from specdec_kernels.cpu.loops.lanes import (
-    FEATURES,
     FLOATS,
     INDEX,
     LANES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec_kernels.cpu.compiled.arrays import copy_row, copy_rows
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import fast_exp
@@ -121,8 +122,8 @@ def _run_chain(
         _take_in(
             tokens, features, taken_logits, taken_states, tables, num_slots, segments, no_tree, nowhere,
         )  # fmt: skip
-        logits[:] = taken_logits
-        states[:] = taken_states
+        copy_rows(taken_logits, logits)
+        copy_rows(taken_states, states)
     for step in range(out.shape[1]):
         for row in range(num_rows):
             place = noise_positions[row] + (step if is_coupled else 0)
@@ -130,8 +131,8 @@ def _run_chain(
             if more_ids.shape[0]:
                 own = more_ids[more_ends[row - 1] if row else 0 : more_ends[row]]
                 count += own.shape[0]
-                all_ids[num_ids:count] = own
-                all_logits[:num_ids] = logits[row, :num_ids]
+                copy_row(own, all_ids[num_ids:count])
+                copy_row(logits[row], all_logits[:num_ids])
                 logits_of(states[row], own, tables, all_logits[num_ids:count])
                 chosen = all_logits
             index, chance = _choose(
@@ -142,18 +143,20 @@ def _run_chain(
             if confidences.size:
                 confidences[row, step] = chance
             if draft_probs.size:
-                draft_probs[row, step] = weights[:num_ids]
+                copy_row(weights, draft_probs[row, step])
             if threshold > 0 and chance < threshold:
                 is_over[row] = True
         if step + 1 == out.shape[1] or is_over.all():
             num_chosen[0] = step + 1
             return
-        slots[:] = segments[2] + segments[3]
+        for row in range(num_rows):
+            slots[row] = segments[2, row] + segments[3, row]
         run_in_team(
             out[:, step].copy(), states, tables, num_slots, segments[3].copy(), slots, segments, no_tree,
             nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
-        segments[3] += 1
+        for row in range(num_rows):
+            segments[3, row] += 1
 
 
 @njit(inline="always")
@@ -178,16 +181,18 @@ def _take_in(
             slots[row + i] = segments[2, request] + cached + i
     every = np.empty((num_tokens, states.shape[1]), np.float32)
     no_aux = np.empty((0, num_tokens, states.shape[1]), np.float32)
-    last = segments[0] + segments[1] - 1
+    last = np.empty(segments.shape[1], np.int64)
+    for request in range(segments.shape[1]):
+        last[request] = segments[0, request] + segments[1, request] - 1
     run_in_team(
         tokens, features, tables, num_slots, positions, slots, segments, no_tree, nowhere, no_aux, last,
         every, logits,
     )  # fmt: skip
     for request in range(segments.shape[1]):
-        states[request] = every[last[request]]
+        copy_row(every[last[request]], states[request])
         segments[0, request] = request
-    segments[3] += segments[1]
-    segments[1] = 1
+        segments[3, request] += segments[1, request]
+        segments[1, request] = 1
 
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")

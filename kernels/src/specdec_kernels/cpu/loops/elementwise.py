@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec_kernels.cpu.compiled.arrays import add_rows
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import fast_exp, narrow
 from specdec_kernels.cpu.stored import Stored
@@ -33,7 +34,7 @@ def norm(x: Floats, weight: Floats, epsilon: float, is_centred: bool, out: Float
 def add_norm(x: Floats, delta: Floats, weight: Floats, epsilon: float, is_centred: bool, out: Floats) -> None:
     """Add `delta` to `x` in place, then write its norm to `out`; all `[T, H]`."""
     if is_centred:
-        x += delta
+        add_rows(delta, x)
         norm(x, weight, epsilon, is_centred, out)
         return
     size = x.shape[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec_kernels.cpu.compiled.arrays import copy_rows
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import widen
@@ -32,7 +33,8 @@ def run_pass(
     )))  # fmt: skip
 
 
-@njit(nogil=True, error_model="numpy")
+# Kept for `run_chain`, which has it too.
+@njit(nogil=True, cache=True, no_cpython_wrapper=True, error_model="numpy")
 def run_in_team(
     tokens: Ints,
     features: Floats,
@@ -84,8 +86,8 @@ def run_in_team(
     run_layers(
         x, entry, tables, num_slots, positions, slots, segments, visible, aux_places, aux, normed,
     )  # fmt: skip
-    states[:] = normed if frame[Entry.IS_NORMED_STATE] else x
-    if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
+    copy_rows(normed if frame[Entry.IS_NORMED_STATE] else x, states)
+    if _are_all(logits_rows, num_rows):
         weigh(
             frame[Entry.WEIGH_HEAD], (normed, frame[Entry.HEAD], group, is_rounded, logits, frame[Entry.TEAM])
         )
@@ -96,6 +98,17 @@ def run_in_team(
         )
     add_bias(logits, frame[Entry.HEAD_BIAS])
     finish_logits(logits, numbers[Number.LOGITS_SCALE], numbers[Number.LOGITS_SOFTCAP])
+
+
+@njit(inline="always")
+def _are_all(rows: Ints, num_rows: int) -> bool:
+    """Whether rows are all there are, in order."""
+    if rows.shape[0] != num_rows:
+        return False
+    num_in_place = 0
+    for row in range(num_rows):
+        num_in_place += rows[row] == row
+    return num_in_place == num_rows
 
 
 @njit(inline="always")
@@ -118,7 +131,10 @@ def _join(x: Floats, features: Floats, tables: Tables, normed: Floats) -> Floats
     _norm_or_copy(x, frame[Entry.EMBED_NORM], numbers, is_centred, embedded)
     _norm_or_copy(features, frame[Entry.FEATURE_NORM], numbers, is_centred, feature)
     if not frame[Entry.JOIN]:
-        x[:] = feature if frame[Entry.IS_NORMED_RESIDUAL] else features
+        if frame[Entry.IS_NORMED_RESIDUAL]:
+            copy_rows(feature, x)
+        else:
+            copy_rows(features, x)
         return pair
     weigh(
         frame[Entry.WEIGH_LAYERS],
@@ -137,4 +153,4 @@ def _norm_or_copy(
     if address:
         norm(x, array_at(address, (x.shape[1],), np.float32), numbers[Number.EPSILON], is_centred, out)
     else:
-        out[:] = x
+        copy_rows(x, out)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from specdec_kernels.cpu.compiled.arrays import add_rows
 from specdec_kernels.cpu.compiled.calls import Signature, address_of, by_address
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.blend import row_blends
@@ -174,7 +175,7 @@ def _blend(
         skips, slot, number = (0, first_slot, ahead) if part else (ahead, first_slot + first, length - ahead)
         row_blends(used[:, skips:], all_values, slot, head, number, sums[part])
     if ahead:
-        sums[0] += sums[1]
+        add_rows(sums[1], sums[0])
     for r in range(num_queries):
         place = begin + r
         for d in range(value_dim):

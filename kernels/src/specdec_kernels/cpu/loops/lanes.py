@@ -7,20 +7,9 @@ from enum import Enum
 from typing import Any
 
 from llvmlite import binding, ir
-from numba import config
 
+from specdec_kernels.cpu.compiled.target import FEATURES
 
-def _features() -> dict[str, bool]:
-    """Return the CPU features that compiled code may use, by LLVM's names: this processor's, unless numba is configured."""
-    if config.CPU_NAME or config.CPU_FEATURES:  # type: ignore[attr-defined]  # made from the environment
-        return {name[1:]: name[0] == "+" for name in (config.CPU_FEATURES or "").split(",") if name}  # type: ignore[attr-defined]  # ditto
-    try:
-        return dict(binding.get_host_cpu_features())
-    except RuntimeError:  # not supported by llvmlite on every platform
-        return {}
-
-
-FEATURES = _features()
 LANES = 16 if FEATURES.get("avx512f") else 8 if FEATURES.get("avx") else 4
 """Number of float32 values in a vector register."""
 

@@ -16,7 +16,7 @@ def keep(array: npt.NDArray[np.generic]) -> int:
     return array.size
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def floats(count: int) -> npt.NDArray[np.float32]:
     """Return an aligned, uninitialised array of `count` float32 numbers."""
     room = np.empty(count + _LINE // 4, np.float32)

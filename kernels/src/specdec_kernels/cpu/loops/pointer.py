@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numba
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from specdec_kernels.cpu.compiled.jit import njit
 
 
 def _pointer(typing_context: Any, address: Any, dtype: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec_kernels.cpu.compiled.arrays import add_rows, copy_rows
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.team import size_of
 from specdec_kernels.cpu.loops.attention import scratch_size
@@ -67,7 +68,7 @@ def run_layers(
     for i in range(table.shape[0]):
         place = aux_places[i]
         if place >= 0:
-            aux[place] = x
+            copy_rows(x, aux[place])
         row, factors = table[i], tables.factors[i]
         num_heads, num_kv_heads, dim = row[Column.NUM_HEADS], row[Column.NUM_KV_HEADS], row[Column.HEAD_DIM]
         num_joined = num_heads + (1 if row[Column.ARE_KEYS_VALUES] else 2) * num_kv_heads
@@ -101,7 +102,7 @@ def run_layers(
         add_bias(delta, row[Column.OUT_BIAS])
         _finish(delta, row[Column.ATTENDED_NORM], epsilon, is_centred, factors[Factor.RESIDUAL_SCALE])
         if row[Column.IS_PARALLEL]:
-            x += delta
+            add_rows(delta, x)
         else:
             _add(x, delta, row[Column.MLP_NORM], epsilon, is_centred, normed)
         weigh(weigher, (normed, row[Column.GATE_UP], group, is_rounded, gate_up, team))
@@ -115,7 +116,7 @@ def run_layers(
             scale(delta, factors[Factor.OUTPUT_SCALE])
         _add(x, delta, row[Column.NEXT_NORM], epsilon, is_centred, normed)
     if aux_places[-1] >= 0:
-        aux[aux_places[-1]] = x
+        copy_rows(x, aux[aux_places[-1]])
 
 
 @njit(nogil=True, error_model="numpy")
@@ -149,8 +150,8 @@ def _add(
     if norm_address:
         add_norm(x, delta, array_at(norm_address, (x.shape[1],), np.float32), epsilon, is_centred, normed)
     else:
-        x += delta
-        normed[:] = x
+        add_rows(delta, x)
+        copy_rows(x, normed)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

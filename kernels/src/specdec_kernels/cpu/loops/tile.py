@@ -10,8 +10,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from specdec_kernels.cpu.compiled.target import FEATURES
 from specdec_kernels.cpu.loops.lanes import (
-    FEATURES,
     FLOAT,
     HALF,
     HAS_BFLOAT16_PAIRS,

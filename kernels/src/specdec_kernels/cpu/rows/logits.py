@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec_kernels.cpu.compiled.arrays import copy_row
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.rows.highest import highest_of
 
@@ -30,7 +31,7 @@ def scale_all(logits: Floats, settings: npt.NDArray[np.float64], out: Floats) ->
         if settings[0, r] > 0.0:
             _scale_row(logits[r], min(max(settings[0, r], _LOWEST), _HIGHEST), out[r])
         else:
-            out[r] = logits[r]
+            copy_row(logits[r], out[r])
     return True
 
 

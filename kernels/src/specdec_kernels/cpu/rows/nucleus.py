@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec_kernels.cpu.compiled.arrays import copy_row
 from specdec_kernels.cpu.compiled.jit import njit
 
 Floats = npt.NDArray[np.floating]
@@ -36,7 +37,7 @@ def keep_nuclei(
         row, mass_of = logits[r], weights[r]
         is_done[r] = True
         if top_p[r] >= 1.0:
-            out[r] = row
+            copy_row(row, out[r])
             continue
         total = 0.0
         for j in range(size):

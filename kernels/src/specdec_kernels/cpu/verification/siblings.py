@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from specdec_kernels.cpu.compiled.arrays import copy_row
 from specdec_kernels.cpu.compiled.jit import njit
 
 Floats = npt.NDArray[np.floating]
@@ -34,7 +35,7 @@ def _spread(probs: Floats, target_ids: Int64s, q_row: Floats) -> float:
     outside = 0.0
     if target_ids.shape[0] == 0:
         shared = min(size, probs.shape[0])
-        q_row[:shared] = probs[:shared]
+        copy_row(probs, q_row[:shared])
         q_row[shared:] = 0.0
         for j in range(shared, probs.shape[0]):
             outside += probs[j]
@@ -109,7 +110,7 @@ def try_children(
     scale, share, outside = 1.0, 1.0, 0.0
     is_open, is_spread = False, False
     if is_asked:
-        rest[:] = target
+        copy_row(target, rest)
         is_open = True
     for child in range(node + 1, count):
         if parents[child] != node:
@@ -133,7 +134,7 @@ def try_children(
         if is_last and not is_asked and not is_block:
             continue
         if not is_open and (is_drawn or not is_last):
-            rest[:] = target
+            copy_row(target, rest)
             is_open = True
         if is_drawn:
             if not is_spread:
