@@ -9,9 +9,9 @@ import pytest
 import torch
 from kernelchains import chosen_by_hand
 from speccheck.recorder import Rerun
-from specdec.engine.speculation.plugin_view import EngineDraws
 
 from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.plugin_view import EngineDraws
 from specdec.interfaces import PassMemory, VerdictOffsets
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
