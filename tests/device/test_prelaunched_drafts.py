@@ -18,7 +18,7 @@ OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 200,
     "enable_prefix_caching": False,
 }  # fmt: skip
-LENGTHS = (48, 30, 40)
+LENGTHS = (60, 42, 52)
 SIBLINGS = {
     "siblings": {"method": "mtp", "model": "zoo", "num_speculative_tokens": 6, "tree_top_k": 2},
     "siblings of a model": {
