@@ -26,10 +26,9 @@ _IMPORTS = {"pyyaml": "yaml"}
 """Names that packages are imported by, where they differ from their own by more than a dash."""
 _NEEDED = (
     "core",
-    "samplers",
     "kernels",
     "runtime",
-    "bench",
+    "cli",
     "testing",
     "train",
     "plugins/eagle",
@@ -56,7 +55,7 @@ _METHODS = ("benchmarks/device_methods.py", "--jobs", "4")
 PARTS = {
     "environment": Job(("-m", "specdec_cli", "doctor"), 2),
     "tests": Job((
-        "-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "runtime", "samplers", "plugins",
+        "-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "runtime", "plugins",
     )),
     "zoo": Job((*_METHODS, "--json", "{out}/device_zoo.json")),
     "zoo_bfloat16": Job((*_METHODS, "--dtype", "bfloat16", "--deterministic", "--json", "{out}/device_zoo_bfloat16.json")),
