@@ -186,6 +186,7 @@ def test_doctor_tells_versions_devices_memory_and_what_loads(
     assert 0 < report["memory_mb"]["available"] <= report["memory_mb"]["total"]
     assert report["folders"]["compiled code"] == str(compiled_folder())
     assert report["plugins"]["sampler strict"] == "loads"
+    assert report["plugins"]["method suffix"].startswith("loads: ")
     assert "No module named 'no_such_library'" in report["plugins"]["method broken"]
     assert "method echo" not in report["plugins"]
 
