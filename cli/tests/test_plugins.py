@@ -22,6 +22,7 @@ from specdec import Capability, Draft, Proposer, hookimpl
 class Echo(Proposer):
     name = "echo"
     capabilities = frozenset({Capability.TREE})
+    implementation = "in Python"
     def propose(self, batch):
         return Draft.empty(batch.batch_size)
 
@@ -73,6 +74,7 @@ def test_check_imports_each_and_shows_errors(
     assert run(["plugins", "--check", "--json"]) == 1
     found = rows(capsys)
     assert (found["echo"]["error"], found["echo"]["capabilities"]) == (None, ["tree"])
+    assert found["echo"]["implementation"] == "in Python"
     assert found["broken"]["error"] == (
         "method 'broken' of broken 1.0 cannot be loaded: ModuleNotFoundError: No module named 'no_such_library' "
         "(module broken_plugin)"
