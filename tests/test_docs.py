@@ -239,7 +239,7 @@ def test_what_is_named_exists(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
     ours = {package.name for package in packages()}
     wanted = {
-        name
+        name.partition("[")[0]
         for command in commands(document)
         if command.startswith("pip install")
         for name in command.split()[2:]
