@@ -133,6 +133,7 @@ def test_a_crash_or_a_hang_is_only_the_plugins_own(
     assert result.error == error
 
 
+@pytest.mark.slow
 def test_in_one_process_a_crash_or_a_hang_is_only_the_plugins_own(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_steps_whose_logits_are_read_later_wait(plain, device, prompts, expected
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", range(1, NUM_TOKENS))
+@pytest.mark.sampled(8, slow=10)
 def test_a_request_that_stops_leaves_the_step_that_is_launched(
     kind, end, plain, device, prompts, expected
 ) -> None:
@@ -171,6 +172,7 @@ def calls(monkeypatch) -> list[ProposeBatch]:
 
 
 @pytest.mark.parametrize("method", [pytest.param("eagle3", marks=pytest.mark.slow), "eagle3-tree"])
+@pytest.mark.slow
 def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
     method, device, prompts, expected, calls
 ) -> None:
@@ -198,6 +200,7 @@ def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
 
 
 @pytest.mark.parametrize("sampler", ["probabilistic", pytest.param("block", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_steps_of_samplers_that_compare_p_and_q_are_ahead_too(sampler: str, device, prompts) -> None:
     suspended = METHODS["draft_model"] | {
         "adaptive": False,
@@ -217,6 +220,7 @@ def test_steps_of_samplers_that_compare_p_and_q_are_ahead_too(sampler: str, devi
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_states_stay_whole_if_a_request_that_needs_its_tokens_is_aborted(
     device, prompts, expected, calls
 ) -> None:
@@ -267,6 +271,7 @@ def test_a_proposer_that_finds_nothing_is_asked_while_the_next_step_runs(
 
 
 @pytest.mark.parametrize("method", ["ngram", pytest.param("suffix", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_late_drafts_follow_each_other(
     method: str, plain, device, prompts, expected, calls, monkeypatch
 ) -> None:
@@ -296,6 +301,7 @@ def test_late_drafts_follow_each_other(
 
 
 @pytest.mark.parametrize("method", ["ngram", "eagle3", "eagle3-tree"])
+@pytest.mark.sampled(1, slow=2)
 def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
     method, device, prompts, expected, monkeypatch
 ) -> None:
@@ -327,6 +333,7 @@ def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
     llm.shutdown()
 
 
+@pytest.mark.slow
 def test_late_drafts_behind_trees_find_the_accepted_paths_in_the_cache(
     plain, device, prompts, monkeypatch
 ) -> None:

@@ -63,6 +63,7 @@ SERVED = [
 
 
 @pytest.mark.parametrize(("method", "options"), SERVED)
+@pytest.mark.sampled(1, slow=1)
 def test_nothing_is_compiled_or_recorded_while_serving(
     method: str, options: dict[str, Any], device: PretendDevice
 ) -> None:

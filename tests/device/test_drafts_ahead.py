@@ -89,7 +89,7 @@ def level_of(method: str, temperature: float, size: int) -> list[pytest.MarkDeco
     ("method", "temperature", "size"),
     [pytest.param(*each, marks=level_of(*each)) for each in product(LIKE, HEATS, (1, 3))],
 )
-@pytest.mark.sampled(2, slow=8)
+@pytest.mark.sampled(1, slow=6)
 def test_texts_and_drafts_are_those_of_the_cpu(
     method: str, temperature: float, size: int, device: PretendDevice, prompts, expected
 ) -> None:
@@ -119,6 +119,7 @@ def test_texts_end_one_after_another(method: str, device: PretendDevice, prompts
             assert ours.outputs[0].token_ids == tokens[:end]
 
 
+@pytest.mark.slow
 def test_rules_of_the_host_wait(device: PretendDevice, prompts) -> None:
     params = {"repetition_penalty": 1.1}
     outputs, steps = served("cuda:0", "eagle3", prompts[:1], [20], 0.0, **params)

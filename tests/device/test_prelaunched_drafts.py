@@ -52,6 +52,7 @@ def params(temperature: float = 0.0) -> list[SamplingParams]:
     ]
 
 
+@pytest.mark.slow
 def test_they_end_where_the_tables_of_their_recording_do(device, prompts, monkeypatch) -> None:
     """Contexts of 256 tokens and fewer have a recording of their own."""
     with monkeypatch.context() as patch:
@@ -69,6 +70,7 @@ def test_they_end_where_the_tables_of_their_recording_do(device, prompts, monkey
     assert watched.num_used >= 2
 
 
+@pytest.mark.slow
 def test_known_chains_beside_a_loop_may_be_longer_than_its_own(device) -> None:
     """A head runs the new tokens of every request, so a loop has rows of one for which another method drafted more."""
     config = {
@@ -162,7 +164,7 @@ def served(
         ),
     ],
 )
-@pytest.mark.sampled(2, slow=3)
+@pytest.mark.sampled(1, slow=3)
 def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, expected, monkeypatch) -> None:
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, abort_at=abort_at)
     wanted, alone = served(method, prompts, monkeypatch, may_begin=False, abort_at=abort_at)
@@ -187,7 +189,7 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
         pytest.param("probabilistic", "eagle3", marks=pytest.mark.full),
     ],
 )
-@pytest.mark.sampled(1, slow=2)
+@pytest.mark.sampled(0, slow=2)
 def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, prompts, monkeypatch) -> None:
     given = {"sampler": sampler, "temperature": 0.8}
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, **given)

@@ -6,12 +6,12 @@ from itertools import cycle
 
 import pytest
 
-from specdec.adaptive.step_costs import _MOST_COUNTS, ByCount, StepCosts, _least, _place
+from specdec.adaptive.step_costs import _MOST_COUNTS, ByCount, StepCosts, _least, _index
 
 
 def test_places_of_counts_are_in_order() -> None:
-    assert [_place(count) for count in range(20)] == [*range(16), 16, 16, 17, 17]
-    assert all(_least(_place(n)) <= n < _least(_place(n) + 1) for n in range(_least(_MOST_COUNTS - 1)))
+    assert [_index(count) for count in range(20)] == [*range(16), 16, 16, 17, 17]
+    assert all(_least(_index(n)) <= n < _least(_index(n) + 1) for n in range(_least(_MOST_COUNTS - 1)))
 
 
 def test_seconds_between_and_beyond_measured_counts_are_on_lines() -> None:

@@ -131,6 +131,7 @@ def test_likelihoods_are_those_of_the_heads(speculator, tmp_path) -> None:
     assert own["second"] == pytest.approx(sum(second) / len(second), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_speculators_that_are_written_right_or_wrong(speculator, answers, tmp_path) -> None:
     found = of_zoo(speculator, answers.file)
     assert (found["method"], found["best"], found["remedies"]) == ("mlp_speculator", "", [])
@@ -150,6 +151,7 @@ def test_medusa_heads_that_are_written_right(answers, learnt_heads, tmp_path) ->
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_first_head_for_the_token_that_the_target_chooses(answers, learnt_heads, tmp_path) -> None:
     moved = {}
     for name, tensor in learnt_heads.items():

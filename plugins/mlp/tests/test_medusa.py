@@ -220,7 +220,7 @@ def learnt(texts, fit, tmp_path_factory) -> Path:
         {"draft_confidence_threshold": 0.5, "draft_sample_method": "greedy"},
     ],
 )
-@pytest.mark.sampled(1, slow=1)
+@pytest.mark.sampled(0, slow=2)
 def test_texts_are_right_and_what_was_learnt_is_drafted(learnt, texts, keys):
     llm = make_llm(learnt, **keys)
     prompts = [{"prompt_token_ids": ids} for ids in texts.prompts]

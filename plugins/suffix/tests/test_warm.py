@@ -159,6 +159,7 @@ def test_the_zoo_has_responses_of_smollm2(smollm2_ids: str) -> None:
     assert all(response[-1] == END_OF_TURN or len(response) == longest for response in responses)
 
 
+@pytest.mark.slow
 def test_the_zoos_responses_are_only_read(
     smollm2_ids: str, make_target_info, feed_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
