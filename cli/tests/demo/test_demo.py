@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from specdec import LLM
+from specdec.config.zoo import zoo_artefacts
 from specdec.interfaces import Scores, Verdict, VerifyBatch
 from specdec.samplers.strict import StrictSampler
 from specdec_cli import progress_bar
@@ -61,6 +62,7 @@ FIRST_LINES = "zoo answers a prompt; then plain decoding and the methods are mea
 def zoo(tiny_model: str, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A zoo of one tiny target, and four methods, one of which is another's second name."""
     texts = [{"prompt": "def main(self):"}, {"prompt": "return self.value"}]
+    zoo_artefacts()  # looked up once, before another module has the name of the zoo
     fake = SimpleNamespace(
         path=lambda name="target": Path(tiny_model),
         draft=lambda name, target: Path(tiny_model),
