@@ -1,4 +1,4 @@
-"""Tiny heads as their exporters write them, with the logits that the exporters compute: the fixtures in `tests/exporters`.
+"""Tiny heads as their exporters write them, with the logits that these compute: what `tests/exporters.tar.xz` holds.
 
 speculators 0.9.0, nvidia-modelopt 0.47.0, SpecForge at a6b6b023 and z-lab's dflash at 44947fb, in a folder outside
 the repository:

@@ -79,7 +79,7 @@ class Row(NamedTuple):
 
 
 class Inputs:
-    """The inputs as `tests/exporters` has them.
+    """The inputs as `tests/exporters.tar.xz` has them.
 
     Args:
         folder: the folder of the fixtures.

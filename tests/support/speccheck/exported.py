@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +24,19 @@ from specdec_runtime.drafting import Choice, DraftPosition
 from specdec_runtime.runner import ModuleRunner
 from specdec_testing.support.feed import Ask, Feed
 
-FOLDER = Path(__file__).parents[2] / "exporters"
+ARCHIVE = Path(__file__).parents[2] / "exporters.tar.xz"
+
+
+def unpacked() -> Path:
+    """Return a folder with what the archive holds, which is removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="exporters-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+FOLDER = unpacked()
 PLAN: dict[str, Any] = json.loads((FOLDER / "plan.json").read_text(encoding="utf-8"))
 HEADS: dict[str, dict[str, Any]] = json.loads((FOLDER / "heads.json").read_text(encoding="utf-8"))
 NUM_LAYERS, MAX_LEN, NUM_SLOTS = 8, 128, 512
@@ -34,7 +48,7 @@ Key = tuple[str, int, tuple[int, ...]]
 
 @cache
 def folder_of(name: str) -> str:
-    """Return a head's folder with whole files: equal ones are links in the repository, and no checkpoint may have these."""
+    """Return a head's folder with whole files: equal ones are links in the archive, and no checkpoint may have these."""
     return shutil.copytree(FOLDER / name, f"{tempfile.mkdtemp(prefix='exported-')}/head")
 
 
