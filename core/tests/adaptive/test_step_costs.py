@@ -6,7 +6,7 @@ from itertools import cycle
 
 import pytest
 
-from specdec.adaptive.step_costs import _MOST_COUNTS, ByCount, StepCosts, _least, _index
+from specdec.adaptive.step_costs import _MOST_COUNTS, ByCount, StepCosts, _index, _least
 
 
 def test_places_of_counts_are_in_order() -> None:
