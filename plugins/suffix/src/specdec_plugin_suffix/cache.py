@@ -84,7 +84,7 @@ def implementation() -> str:
         return f"suffix trees of arctic-inference {version('arctic-inference')}"
     if import_module("specdec_plugin_suffix.jit").IS_COMPILED:
         return "specdec's own suffix trees, compiled by numba"
-    return "specdec's own suffix trees in plain Python, a hundred times slower: numba is not installed"
+    return "specdec's own suffix trees in plain Python, which is slow: numba is not installed"
 
 
 def make_cache(depth: int) -> SuffixCache:

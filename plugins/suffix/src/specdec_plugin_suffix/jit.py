@@ -21,5 +21,5 @@ except ModuleNotFoundError:  # as where numba has no wheel: the functions are ri
 
 called: Callable[[F], F] = njit(cache=True, error_model="numpy")
 """Decorates what Python calls."""
-inner: Callable[[F], F] = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
-"""Decorates what only compiled functions call, and compiles in less time; a call from Python ends the process."""
+inner: Callable[[F], F] = njit(error_model="numpy")
+"""Decorates what only compiled functions call, and compiles in less time; a call from Python is a `TypeError`."""

@@ -72,13 +72,10 @@ class LoopGraphs(Graphs[L]):
         if verdict is not None and memory is not None and self._last is not None:
             loop, last = self._last
             found, depths = self._recordings.find(loop.shape), self._depths_behind(loop, last, work)
-            is_kept = found is not None and found[0] is loop
-            if (
-                found is not None
-                and is_kept
-                and depths
-                and loop.start.fill_from_verdict(memory, verdict, size)
-            ):
+            # A loop that was evicted, or recorded anew, has no numbers.
+            if found is None or found[0] is not loop:
+                depths = None
+            if found and depths and loop.start.fill_from_verdict(memory, verdict, size):
                 self._last = loop, replace(work, depths=depths)
                 return self._replayed(found[1])
         if verdict is not None:
