@@ -199,6 +199,24 @@ def test_a_prefix_longer_than_the_first_chunk_gets_the_room_it_needs() -> None:
     assert second.first_slot // SIZE not in taken
 
 
+def test_a_block_is_published_as_soon_as_it_is_whole() -> None:
+    kv = manager(100)
+    sequence = made(40, 50)
+    assert kv.admit(sequence, 40)
+    for sequence.num_computed in range(1, 41):
+        kv.publish(sequence)
+        assert len(run_of(kv, sequence).keys) == sequence.num_computed // SIZE
+
+
+def test_nobody_waits_for_rows_of_another_salt() -> None:
+    kv = manager(100)
+    running, waiting = made(200, 210), made(200, 210)
+    assert kv.admit(running, 200)
+    assert kv.has_pending_prefix(waiting, [running])
+    waiting.cache_salt = "another tenant"
+    assert not kv.has_pending_prefix(waiting, [running])
+
+
 def test_prompt_logprobs_skip_prefix_hits() -> None:
     kv = manager(100)
     first = made(40, 50)
