@@ -134,6 +134,21 @@ def test_of_equals_the_last_one_makes_room(subject, policy: str) -> None:
     assert engine.metrics.num_preemptions > 0
 
 
+def test_the_least_urgent_makes_room(subject) -> None:
+    keys = {"max_model_len": 64, "block_size": 1, "enable_prefix_caching": False, "max_num_seqs": 3}
+    llm = make_llm(subject.model, num_gpu_blocks_override=80, scheduling_policy="priority", **keys)
+    engine, ended = engine_of(llm), list[str]()
+    for row, prompt in enumerate(prompts([12] * 3, seed=5)):
+        request = llm._input_processor.prepare(
+            str(row), prompt, greedy(30), is_streaming=False, priority=2 - row
+        )
+        engine.add(request)
+    while engine.has_work:
+        ended += [output.request_id for output in engine.step()]
+    assert ended == ["2", "1", "0"]
+    assert engine.metrics.num_preemptions > 0
+
+
 def test_offline_nobody_makes_way(subject) -> None:
     llm = make_llm(subject.model, max_num_seqs=2)
     llm.generate(subject.prompts, greedy(8))

@@ -40,6 +40,16 @@ def check(entries, law: torch.Tensor, tokens: list[int], count: int) -> None:
             assert got.rank == int((row > row[other]).sum()) + 1
 
 
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_of_all_ids_behind_accepted_tokens(subject, shape) -> None:
+    llm = make_llm(subject.model, scripted(k=6, shape=shape, texts=subject.texts))
+    [output] = outputs_of(llm, subject.prompts[:1], temperature=0.0, logprobs=-1)
+    assert output.metrics.num_accepted_tokens > 0
+    tokens = [*subject.prompts[0], *output.outputs[0].token_ids]
+    law = exact(subject.model, tokens)[-MAX_TOKENS:]
+    check(output.outputs[0].logprobs, law, output.outputs[0].token_ids, law.shape[1])
+
+
 PROPOSERS = [None, scripted(k=6, wrong=0.2), scripted(k=8, shape="tree", wrong=0.3)]
 
 

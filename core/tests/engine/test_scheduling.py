@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted, tokens_of
 from speccheck.models import prompts
 
 from specdec import ConfigError, SamplingParams
+from specdec.engine.sequence import Sequence
 
 SPECULATION = {
     "none": None,
@@ -212,6 +214,30 @@ def test_a_budget_below_the_number_of_requests_limits_that_number(subject) -> No
     while engine.has_work:
         engine.step()
         assert len(engine._scheduler.running) <= 3
+
+
+def test_no_more_samples_run_than_max_num_seqs(subject) -> None:
+    llm = make_llm(subject.model, max_num_seqs=2)
+    engine, counts = engine_of(llm), set[int]()
+    for index, prompt in enumerate(subject.prompts):
+        engine.add(llm._input_processor.prepare(f"r{index}", prompt, greedy(4), is_streaming=True))
+    while engine.has_work:
+        engine.step()
+        counts.add(len(engine._scheduler.running))
+    assert max(counts) == 2
+
+
+def test_a_prompt_needs_room_for_its_first_token(subject) -> None:
+    scheduler = engine_of(make_llm(subject.model))._scheduler
+    num_slots = scheduler._kv.pool.num_slots
+
+    def sample(num_tokens: int) -> Sequence:
+        ids = np.zeros(num_tokens, np.int32)
+        return Sequence("s", ids, greedy(4), seed=0, sample_index=0, max_num_tokens=num_tokens + 4)
+
+    scheduler.add(sample(num_slots - 1))
+    with pytest.raises(ConfigError, match="does not fit into the KV cache"):
+        scheduler.add(sample(num_slots))
 
 
 def test_streams_may_run_side_by_side(subject) -> None:
