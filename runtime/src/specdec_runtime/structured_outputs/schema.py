@@ -19,6 +19,9 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\(?:x00|u0000|0)|\0")
 _SMALLEST, _LARGEST = 1e-4, 2**53
 _ESCAPES = {"json_allowed_escapes": 'nrbtf\\"'}
 """Without `\\u`, by which llguidance 1.9 lets other spellings of a property's name pass for other names."""
+BOUNDED = {"whitespace_pattern": r"[ \t\r\n]{1,16}|\r?\n[ \t]{0,80}"}
+"""Whitespace between the parts of JSON: 16 characters of any kind, or a new line and its indentation. Without a bound a
+model that likes whitespace writes it until `max_tokens`."""
 
 
 def lark_grammar(lark: str, others: Sequence[Mapping[str, str]] = ()) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 
 from specdec import ConfigError, StructuredOutputsParams
-from specdec_runtime.structured_outputs.schema import json_grammar, lark_grammar, portable
+from specdec_runtime.structured_outputs.schema import BOUNDED, json_grammar, lark_grammar, portable
 from specdec_runtime.structured_outputs.tag import tag_grammar
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -21,7 +21,7 @@ def grammar_of(params: StructuredOutputsParams) -> str:
     """
     schema = {"type": "object"} if params.json_object else params.json_schema
     if schema is not None:
-        return json_grammar(schema, **(_COMPACT if params.disable_any_whitespace else {}))
+        return json_grammar(schema, **(_COMPACT if params.disable_any_whitespace else BOUNDED))
     if params.choice is not None:
         return lark_grammar("start: CHOICE\nCHOICE: " + " | ".join(map(quoted, params.choice)))
     if params.structural_tag is not None:

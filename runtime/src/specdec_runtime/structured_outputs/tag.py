@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from specdec import ConfigError
-from specdec_runtime.structured_outputs.schema import guided, lark_grammar, portable
+from specdec_runtime.structured_outputs.schema import BOUNDED, guided, lark_grammar, portable
 
 _KEYS = {
     "const_string": ("value",), "regex": ("pattern", "excludes"), "any_text": ("excludes",), "grammar": ("grammar",),
@@ -61,7 +61,9 @@ class _Writer:
         self._others: list[dict[str, str]] = []
         # Only JSON with the same whitespace is told apart beyond its first character.
         blanks = _least_blanks(root)
-        self._options = {} if blanks is None else {"whitespace_pattern": rf"[\x20\x0A\x0D\x09]{{1,{blanks}}}"}
+        self._options = (
+            BOUNDED if blanks is None else {"whitespace_pattern": rf"[\x20\x0A\x0D\x09]{{1,{blanks}}}"}
+        )
 
     def grammar(self, form: Any) -> str:
         whole = self._rule(self._part(form))
