@@ -176,6 +176,7 @@ def test_speculation_can_be_turned_off_and_what_it_did_is_told(served: Served) -
     assert told["mean_acceptance_length"] == pytest.approx(
         1 + told["num_accepted_draft_tokens"] / told["num_spec_steps"]
     )
+    assert told["tokens_per_step"] == pytest.approx(48 / told["num_steps"])
     assert sum(told["acceptance_histogram"]) == told["num_spec_steps"]
     kept = sum(place * count for place, count in enumerate(told["acceptance_histogram"]))
     assert kept == told["num_accepted_draft_tokens"]

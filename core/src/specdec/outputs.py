@@ -89,11 +89,24 @@ class RequestMetrics:
     tokens_without_drafts: dict[str, int] = field(default_factory=dict)
     """Output tokens that came while no proposer could draft for the request, by the reason: it has no room, its state is gone,
     it is paused after failures, or drafts do not pay."""
+    num_steps: int = 0
+    """Steps that added tokens, with a draft or without, over all samples."""
+    num_output_tokens: int = 0
+    """Tokens that they added."""
 
     @property
     def mean_acceptance_length(self) -> float:
-        """`1 + num_accepted_tokens / num_drafts`; 1.0 without drafts."""
+        """`1 + num_accepted_tokens / num_drafts`, vLLM's formula; 1.0 without drafts.
+
+        It counts a bonus token for every draft, also where the text ended before it, and no step without a draft:
+        `tokens_per_step` is what steps gave.
+        """
         return 1.0 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 1.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """`num_output_tokens / num_steps`; 0.0 without steps."""
+        return self.num_output_tokens / self.num_steps if self.num_steps else 0.0
 
     @property
     def acceptance_rate(self) -> float:

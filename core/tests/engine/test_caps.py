@@ -146,6 +146,7 @@ def test_numbers_of_a_run_whose_course_is_known(subject) -> None:
     assert (metrics.num_drafts, metrics.num_draft_tokens, metrics.num_accepted_tokens) == (3, 9, 9)
     assert metrics.accepted_per_position == [3, 2, 2, 2]
     assert metrics.mean_acceptance_length == 1 + 9 / 3
+    assert (metrics.num_steps, metrics.tokens_per_step) == (4, 13 / 4)
     assert metrics.acceptance_rate == 1.0
     assert output.outputs[0].is_from_draft == [False, *([True] * 4 + [False]) * 2, True, False]
     totals = {m.name: getattr(m, "value", None) or getattr(m, "values", None) for m in llm.get_metrics()}
@@ -239,3 +240,17 @@ def test_observers_see_every_step_and_every_request_aborted_ones_too(subject) ->
         assert stats.num_prompt_tokens == len(output.prompt_token_ids)
         assert stats.num_accepted_tokens == output.metrics.num_accepted_tokens
         assert 0 < stats.time_to_first_token_ms <= stats.total_ms
+
+
+def test_a_bonus_token_that_a_stop_cut_is_not_in_tokens_per_step(subject) -> None:
+    stop = subject.expected[0][3]
+    assert stop not in subject.expected[0][:3]
+    llm = make_llm(subject.model, scripted("Recorder", 6, texts=subject.texts[:1], seed=1))
+    proposer = proposer_of(llm)
+    proposer._chain = lambda right, count, rng: (right, list(range(-1, len(right) - 1)))
+    [output] = llm.generate([subject.prompts[0]], greedy(13, stop_token_ids=[stop]))
+    metrics = output.metrics
+    # The first token comes with the prompt, and three of six drafted ones end the text.
+    assert output.outputs[0].token_ids == subject.expected[0][:4]
+    assert metrics.mean_acceptance_length == 1 + metrics.num_accepted_tokens
+    assert (metrics.num_steps, metrics.tokens_per_step) == (2, 2.0)

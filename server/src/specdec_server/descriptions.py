@@ -15,6 +15,7 @@ ENGINE_METRICS = {
     "vllm:num_requests_waiting": "Samples that wait for a place now.",
     "vllm:kv_cache_usage_perc": "Fraction of the target's KV cache that running samples hold now, 0 to 1.",
     "specdec:num_steps": "Steps of the engine: one pass over the target each.",
+    "specdec:num_sample_steps": "Steps that added tokens, once per sample: num_emitted_tokens over it is tokens per step.",
     "specdec:num_emitted_tokens": "Tokens that steps added to samples: accepted drafted ones and the target's own.",
     "specdec:num_preemptions": "The same as vllm:num_preemptions_total.",
     "specdec:schedule_seconds": "Seconds of steps spent choosing requests and placing them in the KV cache.",

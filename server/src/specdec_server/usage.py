@@ -49,6 +49,8 @@ def request_metrics(
     drafts = sum(metrics.num_drafts for metrics in all_metrics)
     drafted = sum(metrics.num_draft_tokens for metrics in all_metrics)
     accepted = sum(metrics.num_accepted_tokens for metrics in all_metrics)
+    emitted = sum(metrics.num_output_tokens for metrics in all_metrics)
+    steps = sum(metrics.num_steps for metrics in all_metrics)
     width = max((len(metrics.accepted_per_position) for metrics in all_metrics), default=0)
     stood = [drafts] + [
         sum(m.accepted_per_position[place] for m in all_metrics if place < len(m.accepted_per_position))
@@ -59,9 +61,11 @@ def request_metrics(
         "metrics": {
             "speculative_decoding": {
                 "mean_acceptance_length": 1 + accepted / drafts if drafts else 1.0,
+                "tokens_per_step": emitted / steps if steps else 0.0,
                 "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
                 "acceptance_histogram": histogram,
                 "num_spec_steps": drafts,
+                "num_steps": steps,
                 "num_draft_tokens": drafted,
                 "num_accepted_draft_tokens": accepted,
             }

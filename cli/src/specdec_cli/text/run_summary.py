@@ -25,6 +25,7 @@ def as_json(output: RequestOutput, sampler: type[Sampler]) -> dict[str, Any]:
         "metrics": {
             **asdict(metrics),
             "mean_acceptance_length": metrics.mean_acceptance_length,
+            "tokens_per_step": metrics.tokens_per_step,
             "acceptance_rate": metrics.acceptance_rate,
         },
     }
@@ -38,6 +39,6 @@ def summary(num_tokens: int, metrics: RequestMetrics, sampler: type[Sampler]) ->
     if metrics.num_drafts:
         line += (
             f"; {metrics.num_accepted_tokens} of {metrics.num_draft_tokens} drafted tokens accepted, "
-            f"mean acceptance length {metrics.mean_acceptance_length:.2f}"
+            f"mean acceptance length {metrics.mean_acceptance_length:.2f}, {metrics.tokens_per_step:.2f} tokens a step"
         )
     return line if sampler.is_lossless else f"{line}; {sampler.name} is lossy"

@@ -16,7 +16,14 @@ _PREFIX = "vllm:spec_decode_"
 _OF_DRAFTS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 _PARTS = ("schedule", "propose", "score", "verify", "commit")
 _OWN = (
-    *("num_steps", "num_emitted_tokens", "num_preemptions", "observer_errors", "prefix_tokens_rerun"),
+    *(
+        "num_steps",
+        "num_sample_steps",
+        "num_emitted_tokens",
+        "num_preemptions",
+        "observer_errors",
+        "prefix_tokens_rerun",
+    ),
     *("proposer_errors", "proposer_nodes_cut", "proposer_overruns", "proposer_pauses"),
     *("requests_left_out", "requests_returned", "tokens_rerun", "tokens_without_drafts"),
     *("steps_without_drafts", "steps_with_shorter_drafts"),
@@ -48,7 +55,9 @@ class EngineMetrics(DraftCounts):
 
     def __init__(self) -> None:
         super().__init__()
-        self.num_steps = self.num_emitted_tokens = self.num_preemptions = self.observer_errors = 0
+        self.num_steps = self.num_sample_steps = self.num_emitted_tokens = self.num_preemptions = (
+            self.observer_errors
+        ) = 0
         self.by_proposer: defaultdict[str, DraftCounts] = defaultdict(DraftCounts)
         self.proposer_errors = self.proposer_nodes_cut = self.proposer_overruns = self.proposer_pauses = 0
         self.prefix_tokens_rerun = 0
@@ -72,6 +81,7 @@ class EngineMetrics(DraftCounts):
         self.num_steps += 1
         step.num_prompt_tokens = sum(row.chunk - (row.is_sampled and row.chunk > 0) for row in step.rows)
         for row in step.sampled:
+            self.num_sample_steps += len(row.emitted) > 0
             self.num_emitted_tokens += len(row.emitted)
             if row.num_nodes and row.chunk:
                 step.num_drafted += row.num_nodes

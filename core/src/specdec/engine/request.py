@@ -91,6 +91,8 @@ class Request:
             num_accepted_prediction_tokens=sum(e.num_accepted_predicted for e in expected),
             num_rejected_prediction_tokens=sum(e.num_rejected_predicted for e in expected),
             tokens_without_drafts=dict(sum((Counter(s.without_drafts) for s in sequences), Counter[str]())),
+            num_steps=sum(s.num_steps for s in sequences),
+            num_output_tokens=sum(len(s.output_token_ids) for s in sequences),
         )
 
 

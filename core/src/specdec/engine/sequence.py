@@ -116,6 +116,8 @@ class Sequence:
         """Where it ends, and its text; given by the intake, and not to samples that another engine runs."""
         self.last_num_drafted = self.last_num_accepted = self.last_draft_at = 0
         self.drafts = DraftCounts()
+        self.num_steps = 0
+        """Steps that added tokens."""
         self.draft_flags: list[bool] = []
         """For each output token whether it is an accepted drafted token."""
         self.draft_steps: list[DraftStep] | None = [] if params.return_draft_steps else None
@@ -155,6 +157,7 @@ class Sequence:
 
     def append(self, token_ids: list[int], num_drafted: int) -> None:
         """Commit tokens, the first `num_drafted` of them accepted drafted ones; there must be room."""
+        self.num_steps += 1
         count = len(token_ids)
         end = self.num_tokens + count
         self._array.flags.writeable = True

@@ -13,9 +13,11 @@ from specdec_server.descriptions import ENGINE_METRICS
 _SPECULATION = {
     "speculative_decoding": {
         "mean_acceptance_length": 3.0,
+        "tokens_per_step": 2.0,
         "draft_acceptance_rate": 0.5,
         "acceptance_histogram": [0, 1, 0, 1],
         "num_spec_steps": 2,
+        "num_steps": 4,
         "num_draft_tokens": 8,
         "num_accepted_draft_tokens": 4,
     }
