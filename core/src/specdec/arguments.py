@@ -71,6 +71,10 @@ class LLMOptions(TypedDict, total=False):
     too."""
     strict_drafts: bool
     """Raise on malformed drafts instead of cutting them."""
+    reasoning_config: Any
+    """How the model marks its reasoning, for `thinking_token_budget` and counts of reasoning tokens:
+    `reasoning_start_str`, `reasoning_end_str`, and if the latter has a sentence before the end marker, that alone as
+    `reasoning_close_str`."""
     skip_tokenizer_init: bool
     """Load no tokenizer: prompts are token ids and outputs have no text."""
 

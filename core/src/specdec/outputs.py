@@ -64,6 +64,8 @@ class CompletionOutput:
     """For each token, whether it is an accepted drafted token."""
     draft_steps: list[DraftStep] | None = field(default=None, repr=False)
     """The steps that produced the tokens, in order. None unless `return_draft_steps` is set."""
+    num_reasoning_tokens: int | None = None
+    """Tokens of reasoning, without its markers; None without `reasoning_config`."""
     is_refused: bool = False
     """With `error`: whether the request's own parameters are the reason, such as a grammar that needs too much work."""
 

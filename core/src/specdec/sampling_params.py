@@ -130,15 +130,21 @@ class SamplingParams(ConfigModel):
         "of the loaded methods, and 'args' are for it.",
     )
 
+    thinking_token_budget: int | None = Field(
+        default=None,
+        ge=-1,
+        description="Most tokens of reasoning; then its end marker is forced (`reasoning_config` of `LLM`). None or -1 means "
+        "no limit.",
+    )
     return_draft_steps: bool = Field(
         default=False,
         description="Have `draft_steps` in each sample: what every step drafted and what was accepted.",
     )
 
-    @field_validator("seed")
+    @field_validator("seed", "thinking_token_budget")
     @classmethod
-    def _no_seed_of(cls, seed: int | None) -> int | None:
-        return None if seed == -1 else seed
+    def _none_of_minus_one(cls, value: int | None) -> int | None:
+        return None if value == -1 else value
 
     @field_validator("truncate_prompt_tokens")
     @classmethod

@@ -91,6 +91,12 @@ def launch(
         "reasoning_parser": reasoning_parser_named(settings["reasoning_parser"]),
     }
     checked = Settings(root=target, **given)
+    markers = None if checked.reasoning_parser is None else checked.reasoning_parser.markers()
+    if markers is not None:
+        given_markers = arguments.get("reasoning_config")
+        if isinstance(given_markers, str):
+            given_markers = _mapping_of(given_markers, "--reasoning-config")
+        arguments["reasoning_config"] = {**markers, **(given_markers or {})}
     check_packages(checked.otlp_traces_endpoint)
     template = None if chat_template is None else read_template(chat_template)
     with http.bound() as listener:

@@ -25,6 +25,9 @@ def usage(outputs: Sequence[RequestOutput], *, is_only_prompt: bool = False) -> 
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(output.num_cached_tokens for output in outputs)},
         "completion_tokens_details": {
+            "reasoning_tokens": 0 if is_only_prompt else sum(s.num_reasoning_tokens or 0 for s in samples),
+        }
+        | {
             f"{verdict}_prediction_tokens": sum(
                 getattr(output.metrics, f"num_{verdict}_prediction_tokens") for output in outputs
             )

@@ -9,6 +9,7 @@ from specdec.adaptive.prediction import MOST_DRAFTED, Prediction, PredictionCurs
 from specdec.adaptive.row_costs import RowCosts
 from specdec.interfaces.grammar import GrammarState
 from specdec.sampling_params import SamplingParams
+from specdec.text.reasoning import Reasoning
 
 
 class ExpectedTokens:
@@ -23,6 +24,7 @@ class ExpectedTokens:
         prediction: the output that its caller predicts, or nothing.
         end_ids: the tokens that may end the sample, which `min_tokens` forbids.
         costs: what rows cost in this engine.
+        reasoning: of the sample, if it has a budget.
     """
 
     name: str = ""
@@ -43,7 +45,9 @@ class ExpectedTokens:
         prediction: Sequence[int],
         end_ids: Collection[int],
         costs: RowCosts,
+        reasoning: Reasoning | None = None,
     ) -> None:
+        self._reasoning = reasoning
         self._params, self._grammar = params, grammar
         self._cursor = PredictionCursor(_prediction(tuple(prediction))) if prediction else None
         self._end_ids, self._costs = end_ids, costs
@@ -60,7 +64,8 @@ class ExpectedTokens:
         if not most:
             return []
         self.name = "forced"
-        forced = self._only_id(num_output, most)
+        forced = list(self._reasoning.forced()[:most]) if self._reasoning is not None else []
+        forced = forced or self._only_id(num_output, most)
         if not forced and self._grammar is not None:
             forced = self._grammar.forced(most, self._costs.least_chance(num_sequences))
         if forced or self._cursor is None:
@@ -70,6 +75,8 @@ class ExpectedTokens:
 
     def advance(self, output: Sequence[int], num_new: int) -> None:
         """Take in the output, whose last `num_new` tokens are new."""
+        if self._reasoning is not None:
+            self._reasoning.follow(output)
         if self._cursor is not None:
             self._cursor.advance(output, num_new)
 

@@ -19,6 +19,7 @@ from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules.request_rules import RequestRules
 from specdec.outputs import DraftStep
 from specdec.sampling_params import SamplingParams
+from specdec.text.reasoning import Reasoning
 
 if TYPE_CHECKING:
     from specdec.engine.stop_checker import StopChecker
@@ -104,6 +105,8 @@ class Sequence:
         """How often its drafts were accepted, for `AdaptiveDepth`."""
         self.rules: RequestRules | None = None
         """Changes to its logits beyond temperature, top-k, top-p and min-p."""
+        self.reasoning: Reasoning | None = None
+        """Where its reasoning is, if the markers are known."""
         self.expected: ExpectedTokens | None = None
         """What is expected next without a proposer; None if nothing is."""
         self.logprobs: LogprobRecord | None = None

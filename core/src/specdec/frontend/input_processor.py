@@ -26,7 +26,7 @@ from specdec.frontend.prompts import Prompt, PromptLength, salt_of, text_and_ids
 from specdec.frontend.threads import check_process
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.chat import ChatTemplates
-from specdec.interfaces.grammar import Grammars, GrammarState
+from specdec.interfaces.grammar import Grammars
 from specdec.interfaces.part import Part
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
@@ -34,6 +34,7 @@ from specdec.logits.rules.request_rules import rules_of
 from specdec.noise import SEED_BITS, signed
 from specdec.sampling_params import SamplingParams
 from specdec.text.detokenizer import IncrementalDetokenizer
+from specdec.text.reasoning import Reasoning, ReasoningMarkers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -50,6 +51,7 @@ class InputProcessor:
         seed: seed for requests without their own seed; None means fresh noise.
         has_priorities: whether the scheduler uses priorities.
         speculation: whose methods requests may choose.
+        reasoning: the markers of the model's reasoning, if they are known.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class InputProcessor:
         *,
         has_priorities: bool = False,
         speculation: ResolvedSpeculation | None = None,
+        reasoning: ReasoningMarkers | None = None,
     ) -> None:
+        self._reasoning = reasoning
         self._info = info
         self._tokenizer = tokenizer
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
@@ -161,8 +165,12 @@ class InputProcessor:
             grammars = self._part("structured_outputs", Grammars, "SamplingParams: structured_outputs")
             grammar = grammars.compile(wanted, self._info, self._tokenizer)
         ends = self._end_ids(params)
-        sequence.rules = rules_of(params, self._tokenizer, grammar, ends)
-        sequence.expected = self._expected(params, grammar, prediction, ends)
+        if self._reasoning is not None:
+            sequence.reasoning = Reasoning(self._reasoning, params.thinking_token_budget, ids)
+        limited = None if params.thinking_token_budget is None else sequence.reasoning
+        sequence.rules = rules_of(params, self._tokenizer, grammar, ends, limited)
+        if params.speculative is not False and (grammar or prediction or params.allowed_token_ids or limited):
+            sequence.expected = ExpectedTokens(params, grammar, prediction, ends, self._row_costs, limited)
         if params.logprobs is not None:
             sequence.logprobs = LogprobRecord(
                 params.logprobs, self._text(ids, params, skips=params.skip_special_tokens)
@@ -207,14 +215,6 @@ class InputProcessor:
             with self._turn:
                 ids = list(self._tokenizer(ids[:most], add_special_tokens=False)["input_ids"])
         return ids[: self._info.max_model_len]
-
-    def _expected(
-        self, params: SamplingParams, grammar: GrammarState | None, prediction: list[int], ends: set[int]
-    ) -> ExpectedTokens | None:
-        """Return what is expected in a sample; None if nothing is."""
-        if params.speculative is False or not (grammar or prediction or params.allowed_token_ids):
-            return None
-        return ExpectedTokens(params, grammar, prediction, ends, self._row_costs)
 
     def _text(
         self, prompt: TokenIds, params: SamplingParams, *, skips: bool
@@ -263,6 +263,11 @@ class InputProcessor:
             ):
                 if getattr(params, name):
                     raise ConfigError(f"SamplingParams: {name} needs a tokenizer; pass tokenizer={remedy}")
+        if params.thinking_token_budget is not None and self._reasoning is None:
+            raise ConfigError(
+                "SamplingParams: thinking_token_budget needs the markers of the model's reasoning: pass reasoning_config "
+                "to LLM, or --reasoning-parser to the server"
+            )
         for name in ("allowed_token_ids", "logit_bias", "prediction"):
             if isinstance(getattr(params, name), str):
                 continue

@@ -35,6 +35,7 @@ from specdec.interfaces.sampler import Sampler
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
+from specdec.text.reasoning import ReasoningMarkers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -67,7 +68,12 @@ def build(
     built = assemble(options, resolved) if ranks is None else ranks.build(options, resolved)
     has_priorities = options.scheduling_policy == "priority"
     return built, InputProcessor(
-        built.info, built.tokenizer, options.seed, has_priorities=has_priorities, speculation=resolved
+        built.info,
+        built.tokenizer,
+        options.seed,
+        has_priorities=has_priorities,
+        speculation=resolved,
+        reasoning=ReasoningMarkers.of(options.reasoning_config, built.tokenizer),
     )
 
 

@@ -27,7 +27,11 @@ _USAGE = {
     "completion_tokens": 8,
     "total_tokens": 41,
     "prompt_tokens_details": {"cached_tokens": 16},
-    "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+    "completion_tokens_details": {
+        "reasoning_tokens": 0,
+        "accepted_prediction_tokens": 0,
+        "rejected_prediction_tokens": 0,
+    },
 }
 _CREATED = 1795676082
 _MESSAGES = [{"role": "user", "content": "Write a haiku about the sea."}]

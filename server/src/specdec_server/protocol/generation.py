@@ -22,7 +22,7 @@ _SAMPLING = (
     "n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos",
     "include_stop_str_in_output", "skip_special_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "logit_bias", "bad_words", "allowed_token_ids", "truncate_prompt_tokens", "structured_outputs",
-    "speculative", "return_draft_steps",
+    "speculative", "return_draft_steps", "thinking_token_budget",
 )  # fmt: skip
 """Fields that are sampling parameters with the same name."""
 
@@ -75,6 +75,8 @@ class GenerationRequest(HarmlessFields):
     prediction: PredictedContent | None = None
     """The output that is expected: most of it is drafted from there. It never changes the output."""
     speculative: Literal[False] | dict[str, Any] | None = None
+    thinking_token_budget: int | None = None
+    """Most tokens of reasoning; then its end is written. Needs `--reasoning-parser`, or `--reasoning-config`."""
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     """Call tokens in `logprobs` `token_id:N`, so that those whose text is no JSON are told apart."""

@@ -17,6 +17,11 @@ class ReasoningParser(OutputParser):
     def __init__(self, prompt: str) -> None:
         self._prompt = prompt
 
+    @classmethod
+    def markers(cls) -> dict[str, Any] | None:
+        """Return the `reasoning_config` of the format, by which reasoning is counted and limited; None if it has no markers."""
+        return None
+
     def prefix(self) -> dict[str, Any] | None:
         """Return the reasoning as a structural-tag format, or None if no reasoning follows.
 

@@ -28,6 +28,14 @@ class ThinkParser(ReasoningParser):
         self._state = "behind" if ends.endswith(self.close) else "start"
         self._is_open = self.is_open or ends.endswith(self.begin)
 
+    @classmethod
+    def markers(cls) -> dict[str, Any]:
+        """Return the two markers, and whether the first one may be missing."""
+        return {
+            "reasoning_start_str": cls.begin, "reasoning_end_str": cls.close, "reasoning_close_str": cls.close,
+            "is_always_open": cls.is_open,
+        }  # fmt: skip
+
     def prefix(self) -> dict[str, Any] | None:
         """Return the structural-tag format of the reasoning."""
         if self._state == "behind":
@@ -120,6 +128,12 @@ class HarmonyReasoningParser(ReasoningParser):
 
         super().__init__(prompt)
         self._parser = HarmonyParser([])
+
+    @classmethod
+    def markers(cls) -> dict[str, Any]:
+        """Return the begin and the end of a message of the channel."""
+        begin, end = "<|channel|>analysis<|message|>", "<|end|>"
+        return {"reasoning_start_str": begin, "reasoning_end_str": end, "reasoning_close_str": end}
 
     def prefix(self) -> dict[str, Any] | None:
         """Return the structural-tag format of the reasoning."""

@@ -169,13 +169,13 @@ class _Answer:
         return events, response
 
     def _usage(self, output: RequestOutput) -> dict[str, Any]:
-        counted, thought = usage([output]), self._output.reasoning
-        ids = self._service.tokenizer(thought, add_special_tokens=False)["input_ids"] if thought else []
+        counted = usage([output])
+        thought = counted["completion_tokens_details"]["reasoning_tokens"]
         return {
             "input_tokens": counted["prompt_tokens"],
             "input_tokens_details": counted["prompt_tokens_details"],
             "output_tokens": counted["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": len(ids)},
+            "output_tokens_details": {"reasoning_tokens": thought},
             "total_tokens": counted["total_tokens"],
         }
 

@@ -50,28 +50,43 @@ class Edits:
     """
 
     def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
         self.rows = np.arange(num_rows)
-        """The rows in which only `allowed` stay."""
+        """The rows that change, but for `forced`; in these only `allowed` stay."""
         self.allowed: AllowedIdsRule | None = None
         self.bans: list[Points] = []
         self.biases: list[Points] = []
         """With a number to add."""
         self.penalties: list[tuple[PenaltyRule, RowBlock]] = []
+        self.forced = Points(np.empty(0, np.int64), np.empty(0, np.int64))
+        """The only id of some rows, in which nothing else changes."""
+
+    def force(self, rows: Int64s, ids: Int64s) -> None:
+        """Leave one id alone in some rows `[n]`, whatever else was to change there."""
+        self.forced = Points(rows, ids)
+        self._keep(np.setdiff1d(self.rows, rows))
+
+    def _keep(self, rows: Int64s) -> None:
+        """Change these rows alone."""
+        is_left = np.zeros(self.num_rows, bool)
+        is_left[rows] = True
+        for kind in (self.bans, self.biases):
+            kind[:] = [points.of_rows(is_left) for points in kind]
+        self.rows = rows
 
     def drop_dead_rows(self, vocab_size: int) -> list[int]:
         """Return the rows in which nothing may be chosen, and leave those alone."""
         allowed = vocab_size if self.allowed is None else len(self.allowed.ids)
         if sum(len(points.ids) for points in self.bans) < allowed:
             return []
-        is_left = np.ones(len(self.rows), bool)
-        for row in self.rows:
+        possible = np.arange(vocab_size) if self.allowed is None else self.allowed.ids
+        dead = []
+        for row in self.rows.tolist():
             banned = [token_id for points in self.bans for token_id in points.ids[points.rows == row]]
-            possible = np.arange(vocab_size) if self.allowed is None else self.allowed.ids
-            is_left[row] = not np.isin(possible, banned).all()
-        for kind in (self.bans, self.biases):
-            kind[:] = [points.of_rows(is_left) for points in kind]
-        self.rows = np.flatnonzero(is_left)
-        return np.flatnonzero(~is_left).tolist()
+            if np.isin(possible, banned).all():
+                dead.append(row)
+        self._keep(np.setdiff1d(self.rows, dead))
+        return dead
 
 
 class StepEdits:
@@ -109,7 +124,8 @@ class StepEdits:
         ]
         rows = np.concatenate([first + edits.rows for first, edits in lists] or [np.empty(0, np.int64)])
         which = np.repeat(np.arange(len(lists)), [len(edits.rows) for _, edits in lists])
-        arrays: list[npt.NDArray[Any]] = [rows, which, *chain.from_iterable(kinds)]
+        forced = _joined([(first, edits.forced) for first, edits in all_edits], vocab_size)[0]
+        arrays: list[npt.NDArray[Any]] = [rows, which, *chain.from_iterable(kinds), forced]
         self._transfer = (transfer or Transfer()) if any(len(array) for array in arrays) else None
         if self._transfer is not None:
             self._transfer.add("edits", arrays)
@@ -130,7 +146,7 @@ class StepEdits:
 
 def _make(logits: torch.Tensor, lists: Sequence[tuple[int, Edits]], given: Sequence[torch.Tensor]) -> None:
     """Make the changes of all requests; `lists` are those in which only some ids are allowed."""
-    rows_there, which_there, bans, _, indices, biases, punished, amounts = given
+    rows_there, which_there, bans, _, indices, biases, punished, amounts, forced = given
     flat = logits.view(-1)
     if len(rows_there):
         forbidden = torch.stack([e.allowed.is_forbidden(logits) for _, e in lists if e.allowed is not None])
@@ -143,6 +159,9 @@ def _make(logits: torch.Tensor, lists: Sequence[tuple[int, Edits]], given: Seque
         values, (ratios, counted, present) = flat[punished], amounts
         values = torch.where(values > 0, values / ratios, values * ratios) - counted - present
         flat.index_copy_(0, punished, values.clamp_max_(_HIGHEST))
+    if len(forced):
+        logits.index_fill_(0, forced // logits.shape[1], -torch.inf)
+        flat.index_fill_(0, forced, 0.0)
 
 
 def _joined(

@@ -17,10 +17,12 @@ from specdec.interfaces.row_block import RowBlock
 from specdec.interfaces.sent import Transfer
 from specdec.logits.rules.bans import AllowedIdsRule, BadWordsRule, MinTokensRule, bad_words_rule
 from specdec.logits.rules.bias import BiasRule
+from specdec.logits.rules.budget import ThinkingBudgetRule
 from specdec.logits.rules.edits import Edits, StepEdits
 from specdec.logits.rules.penalties import PenaltyRule
 from specdec.logits.rules.processors import ProcessorRule
 from specdec.sampling_params import SamplingParams
+from specdec.text.reasoning import Reasoning
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -115,7 +117,9 @@ class RequestRules:
     @property
     def reads_drafts(self) -> bool:
         """Whether the host has to know the drafted ids, so that it waits for the device before the pass."""
-        return self._is_on_host or any(isinstance(rule, BadWordsRule) for rule in self._rules)
+        return self._is_on_host or any(
+            isinstance(rule, BadWordsRule | ThinkingBudgetRule) for rule in self._rules
+        )
 
     def _process(self, logits: torch.Tensor, block: RowBlock) -> None:
         """Begin with the rows `logits [n, V]` of a block: change them by the caller's functions."""
@@ -203,17 +207,19 @@ def rules_of(
     tokenizer: PreTrainedTokenizerBase | None,
     grammar: GrammarState | None,
     end_ids: Collection[int],
+    reasoning: Reasoning | None = None,
 ) -> RequestRules | None:
     """Return the rules of a sample without tokens, None if only temperature and truncation apply.
 
-    The order is vLLM's: whitelist, bad words, minimum length, bias, penalties. The logits processors apply before these,
-    the grammar after them. Called from several threads.
+    The order is vLLM's: whitelist, bad words, minimum length, bias, penalties; a budget of reasoning overrides these. The
+    logits processors apply before these, the grammar after them. Called from several threads.
 
     Args:
         params: the request's parameters.
         tokenizer: the target's, if it has one.
         grammar: the sample's grammar, or None.
         end_ids: the tokens that may end the sample.
+        reasoning: of the sample, if it has a budget.
     """
     rules: list[Rule] = []
     processors = ProcessorRule(params.logits_processors) if params.logits_processors else None
@@ -228,6 +234,8 @@ def rules_of(
         rules.append(BiasRule(params.logit_bias))
     if params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0:
         rules.append(PenaltyRule(params))
+    if reasoning is not None:
+        rules.append(ThinkingBudgetRule(reasoning))
     if not rules and grammar is None and processors is None:
         return None
     return RequestRules(rules, grammar, processors)
