@@ -13,9 +13,8 @@ from drafting_check import GREEDY, WARM, batch_of
 from specdec import SamplingParams
 from specdec.interfaces import DraftSampling, VerdictOffsets
 from specdec_runtime.drafting import DraftingConfig, PartialDraft, equal_vocabulary, reduced_vocabulary
-from specdec_runtime.drafting.assemble import draft_of
 from specdec_runtime.drafting.chains import ChainCall, ChainLoop
-from specdec_runtime.drafting.partial_draft import UnreadNodes
+from specdec_runtime.drafting.partial_draft import UnreadNodes, draft_of
 from specdec_runtime.interfaces import Chains, ChainWork
 
 CPU = torch.device("cpu")

@@ -17,10 +17,9 @@ from specdec.interfaces import (
     TargetInfo,
     TokenIds,
 )
-from specdec_runtime.drafting.assemble import draft_of
 from specdec_runtime.drafting.drafter import Drafter, DraftModule
 from specdec_runtime.drafting.drafting_config import DraftingConfig
-from specdec_runtime.drafting.partial_draft import PartialDraft
+from specdec_runtime.drafting.partial_draft import PartialDraft, draft_of
 from specdec_runtime.drafting.request_rows import RequestRows
 from specdec_runtime.drafting.target_rows import TargetRows
 from specdec_runtime.drafting.vocabulary import DraftVocabulary

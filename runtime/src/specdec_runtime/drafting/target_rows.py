@@ -10,7 +10,7 @@ import numpy as np
 from specdec.interfaces import LeftOut, ProposeBatch, TokenIds
 from specdec_runtime.drafting.own_ids import OwnIds
 from specdec_runtime.drafting.passes import Int64s, RowChunk
-from specdec_runtime.drafting.request_state import RequestState
+from specdec_runtime.drafting.request_rows import RequestState
 
 
 class TargetRows:
