@@ -104,7 +104,7 @@ class ChainLoop:
             reads_every_id=self._reads_every_id, more_ids=more_ids,
         )  # fmt: skip
         chains = call(work)
-        if chains.token_ids.is_cuda and not self.rules.wants_confidences:
+        if chains.token_ids.is_cuda and not self.rules.threshold:
             has_q = chains.draft_probs.numel() > 0
             for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
                 count = min(depth * self.rules.siblings, draft.max_nodes)
@@ -115,7 +115,7 @@ class ChainLoop:
             ends = () if params[index].ignore_eos else self._eos_token_ids
             length = min(depth, len(tokens[index]))
             length = next((i + 1 for i in range(length) if tokens[index][i] in ends), length)
-            if self.rules.wants_confidences:
+            if self.rules.threshold:
                 unsure = (i + 1 for i in range(length) if confidences[index][i] < self.rules.threshold)
                 length = next(unsure, length)
                 draft.confidences = confidences[index][:length]
@@ -158,7 +158,7 @@ def work_of(
     params = [batch.sampling_params[row] for row in rows]
     is_cut = not is_greedy and any(map(_has_cuts, params))
     # A verdict is followed if it is on just these rows, and emits just their new tokens.
-    is_all = [*rows] == [*range(batch.batch_size)] and reads_every_id
+    is_all = [*rows] == [*range(len(batch.counts))] and reads_every_id
     num_emitted = [count + 1 for count in batch.last_num_accepted]
     is_next = is_all and (batch.num_unread or num_emitted == [*batch.counts])
     return ChainWork(

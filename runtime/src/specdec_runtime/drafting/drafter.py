@@ -166,7 +166,7 @@ class Drafter:
         wanted = [draft or PartialDraft(row, 0, 0) for row, draft in enumerate(drafts)]
         if not self._can_loop(batch, wanted):
             raise NeedsTokens
-        none = NewRows(np.zeros(0, np.int64), [0] * batch.batch_size)
+        none = NewRows(np.zeros(0, np.int64), [0] * len(wanted))
         self._loop_over(batch, wanted, partial(self._runner.draft_after, none), places)
         self.rows.go_ahead(batch)
         return [*drafts]

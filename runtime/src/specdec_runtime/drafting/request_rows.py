@@ -290,11 +290,13 @@ class RequestRows:
         self._read_carries(request_id, state)
         return num_held
 
-    def publish(self, request_id: str, token_ids: TokenIds) -> None:
-        """Publish the rows of a request's committed tokens `[n]` for prefix reuse."""
+    def publish(self, batch: ProposeBatch, row: int) -> None:
+        """Publish the rows of a request's committed tokens for prefix reuse, where these fill a block that is not published."""
+        request_id = batch.request_ids[row]
         state = self.states.get(request_id)
         if state is not None and state.num_ids and self.pool.is_publishable(request_id, state.num_ids):
-            self.pool.publish(request_id, self._vocabulary.to_draft(token_ids[: state.num_tokens]))
+            token_ids = batch.token_ids(row)[: state.num_tokens]
+            self.pool.publish(request_id, self._vocabulary.to_draft(token_ids))
 
     def drop(self, request_id: str) -> None:
         """Drop the state of a request; unknown requests are ignored."""
