@@ -13,8 +13,7 @@ import torch
 from specdec.engine.containment.guard import ProposerGuard
 from specdec.engine.sequence import Sequence
 from specdec.engine.step import Row, Step
-from specdec.engine.step_behind import needs_tokens_to_draft, step_behind
-from specdec.engine.steps_ahead import StepsAhead
+from specdec.engine.steps_ahead import StepsAhead, needs_tokens_to_draft, step_behind
 from specdec.interfaces import (
     AsyncVerdict,
     DeviceNodes,
@@ -85,7 +84,7 @@ def test_a_row_of_which_something_else_was_kept_leaves() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda step: setattr(step, "pending", step.pending.read),
+        lambda step: setattr(step, "is_alone", True),
         lambda step: setattr(
             step,
             "pending",

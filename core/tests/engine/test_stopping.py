@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, proposer_of, scripted, spelled
 
 from specdec import FinishReason
-from specdec.engine.sequence import Sequence
-from specdec.engine.stop_checker import StopChecker
+from specdec.engine.sequence import Sequence, StopChecker
 from specdec.text.detokenizer import IncrementalDetokenizer
 from specdec.text.stop_strings import StopStrings
 

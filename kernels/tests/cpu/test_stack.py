@@ -65,7 +65,7 @@ def run(runner, forward, ids, first_slot, num_cached, tree_mask=None, depths=Non
 @pytest.mark.sampled(10, slow=10)
 def test_compiled_layers_equal_the_models_own_forward(name, num_rows):
     fast, own = make_runner(name), make_runner(name)
-    assert fast.max_chain_rows > 0
+    assert fast.chain is not None
     asked = (0, 2, SIZES["num_hidden_layers"])
     fast.capture_hidden(asked)
     own.capture_hidden(asked)

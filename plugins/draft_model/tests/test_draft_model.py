@@ -88,7 +88,7 @@ def test_the_compiled_loop_drafts_what_the_plain_one_does(monkeypatch, method):
     for rows in (32, 0):
         llm = make_llm(draft_sample_method=method)
         proposer = proposer_of(llm)
-        monkeypatch.setattr(type(proposer._runner), "max_chain_rows", rows)
+        monkeypatch.setattr(type(proposer._runner.chain), "max_rows", rows)
         seen, taken = [], []
         draft_after = proposer._runner.draft_after
         monkeypatch.setattr(

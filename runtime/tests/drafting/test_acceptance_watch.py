@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specdec_runtime.drafting.acceptance_watch import NUM_DRAFTS, AcceptanceWatch
+from specdec_runtime.drafting.proposer import NUM_DRAFTS, AcceptanceWatch
 
 
 class Batch:

@@ -13,9 +13,8 @@ from drafting_check import GREEDY, WARM, batch_of
 from specdec import SamplingParams
 from specdec.interfaces import DraftSampling, VerdictOffsets
 from specdec_runtime.drafting import DraftingConfig, PartialDraft, equal_vocabulary, reduced_vocabulary
-from specdec_runtime.drafting.assemble import draft_of
 from specdec_runtime.drafting.chains import ChainCall, ChainLoop
-from specdec_runtime.drafting.partial_draft import UnreadNodes
+from specdec_runtime.drafting.partial_draft import UnreadNodes, draft_of
 from specdec_runtime.interfaces import Chains, ChainWork
 
 CPU = torch.device("cpu")
@@ -36,9 +35,7 @@ def answers(asked: list[Any], ends_after: int = 9) -> ChainCall:
         assert (work.first_slots, work.num_cached) == PLACES
         probs = torch.full((2, num_steps, 8 if rules.is_drawn else 0), 0.125)
         num_steps = min(num_steps, ends_after)
-        return Chains(
-            TOKENS[:, :num_steps], CONFIDENCES[:, : num_steps if rules.wants_confidences else 0], probs
-        )
+        return Chains(TOKENS[:, :num_steps], CONFIDENCES[:, : num_steps if rules.threshold else 0], probs)
 
     return call
 

@@ -215,7 +215,7 @@ def test_a_model_without_logits_runs_its_last_token_again() -> None:
 def test_a_cached_prefix_without_room_is_delivered_again_and_gets_room() -> None:
     rows = rows_of(4)
     take(rows, "first", TEXT)
-    rows.publish("first", TEXT)
+    rows.publish(new("first", TEXT), 0)
     # Three of four blocks belong to a request that does not run now.
     assert rows.resume("second", TEXT[:32]) == 0
     assert rows.update(new("second", TEXT[:32]), 0, 0) is not None
@@ -226,7 +226,7 @@ def test_a_cached_prefix_with_room_is_held() -> None:
     for num_stages in (1, 2):
         rows = rows_of(8, num_stages)
         take(rows, "first", TEXT)
-        rows.publish("first", TEXT)
+        rows.publish(new("first", TEXT), 0)
         assert rows.resume("second", TEXT[:32]) == 32
         assert take(rows, "second", TEXT[:34], 32) == [[32, 33]] * num_stages
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specdec.interfaces import TokenIds
-from specdec_runtime.drafting.request_state import RequestState
+from specdec_runtime.drafting.request_rows import RequestState
 
 
 def text(*ids: int) -> TokenIds:

@@ -13,7 +13,7 @@ import torch
 from specdec import SamplingParams
 from specdec.engine import Sequence as Sample
 from specdec.engine import Step
-from specdec.engine.stop_checker import StopChecker
+from specdec.engine.sequence import StopChecker
 from specdec.interfaces import FinishReason, RowBlock, VerifyBatch
 from specdec.logits import p_logits
 from specdec.logits.logprobs import listings

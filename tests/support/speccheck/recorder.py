@@ -15,7 +15,7 @@ from specdec_kernels.cuda.graphs import Recording
 from specdec_kernels.cuda.paged_pass import PagedPass, PassNumbers, pass_numbers
 from specdec_runtime.interfaces import DraftHead, Form, HostRows, PackedBatch, Runner
 from specdec_runtime.scorers import transformers
-from specdec_runtime.scorers.packing import pack
+from specdec_runtime.scorers.transformers import pack
 
 NUM_SLOTS = 1024
 

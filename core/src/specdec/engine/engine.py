@@ -19,10 +19,8 @@ from specdec.engine.scheduler import Scheduler
 from specdec.engine.sequence import Sequence, free_name
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.step import Step
-from specdec.engine.step_behind import begin_to_verify
-from specdec.engine.steps_ahead import StepsAhead
+from specdec.engine.steps_ahead import StepsAhead, begin_to_verify
 from specdec.errors import ConfigError
-from specdec.interfaces.async_verdict import AsyncVerdict
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.proposer import Proposer
@@ -236,7 +234,7 @@ class Engine:
         step.batch, step.scores = batch, scores if self._sampler.finds_invalid_rows else valid_rows(scores)
         step.score_s += step.lap()
         if self._is_overlapped:
-            step.begin(begin_to_verify(self._sampler, batch, step.scores, self._device))
+            begin_to_verify(step, self._sampler, self._device)
             step.verify_s += step.lap()
         return step
 
@@ -252,9 +250,8 @@ class Engine:
             return None if after is None or after.device_nodes is None or after.is_late else after
         except BaseException:
             # Nothing of this step is lost: the next call reads its verdict, and launches none before.
-            if isinstance(step.pending, AsyncVerdict):
-                step.pending = step.pending.read
-                self._launched = step
+            if step.pending is not None:
+                step.is_alone, self._launched = True, step
             raise
         finally:
             self._ahead.find_states(step)
@@ -276,7 +273,7 @@ class Engine:
         step.lap()
         if step.device_nodes is not None and not self._sampler.finds_invalid_rows:
             batch = batch.read()  # a sampler of its own looks at the ids
-        verdict = self._sampler.verify(scores, batch) if step.pending is None else step.pending()
+        verdict = self._sampler.verify(scores, batch) if step.pending is None else step.pending.read()
         if step.device_nodes is not None:  # which came with the verdict
             step.read_nodes()
             batch = batch.read()

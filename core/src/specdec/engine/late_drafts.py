@@ -10,7 +10,6 @@ import torch
 
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.step import Step
-from specdec.interfaces.async_verdict import AsyncVerdict
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.device_nodes import DeviceNodes, rows_of
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft
@@ -126,7 +125,7 @@ class LateDrafts:
     def draft(self, step: Step, last: Step) -> CheckedDraft | None:
         """Return the drafts of a step behind one whose verdict is not read; None if there are none."""
         pending, scores = last.pending, last.scores
-        assert isinstance(pending, AsyncVerdict) and scores is not None and step.behind is not None
+        assert pending is not None and scores is not None and step.behind is not None
         caps = [
             max(0, min(row.cap, row.sequence.max_num_tokens - row.num_tokens - row.slack - 1))
             for row in step.rows

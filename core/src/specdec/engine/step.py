@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from specdec.interfaces.async_verdict import AsyncVerdict
     from specdec.interfaces.pass_memory import PassMemory, VerdictOffsets
     from specdec.interfaces.request_table import RequestTable
-    from specdec.interfaces.sampler import Verdict
     from specdec.interfaces.scorer import Scores
     from specdec.interfaces.sent import Transfer
     from specdec.interfaces.unread import UnreadVerdict
@@ -131,8 +129,10 @@ class Step:
     scores: Scores | None = None
     owns_states: bool = False
     """Whether its hidden states are copies, which the next pass does not write to."""
-    pending: Callable[[], Verdict] | None = None
-    """Waits for the verdict, if verification has begun on a device."""
+    pending: AsyncVerdict | None = None
+    """The verification, if it has begun on a device."""
+    is_alone: bool = False
+    """Whether no step is launched before its verdict is read, because that has raised."""
     has_appended: bool = False
     """Whether that appends the tokens to the lines of the samples."""
     verdict: VerdictOffsets | None = None
@@ -286,13 +286,6 @@ class Step:
             table=table,
             lines=() if table is None else [row.sequence.line for row in rows],
         )
-
-    def begin(self, pending: AsyncVerdict | None) -> None:
-        """Take the verification that has begun, if it has."""
-        if pending is not None:
-            has_nodes = self.device_nodes is not None and any(self.device_nodes.num_nodes)
-            self.pending, self.has_appended = pending, pending.has_appended
-            self.verdict = pending.offsets if has_nodes else None
 
     def verdict_on(self, sequences: list[Sequence]) -> VerdictOffsets | None:
         """Return `verdict` if it is on these samples, in this order, and all that it emits was kept."""

@@ -19,8 +19,7 @@ from specdec.adaptive.row_costs import RowCosts
 from specdec.config.compat import call_arguments
 from specdec.config.resolve import ResolvedSpeculation, with_checked_args
 from specdec.engine.request import Request
-from specdec.engine.sequence import Sequence
-from specdec.engine.stop_checker import StopChecker
+from specdec.engine.sequence import Sequence, StopChecker
 from specdec.errors import ConfigError, ContextLengthError, PluginError
 from specdec.frontend.prompts import Prompt, PromptLength, salt_of, text_and_ids
 from specdec.frontend.threads import check_process

@@ -15,23 +15,20 @@ from specdec.interfaces.scorer import Scores
 
 @dataclass(frozen=True)
 class AsyncVerdict:
-    """A verification that has begun; called, it waits for the verdict, and returns it."""
+    """A verification that has begun."""
 
     token_ids: torch.Tensor
     """`[B, N]` int64, N at least 1: the emitted tokens where the logits are, from which the next pass may take them."""
     num_accepted: torch.Tensor
     """`[B]` int64: accepted nodes of each request, likewise."""
     read: Callable[[], Verdict]
+    """Waits for the verdict, and returns it."""
     offsets: VerdictOffsets | None = None
     """Where the memory of passes has the verdict; None if it is elsewhere."""
     has_appended: bool = False
     """Whether the tokens are in `VerifyBatch.table`."""
     paths: torch.Tensor | None = None
     """`[B, N]` int64 accepted nodes of trees on the device, padded with -1; None for chains."""
-
-    def __call__(self) -> Verdict:
-        """Return the verdict."""
-        return self.read()
 
 
 @runtime_checkable

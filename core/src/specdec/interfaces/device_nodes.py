@@ -27,6 +27,10 @@ class DeviceNodes:
     ) -> None:
         self.given, self.num_nodes, self.vocab_size = nodes, num_nodes, vocab_size
         """The arguments."""
+        self.is_tree = len(nodes) == 2
+        """Whether there are parents."""
+        self.width, self.nodes_size = nodes[0].shape[1], len(nodes) * nodes[0].numel()
+        """N, and the number of `nodes`, counted with those that mean nothing."""
         self._nodes = nodes if isinstance(nodes, torch.Tensor) else None
         self.memory: torch.Tensor | None = None
         """`[M]` int64 that begins with `nodes`, if they were copied: what follows is free until the next pass is sent."""
@@ -40,21 +44,6 @@ class DeviceNodes:
         if self._nodes is None:
             self._nodes = torch.stack([*self.given])
         return self._nodes
-
-    @property
-    def is_tree(self) -> bool:
-        """Whether there are parents."""
-        return len(self.given) == 2
-
-    @property
-    def width(self) -> int:
-        """N."""
-        return self.given[0].shape[1]
-
-    @property
-    def nodes_size(self) -> int:
-        """Number of `nodes`, counted with those that mean nothing."""
-        return len(self.given) * self.given[0].numel()
 
     def read(self) -> tuple[Rows, Rows | None]:
         """Return `[B][num_nodes]` token ids and parents, None for chains, with possible ones in place of those that are not.

@@ -29,25 +29,27 @@ def sent_together(arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> l
 
 def packed(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
     """Return the bytes of arrays, each at an aligned place."""
-    buffer = np.empty(sum(map(_size, arrays)), np.uint8)
-    start = 0
-    for array in arrays:
+    *starts, size = _starts(arrays)
+    buffer = np.empty(size, np.uint8)
+    for start, array in zip(starts, arrays, strict=True):
         buffer[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        start += _size(array)
     return buffer
 
 
 def unpacked(buffer: torch.Tensor, arrays: Sequence[npt.NDArray[Any]]) -> list[torch.Tensor]:
     """Return views of a device's copy of `packed(arrays)`, one for each array."""
-    kinds, starts = {each.dtype for each in arrays}, accumulate(map(_size, arrays), initial=0)
+    kinds, starts = {each.dtype for each in arrays}, _starts(arrays)
     typed = {kind: buffer.view(torch.from_numpy(np.empty(0, kind)).dtype) for kind in kinds}
-    flat = (typed[a.dtype].narrow(0, next(starts) // a.itemsize, a.size) for a in arrays)
+    flat = (
+        typed[a.dtype].narrow(0, start // a.itemsize, a.size)
+        for a, start in zip(arrays, starts, strict=False)
+    )
     return [part if a.ndim == 1 else part.view(a.shape) for part, a in zip(flat, arrays, strict=True)]
 
 
-def _size(array: npt.NDArray[Any]) -> int:
-    """Return the bytes of an array with what aligns the next one."""
-    return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+def _starts(arrays: Sequence[npt.NDArray[Any]]) -> list[int]:
+    """Return where each array begins in `packed`, in bytes, and where the last one ends, with what aligns the next one."""
+    return [*accumulate((-(-each.nbytes // _ALIGNMENT) * _ALIGNMENT for each in arrays), initial=0)]
 
 
 class Transfer:
@@ -63,20 +65,17 @@ class Transfer:
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]] = (), growing: int | None = None) -> None:
         self._arrays, self._places = [*arrays], {"": slice(len(arrays))}
-        self._growing = [] if growing is None else [growing]
-        self._there: list[torch.Tensor] | None = None
-
-    @property
-    def growing_at(self) -> list[int]:
+        self.growing_at = [] if growing is None else [_starts(arrays)[growing]]
         """Where those begin that grow with texts, in bytes."""
-        return [sum(map(_size, self._arrays[:place])) for place in self._growing]
+        self._there: list[torch.Tensor] | None = None
 
     def add(self, name: str, arrays: Sequence[npt.NDArray[Any]], growing: int | None = None) -> None:
         """Send further arrays, before they are packed."""
         assert "packed" not in vars(self), "it is packed already"
-        self._growing += [] if growing is None else [len(self._arrays) + growing]
-        self._places[name] = slice(len(self._arrays), len(self._arrays) + len(arrays))
+        before = len(self._arrays)
         self._arrays += arrays
+        self._places[name] = slice(before, len(self._arrays))
+        self.growing_at += [] if growing is None else [_starts(self._arrays)[before + growing]]
 
     @cached_property
     def packed(self) -> npt.NDArray[np.uint8]:

@@ -82,7 +82,7 @@ class CompiledChain:
                 features = combined.float().contiguous().numpy()
             taken_logits, taken_states = np.empty_like(logits), np.empty_like(states)
         out = np.empty((num_rows, num_steps), np.int64)
-        confidences = np.empty((num_rows, num_steps if rules.wants_confidences else 0), np.float32)
+        confidences = np.empty((num_rows, num_steps if rules.threshold else 0), np.float32)
         draft_probs = np.empty((num_rows, num_steps, rules.num_ids if rules.is_drawn else 0), np.float32)
         # A positive temperature that float32 rounds to 0 is still not greedy.
         temperatures = np.array(

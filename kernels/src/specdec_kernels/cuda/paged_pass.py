@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 
 import numpy as np
@@ -158,11 +159,13 @@ def add_branches(tables: torch.Tensor, branches: torch.Tensor) -> None:
     tables.scatter_(1, branches[0], branches[1])
 
 
+@cache
 def page_size_of(num_slots: int) -> int:
     """Return the page size of a cache in which no request begins within a page."""
     return gcd(_MAX_PAGE, num_slots)
 
 
+@cache
 def bound_of(length: int) -> int:
     """Return the bound on contexts up to `length`."""
     bound = _BOUND

@@ -12,7 +12,6 @@ import torch
 
 from specdec.interfaces import PassMemory, RequestTable, Scores, VerdictOffsets, VerifyBatch
 from specdec.logits import read_listings
-from specdec_kernels.cuda.async_copy import AsyncCopy
 from specdec_kernels.cuda.attention import kernels_on
 from specdec_kernels.triton.append_tokens import append_tokens
 from specdec_kernels.triton.list_logprobs import list_logprobs
@@ -41,6 +40,7 @@ class Results:
         self._nodes = nodes if nodes is not None and nodes.num_outside is None else None
         device = scores.logits.device
         self._scores, self._num_tokens = scores, num_tokens
+        self._event: torch.cuda.Event | None = None
         self._shapes = [(size, width) if width else (size,) for width in widths]
         self.listed = listed_rows(batch)
         """Rows that list log probabilities."""
@@ -92,8 +92,12 @@ class Results:
             list_logprobs(self._scores.raw_logits, starts, nodes, token_ids, listed, self._most, out=out)
 
     def send(self) -> None:
-        """Send everything to the host, once all of it is written."""
-        self._async_copy = AsyncCopy(self._all)
+        """Send everything to the host, once all of it is written; it arrives whatever is launched later."""
+        self._there = self._all
+        if self._all.is_cuda:
+            self._there = torch.empty(self._all.shape, dtype=torch.int64).pin_memory()
+            self._there.copy_(self._all, non_blocking=True)
+            self._event = torch.cuda.current_stream(self._all.device).record_event()
 
     def offsets(self, row_starts: torch.Tensor) -> VerdictOffsets | None:
         """Return where the memory of passes has the verdict; None if it is elsewhere.
@@ -125,7 +129,9 @@ class Results:
     def read(self) -> tuple[list[Any], list[bool] | None, dict[int, list[Any]] | None, TopK | None]:
         """Return a kernel's results as nested lists, which rows are valid, the log probabilities of the tokens of each row of
         `listed`, and `Verdict.top_k`. Waits for what was sent."""
-        everything = self._async_copy.read()
+        if self._event is not None:
+            self._event.synchronize()
+        everything = self._there.numpy()
         nodes, *parts, lists, flags, ids, values, norms = (everything[place] for place in self._places)
         top_k = _top_of(ids, values, norms, self._num_top) if self._num_top else None
         results = [part.reshape(shape).tolist() for part, shape in zip(parts, self._shapes, strict=True)]

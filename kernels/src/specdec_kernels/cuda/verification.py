@@ -66,19 +66,48 @@ class _OnDevice(ABC):
     def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
         pending = self.begin(scores, batch)
-        return None if pending is None else pending()
+        return None if pending is None else pending.read()
+
+    def arrays(self, batch: VerifyBatch) -> list[Array]:
+        """Return what `_given` takes, on the host: no nodes that are not read, and parents only of trees."""
+        if not batch.num_nodes:
+            return []
+        numbers = [batch.row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
+        is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
+        width, flags = _width(batch), None if batch.drawn is None else batch.drawn.has_probs
+        rows = [] if batch.device_nodes is not None and width else [batch.nodes]
+        if batch.parents is not None and width:
+            rows.append(batch.parents)
+        return [
+            *np.array(numbers, np.int64),
+            is_sampled.astype(np.float32),
+            listed_rows(batch),
+            np.array(batch.lines, np.int64),
+            is_sampled & flags.numpy() if flags is not None and flags.device.type == "cpu" else is_sampled,
+            *(_padded(each, width) for each in rows),
+        ]
 
     @abstractmethod
     def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
         """Begin to decide a batch; see `AsyncVerify`."""
 
+    def _given(self, scores: Scores, batch: VerifyBatch) -> _Given:
+        """Return what is read of a batch: sent with the pass, or sent now."""
+        device = scores.logits.device
+        known = [] if batch.transfer is None else batch.transfer.on(device)
+        known = known or Transfer(self.arrays(batch)).on(device)
+        starts, counts, seeds, positions, samples, temperatures, listed, lines, is_drawn, *rows = known
+        width = _width(batch)
+        if batch.device_nodes is not None and width:
+            rows = [*batch.device_nodes.nodes.to(device)]
+        ids, *parents = rows
+        keys = NoiseKeys(seeds, positions, samples)
+        above = parents[0] if parents else None
+        return _Given(starts, counts, temperatures, keys, listed, is_drawn, lines, ids, above)
+
 
 class StrictOnDevice(_OnDevice):
     """Verifies chains or trees along the target's drawn tokens. None for a batch without requests."""
-
-    def arrays(self, batch: VerifyBatch) -> list[Array]:
-        """Return the arrays that verification reads on the device, in the order in which it takes them."""
-        return _arrays(batch)
 
     @in_inference_mode
     def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
@@ -89,7 +118,7 @@ class StrictOnDevice(_OnDevice):
         width = _width(batch)
         widths = (0, 0, width + 1, width) if width else (0, 0, 1)
         results = Results(scores, batch, widths, width + 1)
-        given = _given(scores, batch)
+        given = self._given(scores, batch)
         num_accepted, first_invalid, tokens, *paths = results.parts
         nodes = paths[0] if width else scores.logits.new_empty((size, 0), dtype=torch.int64)
         out = PathVerdict(num_accepted, tokens, nodes, first_invalid)
@@ -118,7 +147,7 @@ class RejectionOnDevice(_OnDevice):
     def arrays(self, batch: VerifyBatch) -> list[Array]:
         """Return the arrays that verification reads on the device, in the order in which it takes them."""
         is_taken = batch.is_all_greedy or _compares_p_and_q(batch)
-        return _arrays(batch) if is_taken else []
+        return super().arrays(batch) if is_taken else []
 
     @in_inference_mode
     def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
@@ -129,7 +158,7 @@ class RejectionOnDevice(_OnDevice):
             return None
         width = _width(batch)
         results = Results(scores, batch, (0, 0, width + 1), width + 1)
-        given = _given(scores, batch)
+        given = self._given(scores, batch)
         padded, is_valid = self._pad(scores, batch, given)
         num_accepted, first_invalid, tokens = results.parts
         scheme = self._scheme(padded)
@@ -212,7 +241,8 @@ def _read(results: Results, scores: Scores, batch: VerifyBatch, paths: torch.Ten
     nodes = found[0] if found else [range(count) for count in counts]
     accepted = [[*row[:count]] for row, count in zip(nodes, counts, strict=True)]
     tokens = [row[: count + 1] for row, count in zip(emitted, counts, strict=True)]
-    is_valid = _validity(scores, batch, accepted, invalid, is_valid)
+    if max(invalid) >= 0:
+        is_valid = _validity(scores, batch, accepted, invalid, is_valid)
     return Verdict(accepted, tokens, is_valid, logprobs, top_k, paths)
 
 
@@ -222,8 +252,8 @@ def _validity(
     accepted: Sequence[Sequence[int]],
     first_invalid: Sequence[int],
     is_valid: list[bool] | None,
-) -> list[bool] | None:
-    """Return which rows are valid, as far as tokens were drawn from them; None if all are.
+) -> list[bool]:
+    """Return which rows are valid, as far as tokens were drawn from them.
 
     Args:
         scores: the rows.
@@ -232,8 +262,6 @@ def _validity(
         first_invalid: see `PathVerdict.first_invalid`.
         is_valid: see `Scores.is_valid`.
     """
-    if max(first_invalid) < 0:
-        return is_valid
     found = [True] * len(scores.logits) if is_valid is None else is_valid
     for row, (path, place) in enumerate(zip(accepted, first_invalid, strict=True)):
         if place >= 0:
@@ -251,41 +279,6 @@ def _width(batch: VerifyBatch) -> int:
     if batch.device_nodes is not None and any(batch.num_nodes):
         return batch.device_nodes.width
     return max(batch.num_nodes) if batch.drawn is None else batch.drawn.token_ids.shape[1]
-
-
-def _arrays(batch: VerifyBatch) -> list[Array]:
-    """Return what `_given` takes, on the host: no nodes that are not read, and parents only of trees."""
-    if not batch.num_nodes:
-        return []
-    numbers = [batch.row_starts, batch.num_nodes, batch.seeds, batch.num_tokens, batch.sample_indices]
-    is_sampled = np.array([not params.is_greedy for params in batch.sampling_params])
-    width, flags = _width(batch), None if batch.drawn is None else batch.drawn.has_probs
-    rows = [] if batch.device_nodes is not None and width else [batch.nodes]
-    if batch.parents is not None and width:
-        rows.append(batch.parents)
-    return [
-        *np.array(numbers, np.int64),
-        is_sampled.astype(np.float32),
-        listed_rows(batch),
-        np.array(batch.lines, np.int64),
-        is_sampled & flags.numpy() if flags is not None and flags.device.type == "cpu" else is_sampled,
-        *(_padded(each, width) for each in rows),
-    ]
-
-
-def _given(scores: Scores, batch: VerifyBatch) -> _Given:
-    """Return what is read of a batch: sent with the pass, or sent now."""
-    device = scores.logits.device
-    known = [] if batch.transfer is None else batch.transfer.on(device)
-    arrays = known or Transfer(_arrays(batch)).on(device)
-    starts, counts, seeds, positions, samples, temperatures, listed, lines, is_drawn, *rows = arrays
-    width = _width(batch)
-    if batch.device_nodes is not None and width:
-        rows = [*batch.device_nodes.nodes.to(device)]
-    ids, *parents = rows
-    keys = NoiseKeys(seeds, positions, samples)
-    above = parents[0] if parents else None
-    return _Given(starts, counts, temperatures, keys, listed, is_drawn, lines, ids, above)
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> Int64s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 _MOST_IN_BLOCK = 1024
 
@@ -13,6 +14,7 @@ def power_of_two(size: int, least: int = 1, most: int | None = None) -> int:
     return found if most is None else min(most, found)
 
 
+@cache
 def roomy(size: int, least: int, factor: int = 4) -> int:
     """Return the first of `least`, `factor * least`, ... that is at least `size`: so few kernels are compiled."""
     found = least
@@ -53,6 +55,7 @@ class RowBlocks:
         check_power_of_two("block", self.block)
 
 
+@cache
 def row_blocks(size: int) -> RowBlocks:
     """Return a configuration for rows of `size` elements."""
     block = power_of_two(size, 32, _MOST_IN_BLOCK)

@@ -78,10 +78,7 @@ class BlockLoop:
         """
         by_row = {draft.row: draft for draft in drafts}
         every = [by_row.get(row) or PartialDraft(row, 0, 0) for row in row_chunks]
-        most = self._runner.max_chain_rows
-        if not row_chunks.keys() >= by_row.keys() or not self._loop.can_draft(
-            batch, every, most, is_recorded=True
-        ):
+        if not row_chunks.keys() >= by_row.keys() or not self._can_draft(batch, every):
             return False
         long = {
             row: row_chunk for row, row_chunk in row_chunks.items() if len(row_chunk.ids) > self._most_new
@@ -109,8 +106,12 @@ class BlockLoop:
             NeedsTokens: if the loop cannot.
         """
         places = rows.places_behind(batch, max(batch.max_nodes) + 1)
-        if not self._loop.can_draft(batch, drafts, self._runner.max_chain_rows, is_recorded=True):
+        if not self._can_draft(batch, drafts):
             raise NeedsTokens
         none = NewRows(np.zeros(0, np.int64), [0] * batch.batch_size)
         self._loop.draft(batch, drafts, partial(self._runner.draft_after, none), places)
         rows.go_ahead(batch)
+
+    def _can_draft(self, batch: ProposeBatch, drafts: Sequence[PartialDraft]) -> bool:
+        chain = self._runner.chain
+        return chain is not None and self._loop.can_draft(batch, drafts, chain.max_rows, is_recorded=True)

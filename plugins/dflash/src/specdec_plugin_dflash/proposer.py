@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from specdec import ConfigError
-from specdec.interfaces import Capability, Draft, ProposeBatch, ProposerConfig, TargetHandle, TargetInfo
+from specdec.interfaces import Capability, ProposerConfig, TargetHandle, TargetInfo
 from specdec_plugin_dflash.config import DFlashConfig
 from specdec_plugin_dflash.drafter import BlockDrafter
 from specdec_plugin_dflash.loading import load_dflash
@@ -56,11 +56,6 @@ class DFlashProposer(RowsProposer):
                 f"{settings.max_tokens} tokens of a block of {origin} (block_size {settings.block_size}){siblings}: use {most} "
                 "or less"
             )
-
-    def propose(self, batch: ProposeBatch) -> Draft:
-        """Draft a block for every row that wants a draft; warns if drafts are worse than chance."""
-        self._watch.observe(batch)
-        return super().propose(batch)
 
     def make_drafter(self, target: TargetHandle) -> BlockDrafter:
         """Load the head, and return what drafts with it."""

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec_runtime.drafting.acceptance_watch import AcceptanceWatch
-    from specdec_runtime.drafting.assemble import draft_of
     from specdec_runtime.drafting.aux_layers_config import AuxLayersConfig
     from specdec_runtime.drafting.chain_growth import ChainGrowth
     from specdec_runtime.drafting.chain_steps import ChainSteps
@@ -22,12 +20,16 @@ if TYPE_CHECKING:
     from specdec_runtime.drafting.drafting_config import DraftingConfig
     from specdec_runtime.drafting.head_config import HeadConfig
     from specdec_runtime.drafting.head_parts import embedding_of, published_by_module, target_ids_of
-    from specdec_runtime.drafting.head_proposer import HeadProposer
-    from specdec_runtime.drafting.loop_rows import new_rows
     from specdec_runtime.drafting.own_ids import OwnIds
-    from specdec_runtime.drafting.partial_draft import PartialDraft
-    from specdec_runtime.drafting.passes import RowChunk, run
-    from specdec_runtime.drafting.proposer import DraftingProposer, RowsProposer, StepDrafter
+    from specdec_runtime.drafting.partial_draft import PartialDraft, draft_of
+    from specdec_runtime.drafting.passes import RowChunk, new_rows, run
+    from specdec_runtime.drafting.proposer import (
+        AcceptanceWatch,
+        DraftingProposer,
+        HeadProposer,
+        RowsProposer,
+        StepDrafter,
+    )
     from specdec_runtime.drafting.request_rows import RequestRows
     from specdec_runtime.drafting.request_slots import RequestSlots
     from specdec_runtime.drafting.target_rows import TargetRows

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from specdec import SamplingParams
-from specdec.interfaces import NoiseKeys, ProposeBatch, VerdictOffsets
+from specdec.interfaces import NoiseKeys, ProposeBatch
 from specdec_runtime.drafting.partial_draft import PartialDraft, UnreadNodes
 from specdec_runtime.drafting.passes import CachedRows, Int64s
 from specdec_runtime.drafting.reading import read_together
@@ -99,28 +99,12 @@ class ChainLoop:
         rows = [draft.row for draft in drafts]
         depths = [min(draft.max_depth, draft.max_nodes) for draft in drafts]
         params = [batch.sampling_params[row] for row in rows]
-        is_greedy = self._method == "greedy"
-        temperatures = [0.0 if is_greedy else p.temperature for p in params]
-        keys = batch.draws.coupled_keys(rows)
-        cuts = () if is_greedy else cuts_of(params)
-        least = [max(1, depth) for depth in depths]
-        until = ends_of(batch, rows)
-        most = max(depths)
-        work = ChainWork(
-            *places,
-            most,
-            temperatures,
-            keys,
-            self.rules,
-            cuts,
-            least,
-            until,
-            verdict_of(batch, rows) if self._reads_every_id else None,
-            bool(batch.num_unread),
-            more_ids,
-        )
+        work = work_of(
+            batch, rows, places, depths, self.rules, is_greedy=self._method == "greedy",
+            reads_every_id=self._reads_every_id, more_ids=more_ids,
+        )  # fmt: skip
         chains = call(work)
-        if chains.token_ids.is_cuda and not self.rules.wants_confidences:
+        if chains.token_ids.is_cuda and not self.rules.threshold:
             has_q = chains.draft_probs.numel() > 0
             for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
                 count = min(depth * self.rules.siblings, draft.max_nodes)
@@ -131,7 +115,7 @@ class ChainLoop:
             ends = () if params[index].ignore_eos else self._eos_token_ids
             length = min(depth, len(tokens[index]))
             length = next((i + 1 for i in range(length) if tokens[index][i] in ends), length)
-            if self.rules.wants_confidences:
+            if self.rules.threshold:
                 unsure = (i + 1 for i in range(length) if confidences[index][i] < self.rules.threshold)
                 length = next(unsure, length)
                 draft.confidences = confidences[index][:length]
@@ -148,22 +132,48 @@ def example_of(num_steps: int, rules: ChainRules) -> ChainWork:
     return ChainWork([0], [0], num_steps, [0.0], NoiseKeys(*np.zeros((3, 1), np.int64)), rules)
 
 
-def cuts_of(params: Sequence[SamplingParams]) -> Sequence[tuple[int, float, float]]:
-    """Return `ChainWork.cuts` of requests."""
-    return [(p.top_k, p.top_p, p.min_p) for p in params] if any(map(_has_cuts, params)) else ()
+def work_of(
+    batch: ProposeBatch,
+    rows: Sequence[int],
+    places: CachedRows,
+    depths: Sequence[int],
+    rules: ChainRules,
+    *,
+    is_greedy: bool,
+    reads_every_id: bool,
+    more_ids: Sequence[Int64s] = (),
+) -> ChainWork:
+    """Return what a loop drafts for rows of a batch.
 
-
-def ends_of(batch: ProposeBatch, rows: Sequence[int]) -> list[int]:
-    """Return `ChainWork.ends` of rows."""
-    most = [batch.sampling_params[row].max_tokens or _NO_LIMIT for row in rows]
-    return [batch.num_prompt_tokens[row] + count for row, count in zip(rows, most, strict=True)]
-
-
-def verdict_of(batch: ProposeBatch, rows: Sequence[int]) -> VerdictOffsets | None:
-    """Return `ChainWork.verdict` for rows of a batch: None if these are not all, or have other tokens than it emits."""
-    is_all = list(rows) == list(range(batch.batch_size))
+    Args:
+        batch: the step's batch.
+        rows: `[R]` its rows.
+        places: their rows in the cache.
+        depths: `[R]` how deep each draft may be; one of 0 is made and not used.
+        rules: how tokens are chosen.
+        is_greedy: whether no noise is used, whatever the requests' temperatures are.
+        reads_every_id: whether the draft has all ids that a verdict may emit.
+        more_ids: see `ChainWork`.
+    """
+    params = [batch.sampling_params[row] for row in rows]
+    is_cut = not is_greedy and any(map(_has_cuts, params))
+    # A verdict is followed if it is on just these rows, and emits just their new tokens.
+    is_all = [*rows] == [*range(len(batch.counts))] and reads_every_id
     num_emitted = [count + 1 for count in batch.last_num_accepted]
-    return batch.verdict if is_all and (batch.num_unread or num_emitted == [*batch.counts]) else None
+    is_next = is_all and (batch.num_unread or num_emitted == [*batch.counts])
+    return ChainWork(
+        *places,
+        max(depths),
+        [0.0 if is_greedy else p.temperature for p in params],
+        batch.draws.coupled_keys(rows),
+        rules,
+        [(p.top_k, p.top_p, p.min_p) for p in params] if is_cut else (),
+        [max(1, depth) for depth in depths],
+        [batch.num_prompt_tokens[row] + (batch.sampling_params[row].max_tokens or _NO_LIMIT) for row in rows],
+        batch.verdict if is_next else None,
+        bool(batch.num_unread),
+        more_ids,
+    )
 
 
 def _has_cuts(params: SamplingParams) -> bool:

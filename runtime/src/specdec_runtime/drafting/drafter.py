@@ -16,12 +16,10 @@ from specdec_runtime.drafting.chains import ChainCall, ChainLoop, example_of
 from specdec_runtime.drafting.chooser import Chooser
 from specdec_runtime.drafting.drafting_config import DraftingConfig
 from specdec_runtime.drafting.head_config import HeadConfig
-from specdec_runtime.drafting.loop_rows import new_rows, new_states
 from specdec_runtime.drafting.own_ids import OwnIds
 from specdec_runtime.drafting.partial_draft import PartialDraft
-from specdec_runtime.drafting.passes import CachedRows, Int64s, RowChunk, run
-from specdec_runtime.drafting.request_rows import RequestRows
-from specdec_runtime.drafting.request_state import RequestState
+from specdec_runtime.drafting.passes import CachedRows, Int64s, RowChunk, new_rows, new_states, run
+from specdec_runtime.drafting.request_rows import RequestRows, RequestState
 from specdec_runtime.drafting.target_rows import TargetRows
 from specdec_runtime.drafting.tree import GrowingTree
 from specdec_runtime.drafting.tree_growth import Nodes, TreeGrowth
@@ -166,9 +164,9 @@ class Drafter:
             )
         ]
         wanted = [draft or PartialDraft(row, 0, 0) for row, draft in enumerate(drafts)]
-        if self._runner.chain is None or not self._can_loop(batch, wanted):
+        if not self._can_loop(batch, wanted):
             raise NeedsTokens
-        none = NewRows(np.zeros(0, np.int64), [0] * batch.batch_size)
+        none = NewRows(np.zeros(0, np.int64), [0] * len(wanted))
         self._loop_over(batch, wanted, partial(self._runner.draft_after, none), places)
         self.rows.go_ahead(batch)
         return [*drafts]
@@ -266,11 +264,12 @@ class Drafter:
 
     def _can_loop(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> bool:
         """Return whether the runner's draft loop makes these drafts."""
+        chain, is_recorded = self._runner.chain, self._runner.device.type != "cpu"
+        if chain is None:
+            return False
         if self._tree_loop is not None:
-            chain = self._runner.chain
-            return chain is not None and self._tree_loop.can_draft(batch, drafts, chain.max_tree_nodes)
-        most, is_recorded = self._runner.max_chain_rows, self._runner.device.type != "cpu"
-        return self._is_chain and self._loop.can_draft(batch, drafts, most, is_recorded=is_recorded)
+            return self._tree_loop.can_draft(batch, drafts, chain.max_tree_nodes)
+        return self._is_chain and self._loop.can_draft(batch, drafts, chain.max_rows, is_recorded=is_recorded)
 
     def _loop_over(
         self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: CachedRows

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -10,7 +12,6 @@ import torch
 from specdec.interfaces import LeftOut, NeedsTokens, ProposeBatch, TokenIds
 from specdec_runtime.drafting.passes import CachedRows, Int64s, RowChunk
 from specdec_runtime.drafting.request_slots import RequestSlots
-from specdec_runtime.drafting.request_state import RequestState
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
 from specdec_runtime.interfaces.head import DraftHead
 from specdec_runtime.interfaces.kv_cache import LayerShape
@@ -25,6 +26,47 @@ _LEAST_GROWTH = 64
 _NO_ROOM = "the draft's cache has no room beside the requests that run"
 _NOT_DELIVERED = "hidden states of its tokens did not reach the draft"
 _TOO_LONG = "its text is longer than the draft's max_model_len"
+
+
+@dataclass(slots=True)
+class RequestState:
+    """Which committed tokens have rows in the cache, and what drafting continues from."""
+
+    num_tokens: int = 0
+    """Number of committed tokens that have been processed."""
+    num_ids: int = 0
+    """Length of these tokens in the draft's ids; it differs if a target token maps to several draft tokens."""
+    drafted: list[int | None] = field(default_factory=list)
+    """Target ids of drafted tokens whose rows follow, one row each, and are kept if they are accepted; None for the tokens of a
+    chain that the host has not read."""
+    carries: dict[int, torch.Tensor] = field(default_factory=dict)
+    """For heads by stage, the `[F]` carry of the last row: the feature of the next token in the following stage."""
+    is_ahead: bool = False
+    """Whether a loop has run tokens behind these, those of a verdict that the host had not read."""
+    logits: torch.Tensor | None = None
+    """`[1, V']` of the last token, in parallel drafting followed by those of mask tokens; None if they are not known."""
+
+    def hold(self, num_tokens: int, num_ids: int) -> None:
+        """Count the rows of other tokens than before; logits are no longer those of the last one."""
+        self.num_tokens, self.num_ids, self.logits = num_tokens, num_ids, None
+
+    def keep_accepted(self, committed: TokenIds, last_num_accepted: int) -> None:
+        """Keep the rows of drafted tokens that are among all committed ones `[n]`, and drop the others.
+
+        Of tokens that were not read, as many are as were accepted of the last draft.
+        """
+        if not self.drafted:
+            return
+        committed = committed[self.num_tokens : self.num_tokens + len(self.drafted)]
+        num_accepted = 0
+        for drafted, token in zip(self.drafted, committed.tolist(), strict=False):
+            is_accepted = num_accepted < last_num_accepted if drafted is None else drafted == token
+            if not is_accepted:
+                break
+            num_accepted += 1
+        self.drafted = []
+        if num_accepted:
+            self.hold(self.num_tokens + num_accepted, self.num_ids + num_accepted)
 
 
 class RequestRows:
@@ -58,7 +100,6 @@ class RequestRows:
         self._runner, self._vocabulary = runner, vocabulary
         self._prefix_block_size, self._max_len = prefix_block_size, max_len
         self._are_states_alone = are_states_alone
-        self._made: RequestSlots | None = None
         self.states: dict[str, RequestState] = {}
         self._left_out: dict[str, tuple[str, int]] = {}
         """Requests that nothing is drafted for: why, and the rows that each needs."""
@@ -71,13 +112,11 @@ class RequestRows:
             for stage in range(self.num_stages - 1):
                 runner.cache.allocate(_carry_layer(stage), shape)
 
-    @property
+    @cached_property
     def pool(self) -> RequestSlots:
         """The slot allocator; created with the first request, because the cache is allocated after loading."""
-        if self._made is None:
-            size = 0 if self._runner.states is not None else self._prefix_block_size
-            self._made = RequestSlots(self._runner.cache, size)
-        return self._made
+        size = 0 if self._runner.states is not None else self._prefix_block_size
+        return RequestSlots(self._runner.cache, size)
 
     def num_rows(self, state: RequestState, stage: int = 0) -> int:
         """Return how many rows of a request's committed tokens a stage has."""
@@ -251,18 +290,19 @@ class RequestRows:
         self._read_carries(request_id, state)
         return num_held
 
-    def publish(self, request_id: str, token_ids: TokenIds) -> None:
-        """Publish the rows of a request's committed tokens `[n]` for prefix reuse."""
+    def publish(self, batch: ProposeBatch, row: int) -> None:
+        """Publish the rows of a request's committed tokens for prefix reuse, where these fill a block that is not published."""
+        request_id = batch.request_ids[row]
         state = self.states.get(request_id)
         if state is not None and state.num_ids and self.pool.is_publishable(request_id, state.num_ids):
-            self.pool.publish(request_id, self._vocabulary.to_draft(token_ids[: state.num_tokens]))
+            token_ids = batch.token_ids(row)[: state.num_tokens]
+            self.pool.publish(request_id, self._vocabulary.to_draft(token_ids))
 
     def drop(self, request_id: str) -> None:
         """Drop the state of a request; unknown requests are ignored."""
         self.states.pop(request_id, None)
         self._left_out.pop(request_id, None)
-        if self._made is not None:
-            self._made.release(request_id)
+        self.pool.release(request_id)
         if self._runner.states is not None:
             self._runner.states.release(request_id)
 

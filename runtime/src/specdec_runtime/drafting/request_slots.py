@@ -36,7 +36,7 @@ class RequestSlots(SlotPool):
     def extend(self, request_id: Hashable, num_slots: int) -> bool:
         """Make room for `num_slots` rows of a request if its run has it already; returns whether it has."""
         has_room = num_slots <= self._runs[request_id].num_blocks * self._block_size
-        return has_room and self.reserve(request_id, num_slots, 0)
+        return has_room and super().reserve(request_id, num_slots, 0)
 
     def resume(self, request_id: Hashable, ids: Ids) -> int | None:
         """Give a request a new run with the rows of the longest cached prefix of its `ids` `[n]`.

@@ -10,7 +10,7 @@ import numpy as np
 from specdec.interfaces import LeftOut, ProposeBatch, TokenIds
 from specdec_runtime.drafting.own_ids import OwnIds
 from specdec_runtime.drafting.passes import Int64s, RowChunk
-from specdec_runtime.drafting.request_state import RequestState
+from specdec_runtime.drafting.request_rows import RequestState
 
 
 class TargetRows:
@@ -69,7 +69,7 @@ class TargetRows:
         """Return a request's first slot, and the number of rows of its committed tokens."""
         return self._first_slots[request_id], self.states[request_id].num_ids
 
-    def publish(self, request_id: str, token_ids: TokenIds) -> None:
+    def publish(self, batch: ProposeBatch, row: int) -> None:
         """Publish nothing: the rows are the target's."""
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:

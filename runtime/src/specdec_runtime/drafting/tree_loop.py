@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec.interfaces import ProposeBatch
-from specdec_runtime.drafting.chains import ChainCall, cuts_of, ends_of, verdict_of
+from specdec_runtime.drafting.chains import ChainCall, work_of
 from specdec_runtime.drafting.head_config import HeadConfig
 from specdec_runtime.drafting.partial_draft import PartialDraft, UnreadNodes
 from specdec_runtime.drafting.passes import CachedRows
 from specdec_runtime.drafting.vocabulary import DraftVocabulary
-from specdec_runtime.interfaces.chain import ChainRules, ChainWork
+from specdec_runtime.interfaces.chain import ChainRules
 
 
 class TreeLoop:
@@ -50,22 +50,12 @@ class TreeLoop:
         rows, width = [draft.row for draft in drafts], self.rules.width
         # A loop has nodes of every request, of which one without a draft takes none.
         depths = [max(1, min(draft.max_depth, self._depth or draft.max_depth)) for draft in drafts]
-        params = [batch.sampling_params[row] for row in rows]
-        temperatures = [0.0 if self._is_greedy else p.temperature for p in params]
-        keys, cuts = batch.draws.coupled_keys(rows), () if self._is_greedy else cuts_of(params)
-        work = ChainWork(
-            *places,
-            max(depths),
-            temperatures,
-            keys,
-            self.rules,
-            cuts,
-            depths,
-            ends_of(batch, rows),
-            verdict_of(batch, rows) if self._reads_every_id else None,
-            bool(batch.num_unread),
+        is_greedy, reads_every_id = self._is_greedy, self._reads_every_id
+        made = call(
+            work_of(
+                batch, rows, places, depths, self.rules, is_greedy=is_greedy, reads_every_id=reads_every_id
+            )
         )
-        made = call(work)
         for place, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
             count = min(draft.max_nodes, width + (depth - 1) * width * width)
             draft.unread = UnreadNodes(made, place, count)

@@ -24,7 +24,8 @@ class ChainRules:
         num_ids: number of leading logits that are used.
         target_ids: `[num_ids]` the target's id of each logit, ascending, or None if they are the same.
         is_drawn: whether tokens are drawn from a separate noise stream and q is kept; else `strict`'s noise chooses.
-        threshold: a row needs no tokens after one with a probability below it; 0 disables this: none are computed.
+        threshold: a row needs no tokens after one with a probability below it; 0 disables this: no
+            probabilities are computed then, else that of each token is returned.
         is_paired: whether a probability is that against the next best token alone, the noise of coupled draws included.
         width: above 1 drafts are trees of point masses expanded by joint confidence: so many nodes of each depth are continued,
             with so many children each.
@@ -44,11 +45,6 @@ class ChainRules:
     mask_id: int | None = None
     skips_last: bool = False
     siblings: int = 1
-
-    @property
-    def wants_confidences(self) -> bool:
-        """Whether the probability of each token is returned."""
-        return self.threshold > 0
 
 
 @dataclass(frozen=True)

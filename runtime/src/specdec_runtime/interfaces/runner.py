@@ -59,18 +59,12 @@ class Runner(Protocol):
     """What its draft loop will be asked for, of one request with as many new tokens as there may be; None if unknown."""
     context: ContextRows | None
     """Gives the rows of texts, if the module's passes have none."""
+    chain: Chain | None
+    """The draft loop of its module; None if there is none, and then `draft_chain` must not be called."""
 
     @property
     def states(self) -> DraftStates | None:
         """States of layers that keep no keys and values; passes of such a model name requests by `Segment.owner`."""
-
-    @property
-    def max_chain_rows(self) -> int:
-        """Maximum number of rows for `draft_chain`; 0 if it must not be called."""
-
-    @property
-    def chain(self) -> Chain | None:
-        """The draft loop of its module; None if there is none."""
 
     def forward(
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0

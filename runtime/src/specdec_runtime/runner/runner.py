@@ -99,6 +99,8 @@ class ModuleRunner:
         self._own = own_forwards(module, self)
         self.forms: list[list[Form]] = []
         """Forms of the model, or of each stage of the head, outermost first."""
+        self.chain: Chain | None = None
+        """The draft loop of this module; None if there is none."""
         self._make_forms(is_fused=is_fused)
 
     @property
@@ -110,18 +112,6 @@ class ModuleRunner:
     def reserved_bytes(self) -> int:
         """Most device memory that the forms may take later."""
         return sum(form.reserved_bytes for form in self._all_forms())
-
-    @property
-    def chain(self) -> Chain | None:
-        """The draft loop of this module; None if there is none."""
-        if len(self.forms) > 1:
-            return None  # each token of a draft has a stage of its own
-        return next((form.chain for form in self.forms[0] if form.chain is not None), None)
-
-    @property
-    def max_chain_rows(self) -> int:
-        """Maximum number of rows for `draft_chain`; 0 if it must not be called."""
-        return 0 if self.chain is None else self.chain.max_rows
 
     @in_inference_mode
     def forward(
@@ -176,8 +166,7 @@ class ModuleRunner:
     @in_inference_mode
     def prepare(self, num_requests: int) -> None:
         """Let the forms record what that many requests need, so that no request waits for it."""
-        for forms in self.forms:
-            keep_working(self, forms, "preparation", lambda form: form.prepare(num_requests))
+        self._call_forms("preparation", lambda form: form.prepare(num_requests))
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""
@@ -233,8 +222,7 @@ class ModuleRunner:
         # Unlike the probes', as passes of several requests have.
         rows = torch.arange(len(batch.token_ids), device=self.device)
         batch = replace(batch, positions=rows, slots=rows, longest=None)
-        for forms in self.forms:
-            keep_working(self, forms, "warm-up", lambda form: form.warm_up(batch, features))
+        self._call_forms("warm-up", lambda form: form.warm_up(batch, features))
         if self.is_draft and self.chain is not None:
             self._warm_up_chain(self.chain, batch, features)
 
@@ -245,8 +233,15 @@ class ModuleRunner:
         chain.draft(output.logits[:1], states, ChainWork([0], [0], 2, [0.0], keys, rules))
 
     def _rebind(self) -> None:
+        self._call_forms("rebinding", lambda form: form.rebind())
+
+    def _call_forms(self, what: str, call: Callable[[Form], None]) -> None:
+        """Call all forms, those that raise are removed; then find the draft loop of those that are left."""
         for forms in self.forms:
-            keep_working(self, forms, "rebinding", lambda form: form.rebind())
+            keep_working(self, forms, what, call)
+        self.chain = None
+        if len(self.forms) == 1:  # else each token of a draft has a stage of its own
+            self.chain = next((form.chain for form in self.forms[0] if form.chain is not None), None)
 
     def _all_forms(self) -> Iterator[Form]:
         return (form for forms in self.forms for form in forms)

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from specdec import EngineOptions
@@ -19,6 +21,7 @@ from specdec.interfaces import (
     DraftSlots,
     MakeForm,
     PassMemory,
+    RowBlock,
     ScoreBatch,
     Scorer,
     Scores,
@@ -29,6 +32,7 @@ from specdec.logits import p_logits_of
 from specdec.text import fingerprint
 from specdec_runtime.backends.attention import TORCH, check_name, choose_attention
 from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
+from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.kv_cache import KVCache
 from specdec_runtime.loading.checkpoint import SafetensorsReader
 from specdec_runtime.loading.draft import alias, load_draft
@@ -38,7 +42,6 @@ from specdec_runtime.models.spread import near, offloaded, places
 from specdec_runtime.runner import ModuleRunner, SdpaAttention
 from specdec_runtime.runner.runner import added
 from specdec_runtime.scorers.memory import num_slots, step_bytes
-from specdec_runtime.scorers.packing import pack
 from specdec_runtime.scorers.runner_factory import RunnerFactory
 
 logger = logging.getLogger("specdec")
@@ -205,6 +208,57 @@ class TransformersScorer(Scorer):
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,
         )
+
+
+def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[RowBlock]]:
+    """Pack a step: for each running sample its chunk of committed tokens, then its drafted nodes.
+
+    Returns:
+        the pass, and the logits rows of each sample that gets a token, after which those for prompt log probabilities follow.
+    """
+    drafted = batch.device_nodes if any(row.num_nodes for row in batch.rows) else None
+    segments: list[Segment] = []
+    blocks: list[RowBlock] = []
+    tokens, positions, slots = list[int](), list[int](), list[int]()
+    logits_rows, prompt_rows = list[int](), list[int]()
+    first = 0
+    for row in batch.rows:
+        sequence, start, chunk, parents = row.sequence, row.start, row.chunk, row.parents
+        if chunk == 0:
+            continue
+        count = chunk + row.num_nodes
+        if batch.behind is None:
+            tokens += sequence.token_ids[start : start + chunk].tolist()
+        else:
+            tokens.append(0)  # the pass finds it on the device
+        if drafted is None:
+            tokens += row.nodes
+        else:
+            place = -1 - len(blocks) * drafted.width
+            tokens += range(place, place - row.num_nodes, -1)
+        segment = Segment(first, count, sequence.first_slot, start, owner=sequence, num_drafted=row.num_nodes)
+        slots += range(sequence.first_slot + start, sequence.first_slot + start + count)
+        if parents is not None and row.nodes:
+            positions += segment.set_parents(parents).tolist()
+        else:
+            positions += range(start, start + count)
+        segments.append(segment)
+        prompt_rows += range(first + row.prompt_rows.start - start, first + row.prompt_rows.stop - start)
+        if row.is_sampled:
+            text = sequence.token_ids, sequence.num_prompt_tokens, drafted, len(blocks)
+            blocks.append(RowBlock(sequence.params, row.nodes, parents, sequence.rules, *text))
+            logits_rows += range(first + chunk - 1, first + count)
+        first += count
+    has_all = len(logits_rows) == first and not prompt_rows
+    wanted = None if has_all else np.array(logits_rows + prompt_rows, np.int64)
+    ids, places, where = (np.array(each, np.int64) for each in (tokens, positions, slots))
+    if device.type == "cpu" and drafted is None and batch.behind is None:  # which shares the host's memory
+        slots_there = None if len(segments) == 1 else torch.from_numpy(where)
+        logits_there = None if wanted is None else torch.from_numpy(wanted)
+        tensors = torch.from_numpy(ids), torch.from_numpy(places)
+        return PackedBatch(*tensors, segments, slots_there, logits_there), blocks
+    host = HostRows(ids, places, where, wanted)
+    return PackedBatch.of_rows(host, segments, device, drafted, batch.transfer, batch.behind), blocks
 
 
 def check_spread(options: EngineOptions, target: LoadedTarget) -> None:

@@ -45,7 +45,7 @@ class ChainTests(BackendSuite):
         chain = runner.fast.chain
         if chain is None:
             not_applicable("its form of this model has no chain")
-        num_rows = min(len(_LENGTHS), runner.fast.max_chain_rows)
+        num_rows = min(len(_LENGTHS), chain.max_rows)
         for num_ids in (runner.vocab_size, runner.vocab_size - 3):
             rules = ChainRules(num_ids, is_drawn=is_drawn)
             tokens, probs = _expected(runner, num_rows, rules)

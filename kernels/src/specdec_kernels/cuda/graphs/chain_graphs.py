@@ -21,10 +21,15 @@ from specdec_kernels.cuda.graphs.pass_shape import (
     shape_of,
 )
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
-from specdec_kernels.cuda.graphs.static_block import StaticBlock, masks_of
-from specdec_kernels.cuda.graphs.static_chain import StaticChain
 from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
-from specdec_kernels.cuda.graphs.static_loop import ChainShape, Numbered, RecordedLoop
+from specdec_kernels.cuda.graphs.static_loop import (
+    ChainShape,
+    Numbered,
+    RecordedLoop,
+    StaticBlock,
+    StaticChain,
+    masks_of,
+)
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.graphs.static_start import Reads, StatesStart
 from specdec_kernels.cuda.graphs.static_tree import StaticTree
@@ -110,7 +115,7 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
             for is_greedy, has_cuts in ways:
                 last = padded(size, size, page_size, bound)
                 first = padded(size * self._most_new, size, page_size, bound)
-                shape = ChainShape(last, work.num_steps, is_greedy, work.rules, has_cuts, first)
+                shape = ChainShape(work.num_steps, is_greedy, has_cuts, work.rules, last, first)
                 num_rows = size * self._block_rows(work, work.num_steps) if is_block else 0
                 if max(num_rows, size * self._most_new) > MAX_TREE_ROWS:
                     logger.info(
@@ -182,12 +187,9 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
         verdicts: tuple[torch.Tensor, int] | None = None,
     ) -> RecordedLoop:
         """Return the tensors of a loop."""
-        if shape.block is not None:
-            place = shape, self._max_context, self._device, features, given
-            return StaticBlock(*place, self._reads, verdicts)
         kind = StaticChain if shape.rules.width == 1 else StaticTree
-        context = self._max_context, self._max_positions, self._device
-        return kind(shape, *context, features, given, self._reads.combine, verdicts)
+        place = shape, self._max_context, self._max_positions, self._device, features, given
+        return (kind if shape.block is None else StaticBlock)(*place, self._reads, verdicts)
 
     def _draft(
         self,
@@ -205,7 +207,7 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
         shapes = self._shapes(work, last, first)
         shape = next(shapes)
         # More padding costs less than a loop that is not recorded, when requests end one after another.
-        found = self._recordings.find(shape) or next(filter(None, map(self._recordings.find, shapes)), None)
+        found = self._find(shape) or next(filter(None, map(self._find, shapes)), None)
         if found is not None:
             recorded = found[0]
 
@@ -225,7 +227,7 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
         outputs = self._run(static)
         self.num_plain += 1
         # Where loops over new rows are recorded at load they are recorded then or never: made here, one knows no verdicts.
-        is_due = not (self._most_new and rows is not None) and self._recordings.is_due(shape)
+        is_due = not (self._most_new and rows is not None) and self._is_due(shape)
         if is_due and bool(outputs[3].isfinite().all()):
             self._record_loop(static, outputs, num_rows)
         return drafted(outputs, num_rows, work)
@@ -239,7 +241,7 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
     def _shapes(self, work: ChainWork, last: Numbered, first: Numbered | None) -> Iterator[ChainShape]:
         """Yield the shapes of which a recording drafts these chains, those with little padding first."""
         is_greedy, has_cuts = StaticChoice.way_of(work)
-        how, size = (is_greedy, work.rules, has_cuts), len(work.first_slots)
+        how, size = (is_greedy, has_cuts, work.rules), len(work.first_slots)
         numbers, is_block = replace(last[1], is_causal=True), work.rules.mask_id is not None
         if first is not None:  # a wider table than it needs
             first = first[0], replace(first[1], bound=numbers.bound)
@@ -254,7 +256,7 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
                 block = (
                     self._whole(last, each.num_rows, self._block_rows(work, num_steps)) if is_block else None
                 )
-                yield ChainShape(each, num_steps, *how, before, block)
+                yield ChainShape(num_steps, *how, each, before, block)
 
     def _whole(self, given: Numbered, num_requests: int, most_each: int) -> PassShape:
         """Return the shape of a pass with as many rows as it may have, so that shapes are few."""

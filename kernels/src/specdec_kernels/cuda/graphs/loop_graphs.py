@@ -41,7 +41,7 @@ class LoopGraphs(Graphs[L]):
     draft deeper than its table says, and where the verdict is not on the device, or not where it was expected.
 
     Args:
-        what: see `Recordings`.
+        what: see `Graphs`.
         recorder: the device's recorder.
     """
 
@@ -71,7 +71,7 @@ class LoopGraphs(Graphs[L]):
         memory, verdict, size = self._verdicts, work.verdict, len(work.num_cached)
         if verdict is not None and memory is not None and self._last is not None:
             loop, last = self._last
-            found, depths = self._recordings.find(loop.shape), self._depths_behind(loop, last, work)
+            found, depths = self._find(loop.shape), self._depths_behind(loop, last, work)
             # A loop that was evicted, or recorded anew, has no numbers.
             if found is None or found[0] is not loop:
                 depths = None

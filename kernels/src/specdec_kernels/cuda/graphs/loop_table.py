@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,20 +27,16 @@ _NUM_PLACES = 4
 """Size of `LoopRows.verdict`: a flag, the offsets of counts and tokens, and the number of columns."""
 
 
-class TokenChoice(Protocol):
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
     """How the tokens of a loop are chosen."""
 
-    @property
-    def is_greedy(self) -> bool:
-        """Whether all rows choose greedily and no noise is needed."""
-
-    @property
-    def has_cuts(self) -> bool:
-        """Whether a row may be cut by top-k, top-p or min-p: where q is kept always, but for greedy rows."""
-
-    @property
-    def rules(self) -> ChainRules:
-        """The rules."""
+    num_steps: int
+    is_greedy: bool
+    """Whether all rows choose greedily and no noise is needed."""
+    has_cuts: bool
+    """Whether a row may be cut by top-k, top-p or min-p: where q is kept always, but for greedy rows."""
+    rules: ChainRules
 
 
 class LoopTable:

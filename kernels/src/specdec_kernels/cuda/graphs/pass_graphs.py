@@ -131,9 +131,10 @@ class PassGraphs(Graphs[StaticPass]):
         return outputs
 
     def _replay(self, batch: PackedBatch, features: torch.Tensor | None) -> Tensors | None:
-        num_rows, host = batch.num_rows, batch.host
+        host = batch.host
         if host is None:
             return None  # a probe
+        num_rows = len(host.token_ids)
         if num_rows > (self._most_rows if host.logits_rows is None else MAX_WHOLE_ROWS):
             return None
         is_behind_drafts = batch.behind is not None and batch.behind.most > 0
@@ -151,8 +152,8 @@ class PassGraphs(Graphs[StaticPass]):
 
         # What is recorded first runs eagerly, which needs ids that the host knows, or that nothing was drafted behind.
         is_alone = batch.behind is None or not (is_behind_drafts or batch.drafted)
-        found = self._recordings.find(shape)
-        if found is None and is_alone and self._recordings.is_due(shape):
+        found = self._find(shape)
+        if found is None and is_alone and self._is_due(shape):
             found, numbers = self._record_batch(batch, shape, features)
         if found is None or not found[0].has_room(batch):
             return None

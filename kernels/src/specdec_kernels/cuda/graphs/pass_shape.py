@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from specdec_kernels.cuda.paged_pass import PassNumbers, bound_of
 
@@ -89,6 +90,7 @@ def bounds_for(max_context: int) -> list[int]:
     return bounds
 
 
+@cache
 def padded(
     num_rows: int, num_requests: int, page_size: int, bound: int, words: int = 0, num_branches: int = 0
 ) -> PassShape:

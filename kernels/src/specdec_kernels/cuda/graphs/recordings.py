@@ -29,67 +29,11 @@ class StaticInputs(Protocol):
 P = TypeVar("P", bound=StaticInputs)
 
 
-class Recordings(Generic[P]):
-    """Recordings by shape.
+class Graphs(Generic[P]):
+    """Base class of objects that replay recordings of one kind, by shape, and count replays.
 
     Args:
         what: what is recorded, named in the warning if recording fails.
-    """
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._kept: OrderedDict[Hashable, tuple[P, Recording]] = OrderedDict()
-        self._seen: set[Hashable] = set()
-        self.failure: str | None = None
-        """Why nothing is recorded any more; None if recording works."""
-        self.count = 0
-        """Number of recordings held; a plain number, because other threads read the metrics."""
-        self.num_bytes = 0
-        """Device memory that the recordings hold; a plain number too."""
-
-    def find(self, shape: Hashable) -> tuple[P, Recording] | None:
-        """Return the recording of a shape and the tensors it reads, or None."""
-        found = self._kept.get(shape)
-        if found is not None:
-            self._kept.move_to_end(shape)
-        return found
-
-    def is_due(self, shape: Hashable) -> bool:
-        """Return whether to record a shape that has no recording: true if the shape was requested before."""
-        if self.failure is not None:
-            return False
-        is_known = shape in self._seen
-        self._seen.add(shape)
-        return is_known
-
-    def keep(self, shape: Hashable, place: P, recording: Recording) -> None:
-        """Store a new recording, and evict the least recently used ones if there are too many."""
-        self._kept[shape] = place, recording
-        self._count()
-        while self.count > MAX_RECORDINGS or (self.num_bytes > MAX_BYTES and self.count > 1):
-            dropped, _ = self._kept.popitem(last=False)
-            self._seen.discard(dropped)
-            self._count()
-
-    def fail(self, reason: str) -> None:
-        """Stop recording, drop all recordings and log the reason."""
-        self.failure = reason
-        self._kept.clear()
-        self._count()
-        logger.warning("%s are not captured in graphs and run operation by operation: %s", self._what, reason)
-
-    def _count(self) -> None:
-        self.count = len(self._kept)
-        self.num_bytes = sum(
-            place.num_bytes + recording.num_bytes for place, recording in self._kept.values()
-        )
-
-
-class Graphs(Generic[P]):
-    """Base class of objects that replay recordings of one kind and count replays.
-
-    Args:
-        what: see `Recordings`.
         recorder: the device's recorder.
     """
 
@@ -97,11 +41,37 @@ class Graphs(Generic[P]):
     """What ends recording, and no more: what cannot be recorded, or has no room. A kernel that does not compile raises."""
 
     def __init__(self, what: str, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._recordings: Recordings[P] = Recordings(what)
+        self._what, self._recorder = what, recorder
+        self._kept: OrderedDict[Hashable, tuple[P, Recording]] = OrderedDict()
+        self._seen: set[Hashable] = set()
+        self.failure: str | None = None
+        """Why nothing is recorded any more; None if recording works."""
+        self.num_recordings = 0
+        """Number of recordings held; a plain number, because other threads read the metrics."""
+        self._recorded_bytes = 0
         self.num_replays = 0
         self.num_plain = 0
         """Number of eager runs."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Device memory that the recordings hold."""
+        return self._recorded_bytes
+
+    def _find(self, shape: Hashable) -> tuple[P, Recording] | None:
+        """Return the recording of a shape and the tensors it reads, or None."""
+        found = self._kept.get(shape)
+        if found is not None:
+            self._kept.move_to_end(shape)
+        return found
+
+    def _is_due(self, shape: Hashable) -> bool:
+        """Return whether to record a shape that has no recording: true if the shape was requested before."""
+        if self.failure is not None:
+            return False
+        is_known = shape in self._seen
+        self._seen.add(shape)
+        return is_known
 
     def _record(
         self,
@@ -131,22 +101,26 @@ class Graphs(Generic[P]):
             except self.contained as error:
                 wrong = f"{type(error).__name__}: {error}"
         if wrong is not None:
-            self._recordings.fail(wrong)
+            self.failure = wrong
+            self._kept.clear()
+            self._count()
+            logger.warning(
+                "%s are not captured in graphs and run operation by operation: %s", self._what, wrong
+            )
             return None
-        self._recordings.keep(shape, place, recording)
+        self._kept[shape] = place, recording
+        self._count()
+        # The least recently used ones make room.
+        while self.num_recordings > MAX_RECORDINGS or (
+            self._recorded_bytes > MAX_BYTES and self.num_recordings > 1
+        ):
+            dropped, _ = self._kept.popitem(last=False)
+            self._seen.discard(dropped)
+            self._count()
         return place, recording
 
-    @property
-    def failure(self) -> str | None:
-        """Why nothing is recorded any more; None if recording works."""
-        return self._recordings.failure
-
-    @property
-    def num_recordings(self) -> int:
-        """Number of recordings held."""
-        return self._recordings.count
-
-    @property
-    def num_bytes(self) -> int:
-        """Device memory that the recordings hold."""
-        return self._recordings.num_bytes
+    def _count(self) -> None:
+        self.num_recordings = len(self._kept)
+        self._recorded_bytes = sum(
+            place.num_bytes + recording.num_bytes for place, recording in self._kept.values()
+        )

@@ -69,7 +69,7 @@ class StaticChoice:
         """
         best, is_drawn = _highest(scores, self.rules.siblings), self.rules.is_drawn
         if self.is_greedy:
-            return best, scores.softmax(-1) if self.rules.wants_confidences else scores
+            return best, scores.softmax(-1) if self.rules.threshold else scores
         law = self._exact_law(scores) if is_drawn else self.law(scores, self.settings)
         seeds, positions, samples = (key[: len(scores)] for key in self._keys)
         keys = NoiseKeys(seeds, positions + (0 if is_drawn else step), samples)
@@ -138,7 +138,7 @@ class ChosenTokens:
         rules = self._choice.rules
         index, law = self._choice.choose(logits[:, : rules.num_ids].float(), len(self._ids))
         self._ids.append(self._choice.named(index))
-        if rules.wants_confidences:
+        if rules.threshold:
             self._confidences.append(law.gather(1, index))
         if rules.is_drawn and not self._choice.is_greedy:
             self._laws.append(law)

@@ -54,7 +54,11 @@ class StaticPass:
         self._numbers = (
             torch.empty(size, dtype=torch.int64, device=device) if memory is None else memory[:size]
         )
-        copy_in(self._numbers[: self._at["more"].stop], torch.from_numpy(self._empty(num_more)))
+        self._padding = self._empty()
+        copy_in(
+            self._numbers[: self._at["more"].stop],
+            torch.from_numpy(self.padding(np.zeros(num_more, np.int64))),
+        )
         self._part = part = {name: self._numbers[place] for name, place in self._at.items()}
         self.ids, self.logits_rows, self.more = part["ids"], part["logits_rows"], part["more"]
         self.room = part["drafted"]
@@ -117,10 +121,7 @@ class StaticPass:
 
     def has_room(self, batch: PackedBatch) -> bool:
         """Return whether the nodes of a draft on the device fit."""
-        ids = batch.drafted
-        if ids is None:
-            return True
-        return ids.nodes_size <= len(self._part["drafted"])
+        return batch.drafted is None or batch.drafted.nodes_size <= len(self.room)
 
     def can_run_behind(self, behind: UnreadVerdict, drafted: DeviceNodes | None, num_more: int) -> bool:
         """Return whether nothing that is sent of a pass, nor its drafted nodes, gets where the verdict that it follows is."""
@@ -210,7 +211,7 @@ class StaticPass:
             first: where the ids on the device begin, if the pass takes any.
         """
         at, num_rows = self._at, len(host.token_ids)
-        together = self._empty(0 if more is None else more.size)
+        together = np.concatenate([self._padding, *([] if more is None else [more])])
         together[at["query_starts"]] = num_rows
         parts = {
             "ids": host.token_ids,
@@ -222,7 +223,6 @@ class StaticPass:
             "num_shared": numbers.num_shared,
             "shared_pages": numbers.shared_pages,
             "logits_rows": host.logits_rows,
-            "more": more,
         }
         if trees is not None:
             parts |= trees.parts(first)
@@ -245,19 +245,17 @@ class StaticPass:
 
     def padding(self, more: Int64s) -> Int64s:
         """Return the numbers of a pass of padding, with further numbers."""
-        numbers = self._empty(more.size)
-        numbers[self._at["more"].start :] = more
-        return numbers
+        return np.concatenate((self._padding, more))
 
     def _host_branches(self, numbers: Int64s) -> Int64s:
         """Return the branches in the numbers of a pass, as a view `[2, B, W]`."""
         shape = self._shape
         return numbers[self._at["branches"]].reshape(2, shape.num_requests, shape.num_branches)
 
-    def _empty(self, num_more: int) -> Int64s:
-        """Return the numbers of a pass of padding, with room for further ones at the end."""
+    def _empty(self) -> Int64s:
+        """Return the numbers of a pass of padding, without further ones."""
         at = self._at
-        numbers = np.zeros(at["more"].start + num_more, np.int64)
+        numbers = np.zeros(at["more"].start, np.int64)
         numbers[at["slots"]] = numbers[at["tree_mask"]] = -1
         numbers[at["sources"]] = np.arange(self._shape.num_rows)
         numbers[at["last_id"]] = _ANY_ID

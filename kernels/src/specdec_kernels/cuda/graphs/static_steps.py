@@ -10,27 +10,21 @@ import numpy as np
 import torch
 
 from specdec.interfaces import VerdictOffsets
-from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable
+from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable, TokenChoice
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
 from specdec_kernels.cuda.graphs.static_pass import copy_in
 from specdec_kernels.cuda.graphs.static_start import RunStep, StatesStart
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.accepted_rows import accepted_rows
-from specdec_runtime.interfaces import ChainRules, ChainWork, Steps
+from specdec_runtime.interfaces import ChainWork, Steps
 
 
 @dataclass(frozen=True, slots=True)
-class StepsShape:
+class StepsShape(TokenChoice):
     """The shape of a recorded loop."""
 
     num_rows: int
-    num_steps: int
-    is_greedy: bool
-    """Whether all rows choose greedily and no noise is needed."""
-    has_cuts: bool
-    """See `StaticChoice`."""
-    rules: ChainRules
 
 
 class LastRows(StatesStart):

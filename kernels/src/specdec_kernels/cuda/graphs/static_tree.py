@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from specdec.noise import Stream, node_word
-from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
-from specdec_kernels.cuda.graphs.static_loop import ChainShape, StaticLoop
+from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import RunStep
 from specdec_kernels.cuda.paged_pass import Int64s, PassNumbers
 from specdec_kernels.triton.noise import NoiseKeys
@@ -19,32 +16,23 @@ _LEAST = 1e-30
 """Confidence of a node that is all but impossible; its logarithm is finite."""
 
 
-class StaticTree(StaticLoop):
+class StaticTree(RecordedLoop):
     """Chooses W children of each open node in each step, of all chosen the W nodes of most joint confidence, and runs these.
 
     The rows of W nodes per step follow the committed ones in the cache. A node sees those of its ancestors, by a table of its
     own, as in `PassNumbers.branches`. Only heads draft trees, and in their caches no rows are shared.
-
-    Args:
-        shape: its sizes; `rules.width` is W.
-        *place: see `StaticLoop`.
     """
 
-    def __init__(self, shape: ChainShape, *place: Any) -> None:
-        count = shape.last.num_rows * shape.rules.width
-        super().__init__(shape, PassShape(count, count, 1, shape.last.max_context_len), *place)
-        self._size = shape.last.num_rows
-
     def _packed(self, host: HostRows, numbers: PassNumbers, table: Int64s) -> Int64s:
-        """See `StaticLoop._packed`: the loop makes the numbers of its passes from the table."""
+        """See `RecordedLoop._packed`: the loop makes the numbers of its passes from the table."""
         return self.step.padding(table)
 
     def run(self, run_pass: RunStep) -> Tensors:
-        """See `StaticLoop.run`: `[T, K]` ids of the best nodes, best first, their confidences, and their parents.
+        """See `RecordedLoop.run`: `[T, K]` ids of the best nodes, best first, their confidences, and their parents.
 
         A row that is not as deep as others has nodes of no joint confidence at the end.
         """
-        width, size = self.shape.rules.width, self._size
+        width, size = self.shape.rules.width, self._num_rows
         self._take_verdict()
         logits, carry = self.start.run(run_pass)
         assert carry is not None, "trees are drafted by heads"
@@ -86,10 +74,10 @@ class StaticTree(StaticLoop):
     def _begin(self) -> None:
         """Write what all passes share: tables of consecutive slots, and a row for each node of requests that are real."""
         rows, width = self.step.rows, self.shape.rules.width
-        slots = _each(self.table.first_slots[: self._size], width)
+        slots = _each(self.table.first_slots[: self._num_rows], width)
         columns = torch.arange(rows.block_tables.shape[1], device=slots.device)
         torch.add(slots[:, None], columns, out=rows.block_tables)
-        is_real = _each(self.table.depths[: self._size] > 0, width)
+        is_real = _each(self.table.depths[: self._num_rows] > 0, width)
         rows.query_starts[1:].copy_(is_real.cumsum(0))
 
     def _scores(self, logits: torch.Tensor, step: int) -> torch.Tensor:
@@ -97,10 +85,10 @@ class StaticTree(StaticLoop):
         plain = logits[:, : self.shape.rules.num_ids].float().log_softmax(-1)
         if self.shape.is_greedy:
             return plain
-        count = len(logits) // self._size
+        count = len(logits) // self._num_rows
         settings = _each(self.choice.settings, count)
         seeds, positions, samples = (
-            _each(key[: self._size], count)
+            _each(key[: self._num_rows], count)
             for key in (self.table.seeds, self.table.positions + step, self.table.samples)
         )
         keys, law = NoiseKeys(seeds, positions, samples), self.choice.law(plain, settings)
@@ -123,8 +111,8 @@ class StaticTree(StaticLoop):
     def _advance(self, token_ids: torch.Tensor, lines: torch.Tensor, step: int) -> None:
         """Write the inputs of the pass over nodes `[T, W]`; of rows that need no deeper ones it is written nowhere."""
         batch, rows, width = self.step.batch, self.step.rows, token_ids.shape[1]
-        depths, cached = self.table.depths[: self._size, None], self.table.cached[: self._size, None]
-        behind = self.table.first_slots[: self._size, None] + cached
+        depths, cached = self.table.depths[: self._num_rows, None], self.table.cached[: self._num_rows, None]
+        behind = self.table.first_slots[: self._num_rows, None] + cached
         is_wanted = (depths > step + 1).expand(-1, width)
         batch.token_ids.copy_(torch.where(is_wanted, token_ids, 0).flatten())
         place = torch.where(is_wanted, cached + step, 0).flatten()

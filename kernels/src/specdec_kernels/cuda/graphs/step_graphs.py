@@ -75,7 +75,7 @@ class StepGraphs(LoopGraphs[StaticSteps]):
                 (False, True),
             ]:
                 if self.failure is None:
-                    self._record_loop(StepsShape(size, work.num_steps, is_greedy, has_cuts, work.rules))
+                    self._record_loop(StepsShape(work.num_steps, is_greedy, has_cuts, work.rules, size))
 
     def draft(self, token_ids: Int64s, given: Sequence[torch.Tensor], work: ChainWork) -> Chains:
         """Return a chain for each request.
@@ -89,11 +89,11 @@ class StepGraphs(LoopGraphs[StaticSteps]):
         outputs = self._replay_behind(work)
         if outputs is not None:
             return drafted(outputs, num_rows, work)
-        found = next(filter(None, map(self._recordings.find, self._shapes(num_rows, work))), None)
+        found = next(filter(None, map(self._find, self._shapes(num_rows, work))), None)
         if found is None:
             self.num_plain += 1
             self._last = None
-            shape = StepsShape(num_rows, work.num_steps, *StaticChoice.way_of(work), work.rules)
+            shape = StepsShape(work.num_steps, *StaticChoice.way_of(work), work.rules, num_rows)
             static = StaticSteps(shape, self._steps, self._like.new_zeros(num_rows, *self._like.shape), None)
             static.send(token_ids, work)
             static.start.put(given, range(num_rows))
@@ -116,7 +116,7 @@ class StepGraphs(LoopGraphs[StaticSteps]):
         """Yield the shapes of recordings that can draft this, those with little padding first."""
         for size in self._sizes:
             if size >= num_rows and work.num_steps <= self._most_steps:
-                yield StepsShape(size, self._most_steps, *StaticChoice.way_of(work), work.rules)
+                yield StepsShape(self._most_steps, *StaticChoice.way_of(work), work.rules, size)
 
     def _run(self, static: StaticSteps) -> Tensors:
         device = self._like.device

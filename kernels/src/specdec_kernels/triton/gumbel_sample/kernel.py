@@ -133,11 +133,6 @@ def row_winner_kernel(
     tl.store(out_ptr + row, tile_winner(best, score, ids, divisor, tiles))
 
 
-def exact_type(logits: torch.Tensor) -> torch.dtype:
-    """Return the dtype in which logits are computed."""
-    return torch.float64 if logits.dtype is torch.float64 else torch.float32
-
-
 def gumbel_sample_triton(
     logits: torch.Tensor,
     temperatures: torch.Tensor,
@@ -149,7 +144,9 @@ def gumbel_sample_triton(
     """Launch both kernels; writes `[R]`."""
     num_rows, vocab_size = logits.shape
     num_tiles = config.num_tiles(vocab_size)
-    best, score = torch.empty((2, num_rows, num_tiles), dtype=exact_type(logits), device=logits.device)
+    best, score = torch.empty(
+        (2, num_rows, num_tiles), dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device
+    )
     ids = torch.empty((num_rows, num_tiles), dtype=torch.int32, device=logits.device)
     sample_tile_kernel[(num_rows, num_tiles)](
         logits,

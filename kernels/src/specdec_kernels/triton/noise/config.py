@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from specdec_kernels.triton.launch import VocabularyTiles, power_of_two
 
@@ -24,6 +25,7 @@ class LaunchConfig(VocabularyTiles):
             raise ValueError(f"block_v={self.block_v} must be at least 4")
 
 
+@cache
 def heuristic(vocab_size: int) -> LaunchConfig:
     """Return a configuration for a vocabulary; tiles are small, since every id costs about fifty instructions."""
     return LaunchConfig(power_of_two(vocab_size, 16, _MAX_BLOCK_V), num_warps=4)

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from specdec_kernels.triton.launch import RowBlocks as LaunchConfig
-from specdec_kernels.triton.launch import row_blocks
+from specdec_kernels.triton.launch import row_blocks as heuristic
 
 __all__ = ["LaunchConfig", "heuristic"]
-
-
-def heuristic(size: int) -> LaunchConfig:
-    """Return a configuration for rows of `size` elements."""
-    return row_blocks(size)

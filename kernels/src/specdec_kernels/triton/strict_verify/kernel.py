@@ -7,7 +7,6 @@ import triton
 import triton.language as tl
 
 from specdec_kernels.triton.gumbel_sample.kernel import (
-    exact_type,
     load_divisor,
     load_logits,
     race_tile,
@@ -220,7 +219,9 @@ def strict_verify_triton(
     vocab_size = logits.shape[1]
     num_tiles = config.num_tiles(vocab_size)
     shape = (num_requests, width + 1, num_tiles)
-    best, score = torch.empty((2, *shape), dtype=exact_type(logits), device=logits.device)
+    best, score = torch.empty(
+        (2, *shape), dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device
+    )
     ids = torch.empty(shape, dtype=torch.int32, device=logits.device)
     links = draft_token_ids if parents is None else parents  # not read for chains
     draw_and_walk_kernel[(num_requests * (width + 1), num_tiles)](
