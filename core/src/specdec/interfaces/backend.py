@@ -62,6 +62,13 @@ class Backend(ABC):
             "rows of logits": self.row_operations(device),
         }
 
+    def readiness(self, device: torch.device) -> str:
+        """Return what is compiled for a device, and what the next start has yet to compile; for `specdec doctor`.
+
+        It is a clause without a period at the end, and empty where nothing is compiled beforehand.
+        """
+        return ""
+
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
         """Return a faster `verify` of a sampler, by its name: of `strict`, or of another `TorchSampler` without options."""
         return Declined("it has no verification")
