@@ -6,8 +6,9 @@ import platform
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,9 @@ from specdec import hookimpl, registry
 from specdec.errors import described, line_of
 from specdec.folders import cache_folder, compiled_folder
 from specdec_cli import print_fields, print_json
+
+if TYPE_CHECKING:
+    from specdec.interfaces import Compiled
 
 PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "triton", "llguidance", "pydantic", "pluggy",
@@ -85,17 +89,17 @@ def _devices() -> dict[str, Any]:
     return devices
 
 
-def _backends() -> dict[str, dict[str, str]]:
+def _backends() -> dict[str, Mapping[str, Any]]:
     """Return what each backend offers on the default device, or why it offers nothing; and what is compiled for it."""
     import torch
 
     from specdec.interfaces import Declined
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found, compiled = dict[str, str](), dict[str, str]()
+    found, compiled = dict[str, str](), dict[str, str | int]()
     for backend in registry.backends():
         try:
-            answers, readiness = backend.answers(device), backend.readiness(device)
+            answers, kept = backend.answers(device), backend.compiled(device)
         except Exception as error:  # a compiler or a driver may raise anything
             found[backend.name] = f"it raised {described(error)}{line_of(error)}"
             continue
@@ -103,10 +107,19 @@ def _backends() -> dict[str, dict[str, str]]:
         declined = [answer for answer in answers.values() if isinstance(answer, Declined)]
         elsewhere = next((answer for answer in declined if answer.is_elsewhere), None)
         found[backend.name] = ", ".join(offers) or f"nothing: {(elsewhere or declined[0]).reason}"
-        if readiness:
-            compiled[backend.name] = readiness
+        if kept is not None:
+            compiled |= {f"{backend.name} {name}": value for name, value in asdict(kept).items()}
+            compiled[f"{backend.name} next_start"] = _next_start(kept)
     cost = "models run with torch alone, on the CPU two to four times slower"
     return {"backends": found or {"none": f"{cost}; {registry.why_no_backend()}"}, "compiled": compiled}
+
+
+def _next_start(kept: Compiled) -> str:
+    if kept.num_ahead:
+        return "compiles at most what few models or methods need, seconds for each"
+    if kept.num_kept:
+        return "has what ran before at once; anything else compiles for up to a minute"
+    return "compiles for about a minute"
 
 
 def _folders() -> dict[str, str]:

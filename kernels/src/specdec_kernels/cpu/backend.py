@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from specdec.interfaces import SPECDEC_API, Declined, RowOperations, Verify
+from specdec.interfaces import SPECDEC_API, Compiled, Declined, RowOperations, Verify
 from specdec_kernels.cpu.compiled.threads import is_available
 from specdec_runtime.interfaces import AttentionFactory, AttentionNeeds, Form, ModelBackend, Runner
 
@@ -24,22 +24,14 @@ class CpuBackend(ModelBackend):
     api_version: ClassVar[int] = SPECDEC_API
     order: ClassVar[int] = 20
 
-    def readiness(self, device: torch.device) -> str:
-        """Return how much is compiled for this processor, and what the next start has yet to compile."""
+    def compiled(self, device: torch.device) -> Compiled | None:
+        """Return how much is compiled for this processor."""
         if _declined(device) is not None:
-            return ""
+            return None
         from specdec_kernels.cpu.compiled.cache import counts
         from specdec_kernels.cpu.compiled.target import TARGET
 
-        whom = "exactly this processor" if TARGET is None else TARGET.name
-        num_ahead, num_kept = counts()
-        if num_ahead:
-            left = "the next start compiles at most what few models or methods need, seconds for each"
-        elif num_kept:
-            left = "what has run before starts at once, and anything else compiles for up to a minute"
-        else:
-            return f"nothing yet compiled for {whom}: the first start compiles for about a minute"
-        return f"{num_ahead + num_kept} functions compiled for {whom} ({num_ahead} of them ahead): {left}"
+        return Compiled("exactly this processor" if TARGET is None else TARGET.name, *counts())
 
     def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
         """Return a factory of its attention, or why it has none for these needs."""
