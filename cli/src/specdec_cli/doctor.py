@@ -6,8 +6,9 @@ import platform
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,9 @@ from specdec import hookimpl, registry
 from specdec.errors import described, line_of
 from specdec.folders import cache_folder, compiled_folder
 from specdec_cli import print_fields, print_json
+
+if TYPE_CHECKING:
+    from specdec.interfaces import Compiled
 
 PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "triton", "llguidance", "pydantic", "pluggy",
@@ -37,22 +41,22 @@ def doctor(
     """
     with ThreadPoolExecutor(1) as pool:
         plugins = pool.submit(_plugins, timeout)  # runs in other processes while torch is imported here
-        report = {
+        report: dict[str, Mapping[str, Any]] = {
             "versions": _versions(),
             "folders": _folders(),
             "memory_mb": _memory(),
             "devices": _devices(),
-            "backends": _backends(),
+            **_backends(),
         }
         if not as_json:
             for heading, fields in report.items():
                 _print(heading, fields)
-        report["plugins"] = plugins.result()
+        report["plugins"], all_load = plugins.result()
     if as_json:
         print_json(report)
     else:
         _print("plugins", report["plugins"])
-    if any(state.partition(":")[0] != "loads" for state in report["plugins"].values()):
+    if not all_load:
         raise typer.Exit(1)
 
 
@@ -85,17 +89,17 @@ def _devices() -> dict[str, Any]:
     return devices
 
 
-def _backends() -> dict[str, str]:
-    """Return what each backend offers on the default device, or why it offers nothing."""
+def _backends() -> dict[str, Mapping[str, Any]]:
+    """Return what each backend offers on the default device, or why it offers nothing; and what is compiled for it."""
     import torch
 
     from specdec.interfaces import Declined
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = {}
+    found, compiled = dict[str, str](), dict[str, str | int]()
     for backend in registry.backends():
         try:
-            answers = backend.answers(device)
+            answers, kept = backend.answers(device), backend.compiled(device)
         except Exception as error:  # a compiler or a driver may raise anything
             found[backend.name] = f"it raised {described(error)}{line_of(error)}"
             continue
@@ -103,8 +107,19 @@ def _backends() -> dict[str, str]:
         declined = [answer for answer in answers.values() if isinstance(answer, Declined)]
         elsewhere = next((answer for answer in declined if answer.is_elsewhere), None)
         found[backend.name] = ", ".join(offers) or f"nothing: {(elsewhere or declined[0]).reason}"
+        if kept is not None:
+            compiled |= {f"{backend.name} {name}": value for name, value in asdict(kept).items()}
+            compiled[f"{backend.name} next_start"] = _next_start(kept)
     cost = "models run with torch alone, on the CPU two to four times slower"
-    return found or {"none": f"{cost}; {registry.why_no_backend()}"}
+    return {"backends": found or {"none": f"{cost}; {registry.why_no_backend()}"}, "compiled": compiled}
+
+
+def _next_start(kept: Compiled) -> str:
+    if kept.num_ahead:
+        return "compiles at most what few models or methods need, seconds for each"
+    if kept.num_kept:
+        return "has what ran before at once; anything else compiles for up to a minute"
+    return "compiles for about a minute"
 
 
 def _folders() -> dict[str, str]:
@@ -118,15 +133,18 @@ def _memory() -> dict[str, Any]:
     return {"total": round(memory.total / 1e6), "available": round(memory.available / 1e6)}
 
 
-def _plugins(timeout_s: float) -> dict[str, Any]:
+def _plugins(timeout_s: float) -> tuple[dict[str, str], bool]:
+    """Return the state of each plugin and of each package that cannot be read, and whether all load."""
     from specdec_cli.probe_many import probe_many
 
     infos = list(filter(registry.may_load, registry.installed()))
+    results = list(probe_many(infos, timeout_s=timeout_s))
     states = {
         f"{result.info.group.noun} {result.info.name}": result.error or _loaded(result.implementation)
-        for result in probe_many(infos, timeout_s=timeout_s)
+        for result in results
     }
-    return states | {f"package {package.path}": str(package) for package in registry.broken()}
+    broken = {f"package {package.path}": str(package) for package in registry.broken()}
+    return states | broken, not broken and not any(result.error for result in results)
 
 
 def _loaded(implementation: str) -> str:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-LINE_EVERY_S = 10.0
-"""Seconds between two progress lines if there is no terminal, whatever happens."""
+LINE_EVERY_S = 4.0
+"""Seconds between two progress lines if there is no terminal, whatever happens; more in tasks of minutes."""
+_MORE_S, _MOST = 100.0, 8.0
+"""From when on there are more, in proportion to the time; and how many times as many at most."""
 
 
 class Steps:
@@ -29,7 +31,8 @@ class Steps:
     def __init__(self, description: str, total: float, display: Progress | None) -> None:
         self._description = description
         self._total = total
-        self._done = 0.0
+        self.done = 0.0
+        """Number of finished steps."""
         self._display = display
         self._task = None if display is None else display.add_task(description, total=total)
         self._note = ""
@@ -42,14 +45,14 @@ class Steps:
 
     def advance(self, count: float = 1) -> None:
         """Count finished steps."""
-        self._done += count
+        self.done += count
         if self._display is not None and self._task is not None:
             self._display.advance(self._task, count)
 
     @property
     def line(self) -> str:
         """Description and count."""
-        return f"{self._description}{self._note}: {self._done:g} of {self._total:g} steps"
+        return f"{self._description}{self._note}: {self.done:g} of {self._total:g} steps"
 
     def expect(self, total: float) -> None:
         """Change the total number of steps."""
@@ -122,7 +125,7 @@ def _regular_lines(line: Callable[[], str]) -> Iterator[None]:
     with _standard_error() as stream:
 
         def run() -> None:
-            while not is_done.wait(LINE_EVERY_S):
+            while not is_done.wait(LINE_EVERY_S * min(max(1.0, (perf_counter() - started) / _MORE_S), _MOST)):
                 print(f"specdec: {line()} after {perf_counter() - started:.0f} s", file=stream, flush=True)
 
         thread = Thread(target=run, name="specdec-progress", daemon=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from specdec import ConfigError
 from specdec.config import target_facts
 from specdec.registry.catalogue import known_methods
-from specdec_cli.bench import Contender, Workload
-from specdec_cli.bench.candidates import LeftOut, contender_for, installed_methods, missing_distributions
+from specdec_cli.bench import BASELINE, Comparison, Contender, Workload
+from specdec_cli.bench.candidates import configured, installed_methods, left_out, missing_distributions
 from specdec_runtime.loading.target import LoadedTarget
 
 MODULE = """
@@ -64,7 +66,7 @@ def test_a_method_that_does_not_load_is_kept_to_be_told(site: Any, monkeypatch: 
 
 @pytest.mark.slow
 def test_a_published_method_gets_its_draft_from_the_zoo(
-    site: Any, target: LoadedTarget, workload: Workload, monkeypatch: pytest.MonkeyPatch
+    site: Any, target: LoadedTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = next(m for m in known_methods().values() if m.zoo is not None and m.draft == "target")
     install(site, [method.name], [(method.name, ())], needs_model=True)
@@ -73,25 +75,36 @@ def test_a_published_method_gets_its_draft_from_the_zoo(
         sys.modules, "specdec_zoo", SimpleNamespace(draft=lambda name, target: f"/drafts/{name}")
     )
     assert target.path is not None
-    found = contender_for(method.name, target, target_facts(target.path), workload)
-    assert isinstance(found, Contender), found
+    found = configured(method.name, target_facts(target.path))
     options = {"num_speculative_tokens": 5} | dict(method.demo_options.get("zoo", {}))
     assert found.config == {"method": method.name, "model": "zoo", **options}
 
 
-def test_reasons_are_one_line(site: Any, target: LoadedTarget, workload: Workload, monkeypatch: Any) -> None:
-    install(site, ["mine"], [("mine", ())], needs_model=True)
-    monkeypatch.setenv("SPECDEC_PLUGINS", "offered")
+def test_a_contender_that_fails_has_no_row(
+    site: Any, target: LoadedTarget, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, ["mine", "good"], [("mine", ())], needs_model=True)
+    monkeypatch.setenv("SPECDEC_PLUGINS", "offered,ngram")
     assert target.path is not None
-    facts = target_facts(target.path)
-    failing = contender_for("mine", target, facts, workload)
-    assert isinstance(failing, LeftOut)
-    assert failing.method == "mine"
-    assert failing.reason.startswith("AssertionError")
-    absent = contender_for("nobody", target, facts, workload)
-    assert isinstance(absent, LeftOut)
-    assert "\n" not in absent.reason
-    assert absent.reason.startswith("there is no method 'nobody'")
+    mine, ngram = (configured(name, target_facts(target.path)) for name in ("mine", "ngram"))
+    strict = replace(mine, config={**mine.config, "on_proposer_error": "raise"})
+    failures = list[tuple[Contender, Exception]]()
+    comparison = Comparison(
+        target, workload, [BASELINE, strict, ngram], on_failure=lambda *failed: failures.append(failed)
+    )
+    comparison.run_round()
+    comparison.run_round()
+    assert [row["name"] for row in comparison.rows()] == ["baseline", ngram.name]
+    [(contender, error)] = failures
+    assert contender is strict
+    entry = left_out("mine", error)
+    assert entry.reason.startswith("AssertionError")
+    assert not entry.is_unfit
+
+
+def test_reasons_are_one_line() -> None:
+    entry = left_out("mine", ConfigError("one\ntwo"))
+    assert (entry.reason, entry.is_unfit) == ("one", True)
 
 
 def test_packages_that_are_missing_are_those_of_published_methods(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ import pytest
 
 from specdec import LLM
 from specdec.config.zoo import zoo_artefacts
-from specdec.interfaces import Scores, Verdict, VerifyBatch
+from specdec.interfaces import Compiled, Scores, Verdict, VerifyBatch
 from specdec.samplers.strict import StrictSampler
 from specdec_cli import progress_bar
-from specdec_cli.bench.candidates import LeftOut
+from specdec_cli.bench import Comparison, Contender
+from specdec_cli.bench.turn import Turn
 from specdec_cli.demo import command as demo
 from specdec_cli.main import run
-from specdec_runtime.loading import LoadedTarget, load_target
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def test_rows_of_both_temperatures_and_reasons(capfd: pytest.CaptureFixture[str]
     assert err == FIRST_LINES
     names = ["baseline", "asking k=5", "repeat k=2"]
     assert [(row["temperature"], row["name"]) for row in report["rows"]] == [
-        (temperature, name) for temperature in (0.8, 0.0) for name in names
+        (temperature, name) for temperature in (0.0, 0.8) for name in names
     ]
     assert all(row["identical_to_baseline"] for row in report["rows"])
     left_out = {entry["method"]: entry["reason"] for entry in report["left_out"]}
@@ -91,7 +91,7 @@ def test_rows_of_both_temperatures_and_reasons(capfd: pytest.CaptureFixture[str]
     others = set(left_out) - {"failing"}
     reasons = ("may not load", "needs a draft checkpoint")  # kept out by the environment, or none in the zoo
     assert all(any(reason in left_out[name] for reason in reasons) for name in others)
-    assert report["environment"]["temperature"] == [0.8, 0.0]
+    assert report["environment"]["temperature"] == [0.0, 0.8]
 
 
 @pytest.mark.usefixtures("zoo")
@@ -129,36 +129,44 @@ def test_table_reasons_and_a_text(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("zoo")
 def test_a_first_run_answers_without_compiled_code(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is measured, and before anything is tried."""
-    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path))
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
+    """Before anything is measured."""
     asked: list[dict[str, Any]] = []
-    tried: list[str] = []
-
-    def load(*_: Any) -> LoadedTarget:
-        (tmp_path / "compiled").mkdir()
-        (tmp_path / "compiled/small.nbc").write_bytes(b"")  # loading compiles a little
-        return load_target(*_)
+    measured: list[str] = []
 
     def llm(*_: Any, **arguments: Any) -> Any:
-        assert tried == []
+        assert measured == []
         asked.append(arguments)
         return LLM(*_, **arguments)
 
-    def contender(method: str, *_: Any) -> LeftOut:
-        tried.append(method)
-        return LeftOut(method, "not here")
+    def take_turn(self: Comparison, contender: Contender) -> Turn:
+        measured.append(contender.name)
+        return real(self, contender)
 
-    monkeypatch.setattr("specdec_runtime.loading.load_target", load)
+    real = Comparison._take_turn
+    monkeypatch.setattr(demo, "_is_compiled", lambda: False)
     monkeypatch.setattr("specdec_cli.demo.report.LLM", llm)
-    monkeypatch.setattr("specdec_cli.bench.candidates.contender_for", contender)
+    monkeypatch.setattr(Comparison, "_take_turn", take_turn)
     assert run(SHORT) == 0
     [arguments] = asked
     assert arguments["enforce_eager"] is True
-    assert tried
+    assert measured
     assert "(slowly: nothing has been compiled for this machine yet" in capfd.readouterr().out
+
+
+def test_code_that_is_compiled_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ahead or in an earlier run."""
+
+    def told(*kept: Compiled | None) -> bool:
+        backends = [SimpleNamespace(compiled=lambda _, one=one: one) for one in kept]
+        monkeypatch.setattr("specdec.registry.backends", lambda: backends)
+        return demo._is_compiled()
+
+    assert told(None, Compiled("x", 1, 0))
+    assert told(Compiled("x", 0, 1))
+    assert not told(None, Compiled("x", 0, 0))
+    assert not told()
 
 
 @pytest.mark.usefixtures("zoo")
@@ -173,7 +181,7 @@ def test_there_is_one_line_of_progress_and_it_never_goes_back(
 
         def call(steps: progress_bar.Steps, *arguments: Any) -> None:
             real(steps, *arguments)
-            shown.append((steps._done, steps._total))
+            shown.append((steps.done, steps._total))
             lines.append(steps.line.partition(":")[0])
 
         monkeypatch.setattr(progress_bar.Steps, method, call)
@@ -184,8 +192,7 @@ def test_there_is_one_line_of_progress_and_it_never_goes_back(
     arguments = [*SHORT[: SHORT.index("--rounds")], "--rounds", "4", "--all"]
     assert run(arguments) == 0
     capfd.readouterr()
-    begun = next(index for index, (_, total) in enumerate(shown) if total != shown[0][1])
-    shares = [done / total for done, total in shown[begun:]]
+    shares = [done / total for done, total in shown]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert set(lines) <= {"measuring", "measuring (compiling for this machine, once)"}
@@ -249,14 +256,14 @@ def test_without_the_package_of_the_model_the_zoo_steps_in_aloud(
 
 
 @pytest.mark.usefixtures("zoo")
-def test_a_slow_machine_gets_fewer_prompts(
+def test_a_slow_machine_gets_fewer_rounds(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo, "SECONDS", 1e-6)
     assert run(["demo", "--model", "zoo", "--max-tokens", "4", "--rounds", "3", "--json"]) == 0
     report = json.loads(capfd.readouterr().out)
     assert {row["num_prompts"] for row in report["rows"]} == {1}
-    assert report["environment"]["rounds"] == demo.MIN_ROUNDS
+    assert report["environment"]["rounds"] == 1
 
 
 def test_rounds_end_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,12 +275,13 @@ def test_rounds_end_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None
 
         def run_round(self) -> None:
             self.num_rounds += 1
+            steps.done += 5
             now[0] += 0.15 * demo.SECONDS
 
     pair: Any = [Slow(), Slow()]
     totals: list[float] = []
-    steps: Any = SimpleNamespace(expect=totals.append)
-    assert demo._run(pair, 10, 5, steps) == 3
+    steps: Any = SimpleNamespace(expect=totals.append, done=0)
+    assert demo._run(pair, 10, steps) == 3
     assert [one.num_rounds for one in pair] == [3, 3]
-    assert totals == [15, 15], "the bar ends where the rounds do"
-    assert demo._run(pair, 1, 5, steps) == 1
+    assert totals == [30, 30, 30], "the bar ends where the rounds do"
+    assert demo._run(pair, 1, steps) == 1

@@ -8,8 +8,6 @@ from importlib.util import find_spec
 from numbers import Integral
 from typing import Any
 
-import torch
-
 from specdec.errors import ConfigError
 from specdec.field_docs import show_fields
 
@@ -147,6 +145,8 @@ def _check_device_map(options: EngineOptions) -> None:
 
 
 def _check_device(name: object) -> None:
+    import torch  # not with this module: see `specdec.frontend.llm.build`
+
     try:
         torch.empty(0, device=name)  # type: ignore[call-overload]  # the caller may have given anything
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from inspect import signature
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from specdec.config_model import ConfigModel
@@ -18,10 +17,15 @@ from specdec.text.unicode import check_unicode
 
 __all__ = ["LogitsProcessor", "SamplingParams", "accepts_prompt_ids"]
 
-LogitsProcessor = (
-    Callable[[list[int], torch.Tensor], torch.Tensor]
-    | Callable[[list[int], list[int], torch.Tensor], torch.Tensor]
-)
+if TYPE_CHECKING:
+    import torch
+
+    LogitsProcessor = (
+        Callable[[list[int], torch.Tensor], torch.Tensor]
+        | Callable[[list[int], list[int], torch.Tensor], torch.Tensor]
+    )
+else:  # pydantic reads it when the class is made, and torch takes a second or two to import
+    LogitsProcessor = Callable[..., Any]
 """Takes the output tokens so far (or the prompt's and the output's) and logits `[V]`, returns logits `[V]`."""
 
 

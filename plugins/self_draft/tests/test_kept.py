@@ -27,8 +27,9 @@ def linears(seed: int = 0) -> dict[str, nn.Linear]:
     return {"a": nn.Linear(64, 8, dtype=torch.bfloat16), "b": nn.Linear(32, 8, bias=False)}
 
 
-def rounded(seed: int = 0, bits: int = 4, group_size: int = 32) -> dict[str, QuantizedLinear]:
-    return _rounded(linears(seed), dict.fromkeys("ab", bits), group_size)
+def rounded(seed: int = 0, weights: str = "int4") -> dict[str, QuantizedLinear]:
+    maps = linears(seed)
+    return _rounded(maps, dict.fromkeys("ab", weights), maps["b"], 32)
 
 
 def fail(*_: object) -> None:
@@ -43,7 +44,7 @@ def test_equal_weights_are_rounded_once(folder: Path, monkeypatch: pytest.Monkey
         assert again[name].state_dict().keys() == linear.state_dict().keys()
         for key, value in linear.state_dict().items():
             assert torch.equal(again[name].state_dict()[key], value)
-    for other in ({"seed": 1}, {"bits": 8}):
+    for other in ({"seed": 1}, {"weights": "int8"}):
         with pytest.raises(AssertionError, match="rounds again"):
             rounded(**other)
     assert len(list(folder.iterdir())) == 1
@@ -70,6 +71,18 @@ def test_a_damaged_file_is_written_anew(folder: Path, caplog: pytest.LogCaptureF
 def test_a_folder_that_cannot_be_made_costs_nothing_else(folder: Path) -> None:
     folder.write_text("not a folder")
     assert rounded().keys() == {"a", "b"}
+
+
+def test_a_folder_that_is_only_read_serves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounded(weights="auto")
+
+    def refuse(*_: object) -> None:
+        raise OSError("read-only file system")
+
+    monkeypatch.setattr(kept.os, "utime", refuse)
+    monkeypatch.setattr(form, "quantized", fail)
+    monkeypatch.setattr(form, "is_found_again", fail)
+    assert rounded(weights="auto").keys() == {"a", "b"}
 
 
 def test_only_the_last_files_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from specdec import LLM, ConfigError
 from specdec_plugin_self_draft import SelfDraftConfig
-from specdec_plugin_self_draft.form import _settled, quantize
+from specdec_plugin_self_draft.form import _bits, quantize
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
 
 
@@ -66,10 +66,17 @@ def test_other_weights_have_eight_bits_by_default() -> None:
     assert not is_found_again(some.weight, 32)
     other.weight = nn.Parameter(quantized(some, 4, 32).weight(torch.float32))
     assert is_found_again(other.weight, 32)
-    assert _settled("auto", [other], 32) == "int4"
-    assert _settled("auto", [some], 32) == _settled("auto", [other, some], 32) == "int8"
-    assert _settled("auto", [nn.Linear(48, 64)], 32) == "int8"
-    assert _settled("int4", [some], 32) == "int4"
+    odd = nn.Linear(48, 64)
+
+    def bits(wanted: str, *maps: nn.Linear, head: nn.Module | None = None) -> list[int]:
+        names = {str(number): linear for number, linear in enumerate(maps)}
+        return list(_bits(names, dict.fromkeys(names, wanted), head or odd, 32).values())
+
+    assert bits("auto", other) == [4]
+    assert bits("auto", other, some) == [8, 8]
+    assert bits("auto", other, some, head=some) == [4, 8]
+    assert bits("auto", odd) == [8]
+    assert bits("int4", some) == [4]
 
 
 def test_the_output_head_has_bits_of_its_own() -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specdec import ConfigError, PluginError, registry
 from specdec.config import ZOO, TargetFacts
 from specdec.registry import Group, known_method, known_methods
 from specdec_cli.bench.contender import Contender, contenders_of
-from specdec_cli.bench.session import Session
-from specdec_cli.bench.workload import Workload
-from specdec_runtime.loading import LoadedTarget
 
 DEFAULT_TOKENS = 5
 """k for a method without a default."""
-TRIED_TOKENS = 24
-"""The most tokens of each answer in a trial."""
-TRIED_TEMPERATURE = 0.8
 PAYING = ("auto", "suffix", "self", "eagle3")
 """The official methods that the demo tries by default, in its order: those that pay on its models."""
 
@@ -51,41 +45,20 @@ def missing_distributions() -> list[str]:
     return sorted(offered - installed)
 
 
-def contender_for(
-    method: str, target: LoadedTarget, facts: TargetFacts, workload: Workload, model: str = ZOO
-) -> Contender | LeftOut:
-    """Return the contender for an installed method on a model, or why it cannot run.
-
-    The method answers the first prompt, greedily and sampled, so that nothing is left to compile when it is measured.
-
-    Args:
-        method: the name of the method.
-        target: the loaded model.
-        facts: facts about the model.
-        workload: the workload of the test.
-        model: the model's name, which selects the method's options for demos.
-    """
-    try:
-        contender = configured(method, facts, model)
-        strict = {**(contender.config or {}), "on_proposer_error": "raise"}
-        for temperature in (workload.temperature, TRIED_TEMPERATURE):
-            few = replace(
-                workload, prompts=workload.prompts[:1], max_tokens=TRIED_TOKENS, temperature=temperature
-            )
-            session = Session(target, replace(contender, config=strict), few)
-            session.run()
-            session.close()
-    except Exception as error:  # an error of one method becomes its row in the table and must not end the run
-        lines = str(error).splitlines() or [""]
-        is_user_error = isinstance(error, ConfigError | PluginError)
-        return LeftOut(
-            method, lines[0] if is_user_error else f"{type(error).__name__}: {lines[0]}", is_user_error
-        )
-    return contender
+def left_out(method: str, error: Exception) -> LeftOut:
+    """Return why a method cannot run, in a line."""
+    lines = str(error).splitlines() or [""]
+    is_unfit = isinstance(error, ConfigError | PluginError)
+    return LeftOut(method, lines[0] if is_unfit else f"{type(error).__name__}: {lines[0]}", is_unfit)
 
 
 def configured(method: str, facts: TargetFacts, model: str = ZOO) -> Contender:
-    """Return the contender for a method with its options for demos; see `contender_for`.
+    """Return the contender for a method with its options for demos.
+
+    Args:
+        method: the name of the method.
+        facts: facts about the model.
+        model: the model's name, which selects the options.
 
     Raises:
         ConfigError: if it cannot run on the model.

@@ -22,6 +22,7 @@ class Comparison:
         workload: the prompts and how text is generated for them.
         contenders: the first one is the baseline.
         on_done: called after each request, for a progress bar.
+        on_failure: called with a contender whose turn raised, which then has no row; None: the error is raised.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class Comparison:
         workload: Workload,
         contenders: Sequence[Contender],
         on_done: Callable[[], None] = lambda: None,
+        on_failure: Callable[[Contender, Exception], None] | None = None,
     ) -> None:
         self._target = target
         self._workload = workload
         self._contenders = list(contenders)
         self.on_done = on_done
+        self._on_failure = on_failure
         self.rounds: list[list[Turn]] = []
         """For each round the turns, in the order of the contenders."""
 
@@ -44,11 +47,21 @@ class Comparison:
         first = len(self.rounds) % size
         order = [*range(first, size), *range(first)]
         gc.freeze()  # existing objects need not be searched for garbage after every turn
+        turns = dict[int, Turn]()
         try:
-            turns = {index: self._take_turn(self._contenders[index]) for index in order}
+            for index in order:
+                try:
+                    turns[index] = self._take_turn(self._contenders[index])
+                except Exception as error:
+                    if self._on_failure is None or index == 0:
+                        raise
+                    self._on_failure(self._contenders[index], error)
         finally:
             gc.unfreeze()
-        self.rounds.append([turns[index] for index in range(size)])
+        kept = sorted(turns)
+        self._contenders = [self._contenders[index] for index in kept]
+        self.rounds = [[taken[index] for index in kept] for taken in self.rounds]
+        self.rounds.append([turns[index] for index in kept])
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one report row per contender."""

@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specdec import ConfigError, PluginError, hookimpl
+from specdec import ConfigError, PluginError, hookimpl, registry
 from specdec.config import PACKAGED, ZOO, packaged_model
 from specdec_cli import Steps, check_extra, choose_model, loading, print_json, progress
 
 if TYPE_CHECKING:
     from specdec.config import TargetFacts
-    from specdec_cli.bench import Comparison, Contender, Workload
-    from specdec_runtime.loading import LoadedTarget
+    from specdec_cli.bench import Comparison, Contender
 
-TEMPERATURES = (0.8, 0.0)
-MOST_PROMPTS = 2
-MIN_ROUNDS = 2
+TEMPERATURES = (0.0, 0.8)
 SECONDS = 20.0
 """No further round starts if it would probably exceed this time."""
 
@@ -39,10 +36,7 @@ def demo(
         str | None,
         typer.Option(help="smollm2 or zoo; default: smollm2 where its package is installed, else zoo."),
     ] = None,
-    num_prompts: Annotated[
-        int | None,
-        typer.Option(min=1, help=f"Prompts; default: what time allows, up to {MOST_PROMPTS}."),
-    ] = None,
+    num_prompts: Annotated[int, typer.Option(min=1, help="Prompts, of which the first is answered.")] = 1,
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 64,
     rounds: Annotated[
         int, typer.Option(min=1, help="Turns of every method at most; fewer where time is short.")
@@ -71,7 +65,7 @@ def demo(
 
 def _demo(
     name: str,
-    num_prompts: int | None,
+    num_prompts: int,
     max_tokens: int,
     rounds: int,
     seed: int,
@@ -80,7 +74,7 @@ def _demo(
     as_json: bool,
 ) -> bool:
     """Run the demo on a model; return whether no text changed."""
-    prompts = _prompts(name, num_prompts or MOST_PROMPTS)
+    prompts = _prompts(name, num_prompts)
     print(
         f"{name} answers a prompt; then plain decoding and the methods are measured",
         file=sys.stderr,
@@ -89,17 +83,16 @@ def _demo(
 
     from specdec import EngineOptions
     from specdec.config import target_facts
-    from specdec.folders import compiled_folder
     from specdec_cli import quiet_libraries
     from specdec_cli.bench import BASELINE, Comparison, Workload
-    from specdec_cli.bench.candidates import LeftOut, contender_for, installed_methods
+    from specdec_cli.bench.candidates import LeftOut, configured, installed_methods, left_out
     from specdec_cli.bench.dataset import tokenize
     from specdec_cli.bench.environment import environment
     from specdec_cli.bench.prompt_file import ask
     from specdec_runtime.loading import load_target
 
     quiet_libraries()
-    is_compiled = next(compiled_folder().glob("**/*.nbc"), None) is not None
+    is_compiled = _is_compiled()
     # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
     is_deterministic = name in PACKAGED and _has_compiled_loops()
     with loading(name):
@@ -114,22 +107,26 @@ def _demo(
         from specdec_cli.demo.report import print_answer
 
         print_answer(target, first, replace(base, temperature=0.0), prompts[0], is_compiled=is_compiled)
-    with _one_line(len(names) + 1) as steps:
-        tried = list["Contender | LeftOut"]()
-        for method in names:
-            tried.append(contender_for(method, target, facts, base, name))
-            steps.advance()
-        contenders = [BASELINE, *(entry for entry in tried if not isinstance(entry, LeftOut))]
-        left_out = [entry for entry in tried if isinstance(entry, LeftOut)]
-        if num_prompts is None:
-            sample = replace(base, prompts=tokens[:1])
-            tokens = tokens[: _affordable(target, sample, len(contenders))]
-        steps.advance()
-        workloads = [replace(base, prompts=tokens, temperature=temperature) for temperature in TEMPERATURES]
-        in_a_round = len(workloads) * len(contenders) * len(tokens)
-        steps.expect(len(names) + 1 + rounds * in_a_round)
-        comparisons = [Comparison(target, workload, contenders, steps.advance) for workload in workloads]
-        num_rounds = _run(comparisons, rounds, in_a_round, steps, len(names) + 1)
+    contenders, missed = [BASELINE], dict[str, LeftOut]()
+    for method in names:
+        try:
+            fitting = configured(method, facts, name)
+        except (ConfigError, PluginError) as error:
+            missed[method] = left_out(method, error)
+        else:
+            strict = {**fitting.config, "on_proposer_error": "raise"}
+            contenders.append(replace(fitting, config=strict))
+
+    def fail(contender: Contender, error: Exception) -> None:
+        assert contender.method is not None
+        missed[contender.method] = left_out(contender.method, error)
+
+    workloads = [replace(base, temperature=temperature) for temperature in TEMPERATURES]
+    with _one_line(rounds * len(workloads) * len(contenders) * len(tokens)) as steps:
+        comparisons = [
+            Comparison(target, workload, contenders, steps.advance, fail) for workload in workloads
+        ]
+        num_rounds = _run(comparisons, rounds, steps)
     rows = [
         {"temperature": workload.temperature, **row}
         for comparison, workload in zip(comparisons, workloads, strict=True)
@@ -138,12 +135,12 @@ def _demo(
     settings = environment(target, workloads[0], num_rounds)
     settings["temperature"] = list(TEMPERATURES)
     if as_json:
-        missed = [{"method": entry.method, "reason": entry.reason} for entry in left_out]
-        print_json({"rows": rows, "left_out": missed, "environment": settings})
+        reasons = [{"method": entry.method, "reason": entry.reason} for entry in missed.values()]
+        print_json({"rows": rows, "left_out": reasons, "environment": settings})
     else:
         from specdec_cli.demo.report import print_demo
 
-        print_demo(rows, left_out, settings)
+        print_demo(rows, list(missed.values()), settings)
     return all(row["identical_to_baseline"] for row in rows)
 
 
@@ -171,6 +168,15 @@ def _prompts(model: str, count: int) -> Sequence[str]:
     from specdec_cli.bench.dataset import zoo_prompts
 
     return zoo_prompts(count)
+
+
+def _is_compiled() -> bool:
+    """Return whether code that models run is compiled for this machine, as it is in most installations."""
+    import torch
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kept = [backend.compiled(device) for backend in registry.backends()]
+    return any(each.num_ahead + each.num_kept for each in kept if each is not None)
 
 
 def _has_compiled_loops() -> bool:
@@ -209,33 +215,21 @@ def _one_line(total: float) -> Iterator[Steps]:
             logger.removeFilter(tell)
 
 
-def _affordable(target: LoadedTarget, sample: Workload, num_contenders: int) -> int:
-    """Return how many prompts all contenders can finish in time, estimated from plain decoding of one prompt."""
-    from specdec_cli.bench import BASELINE, Session
-
-    session = Session(target, BASELINE, sample)
-    session.warm_up()
-    seconds = session.run().wall_s
-    session.close()
-    return max(1, int(SECONDS / (MIN_ROUNDS * len(TEMPERATURES) * num_contenders * seconds)))
-
-
-def _run(comparisons: Sequence[Comparison], most: int, in_a_round: int, steps: Steps, before: int = 0) -> int:
+def _run(comparisons: Sequence[Comparison], most: int, steps: Steps) -> int:
     """Run rounds, each of all comparisons, until the time is used up; return the number of rounds.
 
     Args:
         comparisons: what to run.
         most: the most rounds; the progress line expects them, and fewer as soon as that is known, so that it never goes back.
-        in_a_round: number of steps.
         steps: of the progress line.
-        before: number of its steps that are done.
     """
     started = perf_counter()
     for done in range(1, most + 1):
+        before = steps.done
         for comparison in comparisons:
             comparison.run_round()
-        most = min(most, max(MIN_ROUNDS, int(SECONDS * done / (perf_counter() - started))))
+        most = min(most, max(1, int(SECONDS * done / (perf_counter() - started))))
+        steps.expect(steps.done + (most - done) * (steps.done - before))
         if done >= most:
             return done
-        steps.expect(before + most * in_a_round)
     return most

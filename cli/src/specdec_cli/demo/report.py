@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from specdec import LLM
+from specdec_cli import loading
 from specdec_cli.bench.candidates import missing_distributions
 from specdec_cli.bench.shown import speed_cells
 from specdec_cli.bench.table import WIDE, WIDTH, new_table, yes_or_no
@@ -38,10 +39,10 @@ def print_demo(
     """
     _print_table(rows)
     first = rows[0]
-    count = first["num_prompts"]
+    counts = [_counted(first["num_prompts"], "prompt"), _counted(environment["rounds"], "round")]
     print(
-        f"\n{count} prompt{'s' if count > 1 else ''}, {environment['max_tokens']} tokens each at most, "
-        f"{environment['rounds']} rounds, {environment['dtype']} on {environment['device']}. Times are medians.\n"
+        f"\n{counts[0]}, {environment['max_tokens']} tokens each at most, {counts[1]}, {environment['dtype']} on "
+        f"{environment['device']}. Times are medians.\n"
         "Accepted: mean acceptance length, tokens per verified draft. Identical: token for token what plain\n"
         "decoding gives, sampled or not. 4-grams: distinct over all; low where text loops, which is easy to guess."
     )
@@ -81,14 +82,15 @@ def print_answer(
             "(slowly: nothing has been compiled for this machine yet, which the measurements do)\n",
             flush=True,
         )
-    llm = LLM(
-        target,
-        speculative_config=contender.config,
-        max_model_len=target.max_model_len,
-        max_num_seqs=1,
-        deterministic=workload.is_deterministic and is_compiled,
-        enforce_eager=not is_compiled,
-    )
+    with loading(contender.name):
+        llm = LLM(
+            target,
+            speculative_config=contender.config,
+            max_model_len=target.max_model_len,
+            max_num_seqs=1,
+            deterministic=workload.is_deterministic and is_compiled,
+            enforce_eager=not is_compiled,
+        )
     growing = GrowingText(target.tokenizer, list(workload.prompts[0]))
     last: RequestOutput | None = None
     for last in llm.stream({"prompt_token_ids": list(workload.prompts[0])}, workload.params(0)):
@@ -100,6 +102,10 @@ def print_answer(
     green = f"{GUESSED}in green{PLAIN}" if is_coloured else "in green on a terminal"
     print(f"\n\n{guessed} of {count} tokens were guessed by a draft ({green}).\n", flush=True)
     llm.shutdown()
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:

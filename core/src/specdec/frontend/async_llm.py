@@ -14,24 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specdec.arguments import LLMOptions, SpeculativeOptions
-from specdec.assembly.build import BuiltEngine
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
-from specdec.engine.engine import Engine
-from specdec.engine.request import Request
 from specdec.errors import ConfigError, EngineError
-from specdec.frontend.input_processor import InputProcessor
 from specdec.frontend.llm import build
 from specdec.frontend.prompts import Prompt
 from specdec.frontend.threads import check_process, release_threads
-from specdec.interfaces.chat import ChatOptions
-from specdec.interfaces.target import TargetInfo
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from specdec.assembly.build import BuiltEngine
+    from specdec.engine.engine import Engine
+    from specdec.engine.request import Request
+    from specdec.frontend.input_processor import InputProcessor
+    from specdec.interfaces.chat import ChatOptions
+    from specdec.interfaces.target import TargetInfo
 
 logger = logging.getLogger("specdec")
 

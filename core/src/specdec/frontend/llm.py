@@ -15,23 +15,15 @@ from tqdm import tqdm
 
 from specdec import registry
 from specdec.arguments import LLMOptions, SpeculativeOptions
-from specdec.assembly.build import BuiltEngine, assemble, resolve_speculation
-from specdec.assembly.ranks import TensorParallel
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.config.missing import check_installed
 from specdec.config.model_name import locate
-from specdec.engine.engine import Engine
-from specdec.engine.request import Request
 from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.errors import ConfigError, EngineError
-from specdec.frontend.input_processor import InputProcessor
 from specdec.frontend.no_drafts import no_drafts_warning
 from specdec.frontend.prompts import Prompt, as_conversations, as_prompts, numbered
 from specdec.frontend.threads import FairLock, check_process, enter_process, is_fork, release_threads
-from specdec.interfaces.chat import ChatOptions
-from specdec.interfaces.observer import StepStats
-from specdec.interfaces.sampler import Sampler
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
@@ -39,6 +31,14 @@ from specdec.text.reasoning import ReasoningMarkers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from specdec.assembly.build import BuiltEngine
+    from specdec.engine.engine import Engine
+    from specdec.engine.request import Request
+    from specdec.frontend.input_processor import InputProcessor
+    from specdec.interfaces.chat import ChatOptions
+    from specdec.interfaces.observer import StepStats
+    from specdec.interfaces.sampler import Sampler
 
 logger = logging.getLogger("specdec")
 
@@ -55,6 +55,11 @@ def build(
     speculation = known.pop("speculative_config", None)
     check_installed(model, speculation, known.get("scorer", DEFAULT_SCORER))
     options = EngineOptions(model=model, **known)
+    # These import torch, which takes a second or two: after the checks of arguments, and not with this module.
+    from specdec.assembly.build import assemble, resolve_speculation
+    from specdec.assembly.ranks import TensorParallel
+    from specdec.frontend.input_processor import InputProcessor
+
     ranks = None
     if options.tensor_parallel_size > 1:
         ranks = registry.part("tensor_parallel", TensorParallel)()

@@ -8,7 +8,6 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from specdec.errors import ConfigError, ContextLengthError
 from specdec.text.unicode import check_unicode
@@ -35,7 +34,7 @@ def as_prompts(given: object) -> list[Prompt]:
     """
     if isinstance(given, str | Mapping):
         return [given]
-    given = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
+    given = _as_list(given)
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise _no_prompt(given)
     many = list(given)
@@ -133,7 +132,7 @@ class PromptLength:
 
 
 def _ids(given: object) -> list[int]:
-    given = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
+    given = _as_list(given)
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise _no_prompt(given)
     wrong = [kind for kind in set(map(type, given)) if kind is bool or not issubclass(kind, Integral)]
@@ -141,6 +140,13 @@ def _ids(given: object) -> list[int]:
         item = next(item for item in given if type(item) in wrong)
         raise ConfigError(f"a prompt's token ids must be integers, not {item!r}")
     return [int(token_id) for token_id in given]
+
+
+def _as_list(given: object) -> object:
+    """Return an array or a tensor as nested lists, and anything else as it is."""
+    import torch  # by now it is imported
+
+    return given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
 
 
 def _no_prompt(given: object) -> ConfigError:

@@ -9,7 +9,7 @@ proposers and asks of backends. What core leaves to packages of their own is in 
 
 from specdec.field_docs import show_fields
 from specdec.interfaces.async_verdict import AsyncVerdict, AsyncVerify
-from specdec.interfaces.backend import Backend, Declined, ReadsTransfer, Verify
+from specdec.interfaces.backend import Backend, Compiled, Declined, ReadsTransfer, Verify
 from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chat import ChatOptions, ChatTemplates
@@ -49,6 +49,7 @@ __all__ = [
     "ChatTemplates",
     "CheckedDraft",
     "CheckpointReader",
+    "Compiled",
     "Declined",
     "DeviceNodes",
     "Draft",

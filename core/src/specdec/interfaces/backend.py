@@ -46,6 +46,18 @@ class Declined:
     """Whether the backend is for other devices; such an answer is shown by `specdec doctor`, but not worth a warning."""
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What is compiled of a backend and on disk, so that no start compiles it."""
+
+    target: str
+    """The processor or device that it is compiled for."""
+    num_ahead: int
+    """Functions that came compiled with the package."""
+    num_kept: int
+    """Functions that earlier runs compiled."""
+
+
 class Backend(ABC):
     """Faster implementations for some devices. Every method may decline; the defaults do."""
 
@@ -61,6 +73,10 @@ class Backend(ABC):
             "verification": self.verifier("strict", device),
             "rows of logits": self.row_operations(device),
         }
+
+    def compiled(self, device: torch.device) -> Compiled | None:
+        """Return what is compiled for a device; None if the backend compiles nothing that it keeps."""
+        return None
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
         """Return a faster `verify` of a sampler, by its name: of `strict`, or of another `TorchSampler` without options."""

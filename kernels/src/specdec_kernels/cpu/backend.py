@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from specdec.interfaces import SPECDEC_API, Declined, RowOperations, Verify
+from specdec.interfaces import SPECDEC_API, Compiled, Declined, RowOperations, Verify
 from specdec_kernels.cpu.compiled.threads import is_available
 from specdec_runtime.interfaces import AttentionFactory, AttentionNeeds, Form, ModelBackend, Runner
 
@@ -24,10 +24,14 @@ class CpuBackend(ModelBackend):
     api_version: ClassVar[int] = SPECDEC_API
     order: ClassVar[int] = 20
 
-    def answers(self, device: torch.device) -> dict[str, object]:
-        """See `Backend.answers`; also tells what is compiled."""
-        answers = super().answers(device)
-        return answers if _declined(device) is not None else answers | {_readiness(): self}
+    def compiled(self, device: torch.device) -> Compiled | None:
+        """Return how much is compiled for this processor."""
+        if _declined(device) is not None:
+            return None
+        from specdec_kernels.cpu.compiled.cache import counts
+        from specdec_kernels.cpu.compiled.target import TARGET
+
+        return Compiled("exactly this processor" if TARGET is None else TARGET.name, *counts())
 
     def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
         """Return a factory of its attention, or why it has none for these needs."""
@@ -76,22 +80,6 @@ class CpuBackend(ModelBackend):
         from specdec_kernels.cpu.rows.operations import CpuRows
 
         return CpuRows()
-
-
-def _readiness() -> str:
-    """Return how much is compiled for this processor, and what the next start has yet to compile."""
-    from specdec_kernels.cpu.compiled.cache import counts
-    from specdec_kernels.cpu.compiled.target import TARGET
-
-    whom = "exactly this processor" if TARGET is None else TARGET.name
-    num_ahead, num_kept = counts()
-    if num_ahead:
-        left = "the next start compiles at most what few models or methods need, seconds for each"
-    elif num_kept:
-        left = "what has run before starts at once, and anything else compiles for up to a minute"
-    else:
-        return f"nothing yet compiled for {whom}: the first start compiles for about a minute"
-    return f"{num_ahead + num_kept} functions compiled for {whom} ({num_ahead} of them ahead): {left}"
 
 
 def _declined(device: torch.device) -> Declined | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import Qwen3Config
 
 from specdec import ModelError
 from specdec_plugin_dflash.views import View, read_views
 from specdec_runtime.drafting.config_keys import factor_of, flag_of, ids_of, number_of, size_of
+
+if TYPE_CHECKING:
+    from transformers import Qwen3Config
 
 _SPECULATORS = "transformer_layer_config"
 _KIND = "a DFlash head"
@@ -160,7 +162,7 @@ def _aux_layers(
 
 def _layer_config(layer: Mapping[str, Any], origin: str) -> Qwen3Config:
     """Return the configuration of the decoder layers, without windows."""
-    from transformers import Qwen3Model  # takes a second: not before there is a head
+    from transformers import Qwen3Config, Qwen3Model  # takes a second: not before there is a head
 
     known = {key: value for key, value in layer.items() if key not in _NOT_OF_LAYERS}
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -65,34 +65,26 @@ def quantize(model: PreTrainedModel, config: SelfDraftConfig) -> PreTrainedModel
     """
     head = output_head(model)
     found = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
-    layers = [linear for linear in found.values() if linear is not head]
-    weights = _settled(config.weights, layers, config.group_size)
-    head_weights = _settled(config.head_weights or config.weights, [head], config.group_size)
-    wanted = {name: head_weights if linear is head else weights for name, linear in found.items()}
-    bits = {name: 8 if own == "int8" else 4 for name, own in wanted.items() if own != "own"}
-    found = {name: found[name] for name in bits}
-    for name, linear in found.items():
-        if bits[name] == 4 and linear.in_features % config.group_size:
-            raise ConfigError(
-                f"speculative_config: 'group_size': {config.group_size} does not divide the {linear.in_features} inputs of "
-                f"{name}: take one that does, or 'weights': 'int8'"
-            )
-    for name, rounded in _rounded(found, bits, config.group_size).items():
+    of_head = config.head_weights or config.weights
+    wanted = {name: of_head if linear is head else config.weights for name, linear in found.items()}
+    found = {name: linear for name, linear in found.items() if wanted[name] != "own"}
+    for name, rounded in _rounded(found, wanted, head, config.group_size).items():
         model.set_submodule(name, rounded)
     return model
 
 
 def _rounded(
-    linears: Mapping[str, nn.Linear], bits: Mapping[str, int], group_size: int
+    linears: Mapping[str, nn.Linear], wanted: Mapping[str, str], head: nn.Module, group_size: int
 ) -> dict[str, QuantizedLinear]:
     """Return the maps with rounded weights, from disk if they were rounded before."""
     if not linears:
         return {}
     with progress("rounding weights for drafts", len(linears)) as steps:
-        file = kept_file(linears, bits, group_size)
+        file = kept_file(linears, wanted, group_size)
         rounded = {} if file is None else read(file, linears)
         if rounded:
             return rounded
+        bits = _bits(linears, wanted, head, group_size)
         for name, linear in linears.items():
             rounded[name] = quantized(linear, bits[name], group_size)
             steps.advance()
@@ -101,14 +93,23 @@ def _rounded(
     return rounded
 
 
-def _settled(weights: str, linears: Sequence[nn.Module], group_size: int) -> str:
-    """Return int8, int4 or own; `auto` is int4 if that loses nothing of any of the maps."""
-    if weights != "auto":
-        return weights
-    has_four_bits = all(
-        isinstance(linear, nn.Linear)
-        and linear.in_features % group_size == 0
-        and is_found_again(linear.weight, group_size)
-        for linear in linears
-    )
-    return "int4" if has_four_bits else "int8"
+def _bits(
+    linears: Mapping[str, nn.Linear], wanted: Mapping[str, str], head: nn.Module, group_size: int
+) -> dict[str, int]:
+    """Return the bits of each map; `auto` is int4 if that loses nothing of the head, or nothing of any other map."""
+    bits = {}
+    for is_head in (False, True):
+        names = [name for name, linear in linears.items() if (linear is head) == is_head]
+        has_four = all(
+            linears[name].in_features % group_size == 0 and is_found_again(linears[name].weight, group_size)
+            for name in names
+            if wanted[name] == "auto"
+        )
+        for name in names:
+            bits[name] = 4 if wanted[name] == "int4" or (wanted[name] == "auto" and has_four) else 8
+            if bits[name] == 4 and linears[name].in_features % group_size:
+                raise ConfigError(
+                    f"speculative_config: 'group_size': {group_size} does not divide the {linears[name].in_features} inputs of "
+                    f"{name}: take one that does, or 'weights': 'int8'"
+                )
+    return bits

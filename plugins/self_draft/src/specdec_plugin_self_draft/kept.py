@@ -19,7 +19,7 @@ from specdec_kernels import QuantizedLinear
 
 logger = logging.getLogger("specdec")
 
-_FORMAT = "1"
+_FORMAT = "2"
 """Changes with the way weights are rounded or stored."""
 _LEAST_WEIGHTS = 2**25
 """A model with fewer is rounded as fast as it is read."""
@@ -27,12 +27,12 @@ _MOST_FILES = 4
 """Files that are kept, those that were used last."""
 
 
-def kept_file(linears: Mapping[str, nn.Linear], bits: Mapping[str, int], group_size: int) -> Path | None:
+def kept_file(linears: Mapping[str, nn.Linear], wanted: Mapping[str, str], group_size: int) -> Path | None:
     """Return the file for the rounded weights of a model; None if they are not kept.
 
     Args:
         linears: the maps to be rounded, by name.
-        bits: of each.
+        wanted: `int8`, `int4` or `auto` of each.
         group_size: inputs per group in 4 bits.
     """
     weights = {name: linear.weight.detach() for name, linear in linears.items()}
@@ -42,7 +42,7 @@ def kept_file(linears: Mapping[str, nn.Linear], bits: Mapping[str, int], group_s
         return None
     content = sha256(f"{_FORMAT} {group_size}".encode())
     for name, weight in weights.items():
-        content.update(f"{name} {bits[name]} {weight.dtype} {tuple(weight.shape)}".encode())
+        content.update(f"{name} {wanted[name]} {weight.dtype} {tuple(weight.shape)}".encode())
         content.update(weight.contiguous().view(torch.uint8).numpy().data)
     return cache_folder() / "self" / f"{content.hexdigest()[:32]}.safetensors"
 
@@ -53,7 +53,8 @@ def read(file: Path, linears: Mapping[str, nn.Linear]) -> dict[str, QuantizedLin
         return {}
     try:
         found = load_file(file)
-        os.utime(file)
+        with suppress(OSError):  # on a file system that is only read no file is ever the oldest
+            os.utime(file)
         return {
             name: QuantizedLinear(found[f"{name}.packed"], found[f"{name}.scales"], _bias(linear))
             for name, linear in linears.items()

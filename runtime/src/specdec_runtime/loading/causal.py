@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimodalLM
-from transformers.quantizers.auto import AutoHfQuantizer
 
 from specdec import EngineOptions
 from specdec.config import Checkpoint, is_hub_reachable
@@ -60,9 +59,8 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     except Exception as error:  # the library's checks of fields raise errors of many types
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
-    held = getattr(config, "quantization_config", None)
-    if held and not AutoHfQuantizer.supports_quant_method(held):
-        raise ModelError(f"{path!r}: transformers knows no weights of quant_method {held['quant_method']!r}")
+    if held := getattr(config, "quantization_config", None):
+        _check_quantization(held, path)
     has_more = is_multimodal(config)
     dtype = _dtype(options, config, device)
     part = _places(config, path, options)
@@ -95,6 +93,15 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         torch.nn.Module.to(model, device)
     ready: PreTrainedModel = model.eval()
     return ready
+
+
+def _check_quantization(held: Any, path: str) -> None:
+    from transformers.quantizers.auto import (
+        AutoHfQuantizer,  # takes a second to import, and few models need it
+    )
+
+    if not AutoHfQuantizer.supports_quant_method(held):
+        raise ModelError(f"{path!r}: transformers knows no weights of quant_method {held['quant_method']!r}")
 
 
 def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from specdec_runtime.interfaces.kv_cache import KVCache
 from specdec_runtime.loading.checkpoint import SafetensorsReader
 from specdec_runtime.loading.draft import alias, load_draft
 from specdec_runtime.loading.target import LoadedTarget, end_of_text_ids, known_facts, load_target
+from specdec_runtime.loading.versions import newer_versions_named
 from specdec_runtime.models import input_embedding, output_head
 from specdec_runtime.models.spread import near, offloaded, places
 from specdec_runtime.runner import ModuleRunner, SdpaAttention
@@ -62,6 +63,7 @@ class TransformersScorer(Scorer):
         """Return what the configuration of the target says."""
         return known_facts(options)
 
+    @newer_versions_named()
     def load(self, options: EngineOptions) -> TargetHandle:
         """Load the target and check that it can be served."""
         check_name(options.attention_backend)
