@@ -59,22 +59,24 @@ def test_gumbel_sample(dtype: torch.dtype, compile_launches) -> None:
     assert set(compiled) == {"sample_tile_kernel", "row_winner_kernel"}
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
 @pytest.mark.parametrize(("width", "is_tree"), [(0, False), (1, True), (7, False), (7, True)])
-@pytest.mark.sampled(1, slow=2)
-def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
+@pytest.mark.sampled(2, slow=4)
+def test_strict_verify(width: int, is_tree: bool, is_cut: bool, compile_launches) -> None:
     from specdec_kernels.triton.noise import NoiseKeys
-    from specdec_kernels.triton.strict_verify import kernel
+    from specdec_kernels.triton.strict_verify import RequestCuts, kernel
     from specdec_kernels.triton.strict_verify.config import heuristic
 
     compiled = compile_launches(kernel)
     kernel.strict_verify_triton(
-        torch.empty(3, VOCAB_SIZE, dtype=torch.bfloat16),
+        torch.empty(3, VOCAB_SIZE, dtype=torch.float32 if is_cut else torch.bfloat16),
         longs(2, width).int(),
         longs(2).int(),
         longs(2),
         torch.ones(2),
         NoiseKeys(longs(2), longs(2), longs(2)),
         longs(2, width) if is_tree else None,
+        RequestCuts(longs(2), torch.ones(2)) if is_cut else None,
         longs(2),
         longs(2, width + 1),
         longs(2, width),

@@ -8,7 +8,9 @@ from kernelcheck import POISON, keys_for
 from specdec.noise import exponentials
 from specdec_kernels.triton.gumbel_sample.reference import apply_temperature, gumbel_sample_reference
 from specdec_kernels.triton.noise import NoiseKeys
-from specdec_kernels.triton.strict_verify import PathVerdict, strict_verify
+from specdec_kernels.triton.process_logits import Cuts
+from specdec_kernels.triton.process_logits.reference import process_logits_reference
+from specdec_kernels.triton.strict_verify import PathVerdict, RequestCuts, strict_verify
 from specdec_kernels.triton.strict_verify.config import LaunchConfig
 from specdec_kernels.triton.strict_verify.reference import strict_verify_reference
 
@@ -42,7 +44,7 @@ def depths_of(parents: list[int]) -> list[int]:
 
 
 def check(
-    logits, draft, row_starts, num_nodes, temperatures, device, parents=None, keys=None, **options
+    logits, draft, row_starts, num_nodes, temperatures, device, parents=None, keys=None, cuts=None, **options
 ) -> PathVerdict:
     """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
     size, width = draft.shape
@@ -54,11 +56,12 @@ def check(
         *(tensor.to(device) for tensor in inputs),
         NoiseKeys(*(key.to(device) for key in keys)),
         parents=None if parents is None else parents.to(device),
+        cuts=None if cuts is None else RequestCuts(*(each.to(device) for each in cuts)),
         out=out,
         **options,
     )
     assert result is out
-    expected = strict_verify_reference(*inputs, keys, parents)
+    expected = strict_verify_reference(*inputs, keys, parents, cuts)
     assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
     return out
 
@@ -229,6 +232,54 @@ def test_the_first_row_on_the_path_that_is_not_numbers_is_named(device: torch.de
         assert ((out.token_ids >= -1) & (out.token_ids < 8)).all()
 
 
+TOP_K = torch.tensor([0, 1, 5, 20, 50, 0, 3, 200, 30, 0, 12, 100])
+TOP_P = torch.tensor([0.9, 1.0, 0.8, 0.95, 0.5, 0.99, 1e-9, 0.7, 0.9999, 1.0, 0.3, 1.0])
+
+
+def drawn_with_cuts(logits: torch.Tensor, device: torch.device, block_v: int) -> None:
+    """Verify rows that are cut where they are drawn from: the tokens are those of rows that are cut before."""
+    size, keys, config = len(TOP_K), keys_for(len(TOP_K), -3), LaunchConfig(block_v, num_warps=1)
+    heats = torch.tensor([1.0, 0.7, 1.5, 0.0] * 3)
+    by_row = Cuts(heats.repeat_interleave(2), None, TOP_K.repeat_interleave(2), TOP_P.repeat_interleave(2))
+    rows = process_logits_reference(logits, by_row._replace(top_k=None, top_p=None))
+    cut_rows = process_logits_reference(logits, by_row)
+    sampled, draft = (heats > 0).float(), torch.full((size, 1), -1)
+    given = 2 * torch.arange(size), torch.ones(size, dtype=torch.int64)
+    draft[1:] = strict_verify_reference(rows, draft, *given, sampled, keys, None, RequestCuts(TOP_K, TOP_P))[
+        1
+    ][1:, :1]
+    batch = draft, *given, sampled.tolist(), device
+    out = check(rows, *batch, keys=keys, cuts=RequestCuts(TOP_K, TOP_P), config=config)
+    assert out.num_accepted.tolist() == [0] + [1] * (size - 1)
+    before = check(cut_rows, *batch, keys=keys, config=config)
+    assert all(torch.equal(*pair) for pair in zip(out, before, strict=True))
+
+
+@pytest.mark.parametrize("vocab_size", [2, 33, 1025])
+def test_cuts_after_the_draw_give_the_tokens_of_cuts_before_it(vocab_size: int, device: torch.device) -> None:
+    torch.manual_seed(vocab_size)
+    for scale in (0.5, 3.0):
+        drawn_with_cuts(scale * torch.randn(24, vocab_size), device, 16 if vocab_size < 100 else 512)
+
+
+def test_cuts_between_equal_ids_and_of_forbidden_ones(device: torch.device) -> None:
+    torch.manual_seed(1)
+    drawn_with_cuts(torch.zeros(24, 70), device, 32)
+    logits = torch.randint(0, 3, (24, 70)).float()
+    drawn_with_cuts(logits, device, 32)
+    logits[torch.rand(24, 70) < 0.7] = -torch.inf
+    drawn_with_cuts(logits.index_fill(1, torch.tensor(4), 0.0), device, 32)
+
+
+def test_cuts_of_rows_that_are_not_numbers(device: torch.device) -> None:
+    logits = torch.zeros(3, 40)
+    logits[0], logits[1] = torch.nan, -torch.inf
+    ids = torch.arange(3)
+    given = torch.empty(3, 0, dtype=torch.int64), ids, torch.zeros(3, dtype=torch.int64), [1.0] * 3
+    out = check(logits, *given, device, cuts=RequestCuts(torch.full((3,), 5), torch.full((3,), 0.5)))
+    assert out.first_invalid.tolist() == [0, 0, -1]
+
+
 def test_no_requests(device: torch.device) -> None:
     empty = torch.empty(0, dtype=torch.int64, device=device)
     keys = NoiseKeys(empty, empty, empty)
@@ -257,10 +308,12 @@ def test_wrong_arguments_are_named() -> None:
         "temperatures": torch.ones(3),
         "keys": keys_for(3, -3),
         "parents": ids,
+        "cuts.top_k": RequestCuts(torch.ones(2), torch.ones(2)),
+        "cuts.top_p": RequestCuts(ids, torch.ones(2).double()),
         "out": PathVerdict(ids, ids, ids, ids),
     }.items():
         with pytest.raises(ValueError, match=name):
-            strict_verify(**(good | {name: wrong}))
+            strict_verify(**(good | {name.split(".")[0]: wrong}))
 
 
 MUTANTS = {
@@ -275,6 +328,12 @@ MUTANTS = {
     "forgets the token after the path": ("places == last, drawn", "places == 0, drawn"),
     "does not pad what it emits": ("tl.full((BLOCK_N,), -1, tl.int64)\n    step", "places.to(tl.int64)\n    step"),
     "calls rows with a NaN numbers": ("tl.where(is_broken, -1 - winner, winner)", "winner"),
+    "does not count equal ids": ("tl.sum(comes_before.to(tl.int64), 0)", "tl.sum((logits > border).to(tl.int64), 0)"),
+    "takes the highest ids of equal ones": ("logits == border) & (ids < winner", "logits == border) & (ids > winner"),
+    "forgets top-k": ("(has_top_k == 0) | (rank < top_k)", "rank < vocab_size"),
+    "cuts top-p among all ids": ("            if has_top_k:", "            if top_k < 0:"),
+    "never looks for the mass of top-k": ("is_open & (of_top_k < 0)", "is_open & (of_top_k > 0)"),
+    "draws again at the position of the first token": ("depth + tl.load(positions_ptr", "tl.load(positions_ptr"),
     "looks at the last row only": ("tl.where(is_broken, step, first_invalid)", "first_invalid"),
 }  # fmt: skip
 
@@ -291,5 +350,7 @@ def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
         test_of_equal_siblings_the_longest_path_stands_and_then_the_first(cpu)
         test_a_drafted_id_that_is_no_token_does_not_stand(cpu)
         test_the_first_row_on_the_path_that_is_not_numbers_is_named(cpu)
+        test_cuts_after_the_draw_give_the_tokens_of_cuts_before_it(33, cpu)
+        test_cuts_between_equal_ids_and_of_forbidden_ones(cpu)
 
     check_mutant("strict_verify", None if name is None else MUTANTS[name], check_all)

@@ -11,9 +11,9 @@ from lawcheck.exact import post_order
 from lawcheck.world import CHAINS, TREES, Drafts, World, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
+from specdec.interfaces.row_block import node_depths
 from specdec.samplers.decision import decide
 from specdec.samplers.links import NO_NODE, Links
-from specdec.samplers.paths import node_depths
 from specdec.samplers.scheme import Rule, Scheme
 from specdec_kernels.cpu.verification.stops import compiled_stops
 

@@ -14,10 +14,10 @@ from lawcheck.steps import Chatter, Draw, drafting
 from speccheck.recorder import use_backends
 
 from specdec.interfaces import SamplerConfig, VerifyBatch
+from specdec.interfaces.row_block import node_depths
 from specdec.noise import Stream, node_word
 from specdec.samplers import verifier
 from specdec.samplers.block import BlockSampler
-from specdec.samplers.paths import node_depths
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec_kernels.cpu.rows.noise import first_uniforms, multinomial_rows
 from specdec_testing.support.chi_square import excess

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from speccheck.recorder import use_backends
 
 from specdec.interfaces import SamplerConfig, Scores, VerifyBatch
+from specdec.interfaces.row_block import node_depths
 from specdec.noise import exponentials
-from specdec.samplers.paths import accept_path, node_depths
+from specdec.samplers.paths import accept_path
 from specdec.samplers.strict import StrictSampler
 from specdec.sampling_params import SamplingParams
 

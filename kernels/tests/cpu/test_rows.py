@@ -46,7 +46,7 @@ def test_heat_of_a_row_with_a_nan_is_nan() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-45, 0.3, 1e300])
 @pytest.mark.parametrize("size", [1, 65, 4096])
-def test_temperatures_at_once_are_bit_for_bit_those_of_single_operations(size, temperature) -> None:
+def test_temperatures_and_min_p_at_once_are_bit_for_bit_those_of_single_operations(size, temperature) -> None:
     logits = torch.from_numpy(np.random.default_rng(size).standard_normal((5, size)).astype(np.float32)) * 9
     logits[1, -1], logits[2], logits[3, 0], operations = NAN, -INF, INF, CpuRows()
     settings = np.array([[temperature, 0.8, 0.8, 0.0, temperature], [0.0] * 5, [size] * 5, [1.0] * 5])
@@ -56,7 +56,15 @@ def test_temperatures_at_once_are_bit_for_bit_those_of_single_operations(size, t
     got = operations.truncated(logits, settings)
     assert got is not None
     assert np.array_equal(got.numpy(), wanted.numpy(), equal_nan=True)
-    for place, cut in ((1, 0.1), (2, size - 1), (3, 0.9)):
+    for min_p in (0.03, 0.3, 1.0):
+        settings[1] = min_p
+        floored = wanted.masked_fill(wanted < torch.as_tensor(min_p).log(), -INF)
+        got = operations.truncated(logits, settings)
+        assert got is not None
+        assert np.array_equal(
+            got.numpy(), torch.where(temperatures > 0, floored, logits).numpy(), equal_nan=True
+        )
+    for place, cut in ((2, size - 1), (3, 0.9)):
         changed = settings.copy()
         changed[place, 3] = cut
         assert operations.truncated(logits, changed) is None

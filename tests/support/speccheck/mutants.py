@@ -31,7 +31,8 @@ def _plain(block: RowBlock) -> RowBlock:
 
 def ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        SCORER, lambda blocks, *_: lambda logits: p_logits(logits, [_plain(block) for block in blocks])
+        SCORER,
+        lambda blocks, *_, **__: (lambda logits: p_logits(logits, [_plain(block) for block in blocks]), True),
     )
 
 
@@ -45,7 +46,7 @@ def ignored_at_drafted_nodes(patch: pytest.MonkeyPatch) -> None:
             start += block.num_rows
         return wrong
 
-    patch.setattr(SCORER, lambda blocks, *_: partial(mutant, blocks))
+    patch.setattr(SCORER, lambda blocks, *_, **__: (partial(mutant, blocks), True))
 
 
 def drafted_path_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,9 @@ def warm_up(
             for dtype, temperature in product(dtypes, (1.0, 0.0)):  # parameters are applied in float32
                 sampled = replace(batch, sampling_params=[SamplingParams(temperature=temperature)])
                 sampler.verify(_uniform(sampled, info, dtype), sampled)
+            if sampler.cuts(info.device):
+                sampled = replace(batch, sampling_params=[SamplingParams(temperature=1.0, top_p=0.5)])
+                sampler.verify(replace(_uniform(sampled, info, torch.float32), is_cut=False), sampled)
         except BaseException as error:
             if is_interrupt(error):
                 raise

@@ -25,6 +25,8 @@ def choose_verifier(sampler: str, device: torch.device, own: Verify) -> Verify |
 
     def problem_of(found: Verify) -> str | None:
         for each in problems(device):
+            if not each[0].is_cut and not getattr(found, "cuts", False):
+                continue
             verdict = found(*each)
             if verdict is not None and (verdict != own(*each) or not _paths_agree(verdict)):
                 return "it decides otherwise"
@@ -47,7 +49,7 @@ def _paths_agree(verdict: Verdict) -> bool:
 
 
 def problems(device: torch.device) -> Iterator[tuple[Scores, VerifyBatch]]:
-    """Yield small problems: chains, trees, and chains with q, one row a point mass; the first request is greedy."""
+    """Yield small problems: chains, also not cut, trees, chains with q, one row a point mass; the first request is greedy."""
     generator = torch.Generator().manual_seed(0)
     logits = 3.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator)
     ids = logits[:, :_NODES].argmax(-1)  # some of them are accepted
@@ -61,6 +63,10 @@ def problems(device: torch.device) -> Iterator[tuple[Scores, VerifyBatch]]:
         sampling_params=[SamplingParams(temperature=float(row > 0)) for row in range(_REQUESTS)],
     )
     yield scores, batch
+    cuts = (0, 1.0), (0, 0.5), (20, 0.7), (20, 1.0)
+    params = [SamplingParams(temperature=float(row > 0), top_k=k, top_p=p) for row, (k, p) in enumerate(cuts)]
+    uncut = replace(scores, logits=rows - rows.amax(-1, keepdim=True), is_cut=False)
+    yield uncut, replace(batch, sampling_params=params)
     parents = [row[:count] for row, count in zip(_PARENTS, _COUNTS, strict=True)]
     yield scores, replace(batch, parents=parents)
     probs = torch.softmax(2.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator), -1).to(

@@ -230,6 +230,7 @@ class Engine:
             if batch.has_trees:
                 step.transfer.add("paths", [first_node_slots(step)], growing=0)
             batch = replace(batch, transfer=step.transfer)
+        step.is_cut = not self._sampler.cuts(self._device)
         scores = self._scorer.score(step)
         step.batch, step.scores = batch, scores if self._sampler.finds_invalid_rows else valid_rows(scores)
         step.score_s += step.lap()

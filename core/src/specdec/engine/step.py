@@ -126,6 +126,8 @@ class Step:
 
     batch: VerifyBatch | None = None
     """What the sampler is given."""
+    is_cut: bool = True
+    """Whether its logits are cut by top-k and top-p before they are verified."""
     scores: Scores | None = None
     owns_states: bool = False
     """Whether its hidden states are copies, which the next pass does not write to."""

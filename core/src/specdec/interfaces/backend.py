@@ -20,7 +20,8 @@ from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
 Verify = Callable[[Scores, VerifyBatch], Verdict | None]
-"""Decides a batch as `Sampler.verify` does; None for a batch that it does not take, which torch then decides."""
+"""Decides a batch as `Sampler.verify` does; None for a batch that it does not take, which torch then decides. With an
+attribute `cuts` that is true it takes scores that are not cut (`Scores.is_cut`)."""
 
 
 @runtime_checkable

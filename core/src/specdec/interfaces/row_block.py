@@ -83,3 +83,13 @@ class RowBlock:
             parent = node - 1 if self.parents is None else self.parents[node]
             paths.append((*paths[parent + 1], token_id))
         return paths
+
+
+def node_depths(num_nodes: int, parents: Sequence[int] | None) -> list[int]:
+    """Return the depth of every node; children of the last committed token have depth 1."""
+    if parents is None:
+        return list(range(1, num_nodes + 1))
+    depths: list[int] = []
+    for parent in parents[:num_nodes]:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return depths

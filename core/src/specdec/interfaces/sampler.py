@@ -162,6 +162,10 @@ class Sampler(ABC):
         """Return what `verify` will read on a device of this batch, to be sent with the pass; None for nothing."""
         return None
 
+    def cuts(self, device: torch.device) -> bool:
+        """Return whether `verify` applies top-k and top-p on a device itself, see `Scores.is_cut`."""
+        return False
+
     def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
         """Begin to verify on a device without waiting for it; None where that is not possible, and then `verify` is called."""
         return None

@@ -96,6 +96,10 @@ class ScoreBatch(Protocol):
         """The verdict of the step before, with the last token of each sample, if the host has not read it."""
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the sampler needs logits cut by top-k and top-p; else a scorer may leave that to it (`Scores.is_cut`)."""
+
+    @property
     def transfer(self) -> Transfer | None:
         """What is sent to the device with the pass: what the sampler reads, slots of paths, and what the scorer adds; None for
         nothing."""

@@ -45,6 +45,8 @@ class Scores:
     chunk + nodes each: those of the committed tokens that it ran, then those of its draft's nodes, if it samples."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """`[T, H]` per aux layer id."""
+    is_cut: bool = True
+    """Whether top-k and top-p are applied; only a sampler that asked for it (`Sampler.cuts`) is given `logits` without."""
     is_valid: torch.Tensor | None = None
     """`[R]` bool, for samplers: which rows of `logits` were numbers before the others became uniform; None if all were."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
@@ -11,6 +12,8 @@ import torch
 
 from specdec.interfaces.row_block import RowBlock
 from specdec.interfaces.row_operations import Floats
+from specdec.interfaces.sampler import VerifyBatch
+from specdec.interfaces.scorer import Scores
 from specdec.interfaces.sent import Transfer, sent
 from specdec.logits.rules.request_rules import RequestRules
 from specdec.noise import row_operations
@@ -27,16 +30,21 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
         logits: `[R, V]` the target's logits.
         blocks: one per request, in the order of the rows.
     """
-    change = p_logits_of(blocks, logits.shape[-1], logits.device)
+    change, _ = p_logits_of(blocks, logits.shape[-1], logits.device)
     return logits.float() if change is None else change(logits)
 
 
 def p_logits_of(
-    blocks: Sequence[RowBlock], vocab_size: int, device: torch.device, transfer: Transfer | None = None
-) -> Change | None:
-    """Return what makes p-logits, once, of logits that a pass will give; None if they are these, in float32.
+    blocks: Sequence[RowBlock],
+    vocab_size: int,
+    device: torch.device,
+    transfer: Transfer | None = None,
+    *,
+    is_cut: bool = True,
+) -> tuple[Change | None, bool]:
+    """Return what makes p-logits, once, of logits that a pass will give, None if these are it, in float32; and `Scores.is_cut`.
 
-    See `p_logits` and `RequestRules.changes`.
+    See `p_logits` and `RequestRules.changes`. With `is_cut` false top-k and top-p are left to the sampler.
     """
     params = [block.params for block in blocks]
     change: Change | None = None
@@ -47,14 +55,28 @@ def p_logits_of(
         change = RequestRules.changes(ruled, vocab_size, device, transfer)
     if not all(p.is_greedy for p in params):
         settings = _by_row(params, [block.num_rows for block in blocks], vocab_size)
+        uncut = _with(settings, 2, vocab_size, 1.0)
+        is_cut = is_cut or bool((settings == uncut).all())
+        settings = settings if is_cut else uncut
         if transfer is not None:
             row_operations(device).send_with(transfer, settings)
-    return None if change is None and settings is None else partial(_changed, change, settings)
+    is_same = change is None and settings is None
+    return None if is_same else partial(_changed, change, settings), is_cut or settings is None
 
 
 def _changed(change: Change | None, settings: Floats | None, logits: torch.Tensor) -> torch.Tensor:
     out = logits.float() if change is None else change(logits.float())
     return out if settings is None else _truncated(out, settings)
+
+
+def with_cuts(scores: Scores, batch: VerifyBatch) -> Scores:
+    """Return the scores of a batch with top-k and top-p applied."""
+    if scores.is_cut:
+        return scores
+    rows = [1 + count for count in batch.num_nodes]
+    settings = _by_row(list(batch.sampling_params), rows, scores.logits.shape[-1])
+    settings = _with(settings, 0, settings[0] > 0.0, 0.0)  # as temperature and min-p are applied
+    return replace(scores, logits=_truncated(scores.logits, settings), is_cut=True)
 
 
 def apply_temperature_and_truncation(
@@ -105,6 +127,14 @@ def _by_row(params: list[SamplingParams], rows: list[int], vocab_size: int) -> F
         for p in params
     ]
     return np.ascontiguousarray(np.array(table).repeat(rows, 0).T)
+
+
+def _with(settings: Floats, first: int, *values: float | Floats) -> Floats:
+    """Return settings with other values from row `first` on."""
+    changed = settings.copy()
+    for row, value in enumerate(values, first):
+        changed[row] = value
+    return changed
 
 
 def _sent(settings: Floats, device: torch.device) -> list[float | torch.Tensor]:

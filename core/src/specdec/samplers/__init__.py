@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
+    from specdec.interfaces.row_block import node_depths
     from specdec.samplers.block import BlockSampler, block_scheme
     from specdec.samplers.decision import decide
     from specdec.samplers.draft_probs import DraftProbs, DraftVocabulary, ProbArrays
     from specdec.samplers.emission import accept_uniforms, draw_tokens, node_words
     from specdec.samplers.padded_drafts import PaddedDrafts, node_rows, pad_drafts
-    from specdec.samplers.paths import greedy_verdict, node_depths, path_to, raise_not_numbers
+    from specdec.samplers.paths import greedy_verdict, path_to, raise_not_numbers
     from specdec.samplers.probabilistic import ProbabilisticSampler
     from specdec.samplers.rejection import rejection_scheme
     from specdec.samplers.scheme import Rule, Scheme

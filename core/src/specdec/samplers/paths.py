@@ -51,16 +51,6 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
     return path[::-1]
 
 
-def node_depths(num_nodes: int, parents: Sequence[int] | None) -> list[int]:
-    """Return the depth of every node; children of the last committed token have depth 1."""
-    if parents is None:
-        return list(range(1, num_nodes + 1))
-    depths: list[int] = []
-    for parent in parents[:num_nodes]:
-        depths.append(1 if parent < 0 else depths[parent] + 1)
-    return depths
-
-
 def greedy_verdict(scores: Scores, batch: VerifyBatch) -> Verdict:
     """Return the longest paths of argmax tokens; ties go to the lowest id."""
     return accept_paths(row_operations(scores.logits.device).best_ids(scores.logits), batch)

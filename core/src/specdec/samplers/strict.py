@@ -6,10 +6,12 @@ from typing import ClassVar
 
 import torch
 
+from specdec.interfaces.row_block import node_depths
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
+from specdec.logits.pipeline import with_cuts
 from specdec.noise import Stream, exponentials, node_word
-from specdec.samplers.paths import accept_paths, greedy_verdict, node_depths, raise_not_numbers
+from specdec.samplers.paths import accept_paths, greedy_verdict, raise_not_numbers
 from specdec.samplers.torch_sampler import TorchSampler
 
 
@@ -31,7 +33,7 @@ class StrictSampler(TorchSampler):
         """Draw at every node, then follow the drawn tokens."""
         if batch.is_all_greedy:
             return greedy_verdict(scores, batch)
-        drawn = self._draw_all(scores, batch)
+        drawn = self._draw_all(with_cuts(scores, batch), batch)
         if min(drawn) < 0:
             raise_not_numbers()
         return accept_paths(drawn, batch)

@@ -48,6 +48,10 @@ class TorchSampler(Sampler):
         arrays = fast.arrays(batch)
         return Transfer(arrays, fast.growing) if arrays else None
 
+    def cuts(self, device: torch.device) -> bool:
+        """Return whether the backend's verification applies top-k and top-p itself."""
+        return self.finds_invalid_rows and getattr(self.fast_on(device), "cuts", False)
+
     def verify(self, scores: Scores, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
         device = scores.logits.device

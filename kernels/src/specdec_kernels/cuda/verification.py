@@ -30,7 +30,7 @@ from specdec_kernels.cuda.results import Results, listed_rows
 from specdec_kernels.cuda.rows import multinomial
 from specdec_kernels.triton import PathVerdict
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
-from specdec_kernels.triton.strict_verify import strict_verify
+from specdec_kernels.triton.strict_verify import RequestCuts, strict_verify
 from specdec_runtime.runner import in_inference_mode
 
 Array = npt.NDArray[Any]
@@ -51,6 +51,8 @@ class _Given(NamedTuple):
     """Rows that list log probabilities."""
     is_drawn: torch.Tensor
     """`[B]` bool: requests whose nodes were drawn from q, as far as the host knows."""
+    cuts: RequestCuts
+    """Top-k and top-p, for rows that are not cut by them."""
     lines: torch.Tensor
     """`[B]` of requests in the table of tokens; `[0]` without one."""
     token_ids: torch.Tensor
@@ -83,6 +85,8 @@ class _OnDevice(ABC):
             is_sampled.astype(np.float32),
             listed_rows(batch),
             np.array(batch.lines, np.int64),
+            np.array([params.top_k for params in batch.sampling_params], np.int64),
+            np.array([params.top_p for params in batch.sampling_params], np.float32),
             is_sampled & flags.numpy() if flags is not None and flags.device.type == "cpu" else is_sampled,
             *(_padded(each, width) for each in rows),
         ]
@@ -96,18 +100,22 @@ class _OnDevice(ABC):
         device = scores.logits.device
         known = [] if batch.transfer is None else batch.transfer.on(device)
         known = known or Transfer(self.arrays(batch)).on(device)
-        starts, counts, seeds, positions, samples, temperatures, listed, lines, is_drawn, *rows = known
+        starts, counts, seeds, positions, samples, temperatures, *rest = known
+        listed, lines, top_k, top_p, is_drawn, *rows = rest
         width = _width(batch)
         if batch.device_nodes is not None and width:
             rows = [*batch.device_nodes.nodes.to(device)]
         ids, *parents = rows
         keys = NoiseKeys(seeds, positions, samples)
         above = parents[0] if parents else None
-        return _Given(starts, counts, temperatures, keys, listed, is_drawn, lines, ids, above)
+        cuts = RequestCuts(top_k, top_p)
+        return _Given(starts, counts, temperatures, keys, listed, is_drawn, cuts, lines, ids, above)
 
 
 class StrictOnDevice(_OnDevice):
     """Verifies chains or trees along the target's drawn tokens. None for a batch without requests."""
+
+    cuts = True
 
     @in_inference_mode
     def begin(self, scores: Scores, batch: VerifyBatch) -> AsyncVerdict | None:
@@ -124,7 +132,8 @@ class StrictOnDevice(_OnDevice):
         out = PathVerdict(num_accepted, tokens, nodes, first_invalid)
         read = given.token_ids, given.row_starts, given.num_nodes, given.temperatures, given.keys
         with kernels_on(scores.logits.device):
-            strict_verify(scores.logits, *read, parents=given.parents, out=out)
+            cuts = None if scores.is_cut else given.cuts
+            strict_verify(scores.logits, *read, parents=given.parents, cuts=cuts, out=out)
         if len(given.listed):
             results.list_logprobs(given.listed, given.row_starts, nodes, out.token_ids)
         paths_out = nodes if batch.has_trees else None

@@ -197,7 +197,9 @@ class TransformersScorer(Scorer):
     def score(self, batch: ScoreBatch) -> Scores:
         """Run the pass of one step."""
         packed, blocks = pack(batch, self.runner.device)
-        change = p_logits_of(blocks, self._info.vocab_size, self.runner.device, batch.transfer)
+        change, is_cut = p_logits_of(
+            blocks, self._info.vocab_size, self.runner.device, batch.transfer, is_cut=batch.is_cut
+        )
         output = self.runner.forward(packed)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed))
@@ -209,6 +211,7 @@ class TransformersScorer(Scorer):
             prompt_logits=output.logits[-num_prompts:] if num_prompts else None,
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,
+            is_cut=is_cut,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -62,6 +63,8 @@ class DecisionTests(BackendSuite):
         """Compare a verdict; returns False for a batch that the backend does not take."""
         assert isinstance(sampler, TorchSampler)
         what, scores, batch = problem
+        if not scores.is_cut and not getattr(verify, "cuts", False):
+            return False
         try:
             got = verify(scores, batch)
         except Exception as error:
@@ -93,6 +96,16 @@ class DecisionTests(BackendSuite):
             for has_q in (False, uses_q)
         ):
             yield self._large(size, seed, is_tree=is_tree, has_q=has_q)
+        yield self._uncut(*self._large(_SIZES[0], 1, is_tree=False, has_q=False))
+
+    def _uncut(self, what: str, scores: Scores, batch: VerifyBatch) -> Problem:
+        """Return a problem whose rows the sampler cuts."""
+        rows = scores.logits - scores.logits.amax(-1, keepdim=True)
+        params = [
+            SamplingParams(temperature=p.temperature, top_p=0.6, top_k=9) for p in batch.sampling_params
+        ]
+        uncut = replace(scores, logits=rows, is_cut=False)
+        return f"{what}, not cut", uncut, replace(batch, sampling_params=params)
 
     def _large(self, size: int, seed: int, *, is_tree: bool, has_q: bool) -> Problem:
         """Return a batch over a larger vocabulary, half of whose drafted tokens are likely."""

@@ -364,6 +364,23 @@ class RejectsTheLastOfATree(Decides):
         return Verdict(nodes, tokens)
 
 
+class UncutVerify:
+    cuts = True
+
+    def __init__(self, own: Verify) -> None:
+        self._own = own
+
+    def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
+        return self._own(replace(scores, is_cut=True), batch)
+
+
+@breaks("test_verdicts_are_those_of_core")
+class ForgetsTopKAndTopP(Right):
+    def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
+        own = super().verifier(sampler, device)
+        return own if isinstance(own, Declined) else UncutVerify(own)
+
+
 @breaks("test_verdicts_are_those_of_core")
 class OneTokenFurtherInALargeVocabulary(Decides):
     def changed(self, verdict: Verdict, scores: Scores, batch: VerifyBatch) -> Verdict | None:

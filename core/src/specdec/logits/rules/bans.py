@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from specdec.interfaces.row_block import RowBlock
+from specdec.interfaces.row_block import RowBlock, node_depths
 from specdec.interfaces.sent import sent
 from specdec.logits.rules.edits import Edits, Points
-from specdec.samplers.paths import node_depths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -22,14 +22,20 @@ def scale(logits: Floats, temperatures: Floats, out: Floats) -> None:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def scale_all(logits: Floats, settings: npt.NDArray[np.float64], out: Floats) -> bool:
-    """Do what `RowOperations.truncated` does if it keeps all ids of all rows; else it returns False and writes nothing."""
+def scale_all(logits: Floats, settings: npt.NDArray[np.float64], floors: Floats, out: Floats) -> bool:
+    """Do what `RowOperations.truncated` does if top-k and top-p cut no row; else it returns False and writes nothing.
+
+    `floors [R]` are the logarithms of min-p.
+    """
     for r in range(logits.shape[0]):
-        if settings[1, r] != 0.0 or settings[2, r] < logits.shape[1] or settings[3, r] < 1.0:
+        if settings[2, r] < logits.shape[1] or settings[3, r] < 1.0:
             return False
     for r in range(logits.shape[0]):
         if settings[0, r] > 0.0:
             _scale_row(logits[r], min(max(settings[0, r], _LOWEST), _HIGHEST), out[r])
+            if settings[1, r] > 0.0:
+                for j in range(logits.shape[1]):
+                    out[r, j] = -np.inf if out[r, j] < floors[r] else out[r, j]
         else:
             copy_row(logits[r], out[r])
     return True

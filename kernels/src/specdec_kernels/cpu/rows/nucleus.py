@@ -9,7 +9,7 @@ from specdec_kernels.cpu.compiled.arrays import copy_row
 from specdec_kernels.cpu.compiled.jit import njit
 
 Floats = npt.NDArray[np.floating]
-_ROUNDING = 1e-5
+ROUNDING = 1e-5
 """Share of the mass within which the sums of a softmax in float32 may be wrong."""
 _FEW = 24
 
@@ -80,13 +80,13 @@ def keep_nuclei(
                 k -= 1
             places[k] = j
         border, num_kept = row[places[start]], 0
-        is_near = abs(above - bound) < _ROUNDING * total
+        is_near = abs(above - bound) < ROUNDING * total
         for i in range(start, end):
             if above >= bound:
                 break
             border, num_kept = row[places[i]], i + 1
             above += mass_of[places[i]]
-            is_near |= abs(above - bound) < _ROUNDING * total
+            is_near |= abs(above - bound) < ROUNDING * total
         is_done[r] = not is_near
         surplus = -num_kept
         for j in range(size):

@@ -41,9 +41,10 @@ class CpuRows(RowOperations):
         return out
 
     def truncated(self, logits: torch.Tensor, settings: Doubles) -> torch.Tensor | None:
-        """Divide by temperatures, if these are all that is set; None otherwise, which leaves it to the single operations."""
+        """Apply temperatures and min-p, if these are all that is set; None otherwise, and the single operations do it."""
         out = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        return out if compiled.scale_all(logits.numpy(), settings, out.numpy()) else None
+        floors = torch.from_numpy(settings[1]).float().log().numpy()
+        return out if compiled.scale_all(logits.numpy(), settings, floors, out.numpy()) else None
 
     def keep_top_p(self, logits: torch.Tensor, top_p: float | torch.Tensor, counts: Int64s) -> torch.Tensor:
         """Return rows with -inf for all ids outside the nucleus; a row is sorted only where rounding decides."""

@@ -7,7 +7,9 @@ from itertools import accumulate
 import numpy as np
 import torch
 
+from specdec import SamplingParams
 from specdec.interfaces import Scores, Verdict, VerifyBatch
+from specdec.logits import with_cuts
 from specdec_kernels.cpu.verification.walk import walk
 
 
@@ -15,6 +17,7 @@ class Walk:
     """Verifies chains or trees along the target's drawn or best tokens. None for a batch without requests."""
 
     finds_invalid_rows = True
+    cuts = True
 
     def __call__(self, scores: Scores, batch: VerifyBatch) -> Verdict | None:
         """Decide a batch; see `Verify`."""
@@ -35,7 +38,13 @@ class Walk:
             batch.num_tokens, (p.is_greedy for p in batch.sampling_params), strict=True,
         )  # fmt: skip
         out = np.empty((size, 2 * width + 2), np.int64)
-        walk(logits.numpy(), np.array([*requests], np.int64), drafted, links, out)
+        given = np.array([*requests], np.int64), drafted, links, out
+        uncut = np.array([(logits.shape[1], 1.0)] * size)
+        cuts = (
+            uncut if scores.is_cut else np.array([_cuts(p, logits.shape[1]) for p in batch.sampling_params])
+        )
+        if not walk(logits.numpy(), cuts, *given):  # as torch rounds, then
+            walk(with_cuts(scores, batch).logits.numpy(), uncut, *given)
         found = out.tolist()
         accepted = [row[1 : 1 + row[0]] for row in found]
         emitted = [row[1 + width : 2 + width + row[0]] for row in found]
@@ -46,3 +55,8 @@ class Walk:
                 is_valid = is_valid or [True] * len(logits)
                 is_valid[batch.row_of(i, path[-1] if path else -1)] = False
         return Verdict(accepted, emitted, is_valid)
+
+
+def _cuts(params: SamplingParams, vocab_size: int) -> tuple[int, float]:
+    """Return top-k and top-p; V and 1 keep all."""
+    return params.top_k if 0 < params.top_k < vocab_size else vocab_size, params.top_p

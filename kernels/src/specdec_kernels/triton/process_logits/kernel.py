@@ -124,6 +124,12 @@ def weights_of(logits: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def wanted_of(top_p: tl.tensor, total: tl.tensor) -> tl.tensor:
+    """Return the mass that top-p keeps at least, of a total in fixed-point integers: an id is kept if less comes before it."""
+    return tl.maximum(tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64), 1)
+
+
+@triton.jit
 def amount_before(
     row_ptr: tl.tensor, vocab_size: tl.tensor, key: tl.tensor, COUNTS: tl.constexpr, BLOCK_V: tl.constexpr
 ) -> tl.tensor:
@@ -225,8 +231,7 @@ def cut_kernel(
     if is_cut_to_p:
         weight = weights_of(-last.to(tl.float32, bitcast=True)) if is_cut_to_k else tl.full((), 0, tl.int64)
         total = amount_before(row_ptr, vocab_size, last, False, BLOCK_V) + room * weight
-        wanted = tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64)
-        wanted = tl.maximum(wanted, 1)
+        wanted = wanted_of(top_p, total)
         key = find_key(row_ptr, vocab_size, wanted, last, False, BLOCK_V)
         missing = wanted - amount_before(row_ptr, vocab_size, key, False, BLOCK_V)
         weight = weights_of(-key.to(tl.float32, bitcast=True))

@@ -17,7 +17,7 @@ def process_logits_reference(logits: torch.Tensor, cuts: Cuts) -> torch.Tensor:
     cut = _heated(out, cuts.temperatures)
     if cuts.min_p is not None:
         cut = cut.masked_fill(cut < cuts.min_p[:, None].log(), -torch.inf)
-    is_kept = _kept(cut, cuts.top_k, cuts.top_p) | cut.isnan().any(1, keepdim=True)
+    is_kept = kept(cut, cuts.top_k, cuts.top_p) | cut.isnan().any(1, keepdim=True)
     return torch.where(cuts.temperatures[:, None] > 0, cut.masked_fill(~is_kept, -torch.inf), out)
 
 
@@ -29,7 +29,7 @@ def _heated(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
     return torch.where(logits == -torch.inf, logits, scaled)
 
 
-def _kept(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:
+def kept(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:
     """Return bool `[R, V]`: the ids that top-k keeps and that top-p then keeps among them."""
     values, ids = torch.sort(logits, dim=1, descending=True, stable=True)
     places = torch.arange(logits.shape[1], device=logits.device)

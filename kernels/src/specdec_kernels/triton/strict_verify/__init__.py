@@ -10,8 +10,9 @@ from specdec_kernels.triton.noise.keys import NoiseKeys, check_keys
 from specdec_kernels.triton.results import PathVerdict, prepared, written
 from specdec_kernels.triton.strict_verify.config import LaunchConfig, heuristic
 from specdec_kernels.triton.strict_verify.reference import strict_verify_reference
+from specdec_kernels.triton.strict_verify.request_cuts import RequestCuts
 
-__all__ = ["strict_verify"]
+__all__ = ["RequestCuts", "strict_verify"]
 
 
 def strict_verify(
@@ -23,6 +24,7 @@ def strict_verify(
     keys: NoiseKeys,
     *,
     parents: torch.Tensor | None = None,
+    cuts: RequestCuts | None = None,
     out: PathVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> PathVerdict:
@@ -44,6 +46,9 @@ def strict_verify(
         keys: of `[B]` requests; `positions` are the positions of the first token to emit.
         parents: `[B, N]` integer, unit stride along N: a parent precedes its child, -1 is the last committed token. None for
             chains.
+        cuts: top-k and top-p, which the tokens are drawn after; the logits are then float32 as `process_logits` gives them, at
+            most 0. They are drawn before it, and drawn again where they are cut, which gives the same tokens. None if
+            nothing is cut.
         out: contiguous tensors to write to; None allocates them.
         config: launch parameters of the Triton kernels; None uses the heuristic.
 
@@ -60,7 +65,11 @@ def strict_verify(
     out = prepared(PathVerdict, shapes, out, like=logits)
     if num_requests == 0:
         return out
-    given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys, parents)
+    if cuts is not None:
+        check_tensor("logits", logits, tuple(logits.shape), (torch.float32,), logits, is_row_strided=True)
+        check_tensor("cuts.top_k", cuts.top_k, (num_requests,), IDS, logits)
+        check_tensor("cuts.top_p", cuts.top_p, (num_requests,), (torch.float32,), logits)
+    given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys, parents, cuts)
     if backend_for(logits) is Backend.REFERENCE:
         return written(out, strict_verify_reference(*given))
     from specdec_kernels.triton.strict_verify.kernel import strict_verify_triton  # imports Triton

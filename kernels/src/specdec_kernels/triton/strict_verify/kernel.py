@@ -15,7 +15,10 @@ from specdec_kernels.triton.gumbel_sample.kernel import (
 from specdec_kernels.triton.last_program import arrival_counts, is_last_program
 from specdec_kernels.triton.launch import places_for
 from specdec_kernels.triton.noise.keys import NoiseKeys
+from specdec_kernels.triton.process_logits.kernel import weights_of
 from specdec_kernels.triton.strict_verify.config import LaunchConfig
+from specdec_kernels.triton.strict_verify.cuts import is_before, is_cut_by, kept_draw
+from specdec_kernels.triton.strict_verify.request_cuts import RequestCuts
 
 
 @triton.jit
@@ -44,8 +47,21 @@ def walk_tree(
     accepted_nodes_ptr: tl.tensor,
     first_invalid_ptr: tl.tensor,
     width: tl.tensor,
+    logits_ptr: tl.tensor,
+    row_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    row_starts_ptr: tl.tensor,
+    seeds_ptr: tl.tensor,
+    positions_ptr: tl.tensor,
+    samples_ptr: tl.tensor,
+    top_k_ptr: tl.tensor,
+    top_p_ptr: tl.tensor,
+    amounts_ptr: tl.tensor,
+    amounts_stride: tl.tensor,
     HAS_PARENTS: tl.constexpr,
+    HAS_CUTS: tl.constexpr,
     NUM_TILES: tl.constexpr,
+    BLOCK_V: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
@@ -80,7 +96,30 @@ def walk_tree(
             is_broken = (tl.max((ids < 0).to(tl.int32), 0) > 0) | (tl.max(best, 0) == -float("inf"))
             is_invalid = tl.where(places == place, is_broken.to(tl.int32), is_invalid)
             ids = tl.where(ids < 0, -1 - ids, ids)
-            drawn = tl.where(places == place, tile_winner(best, score, ids, divisor, tiles), drawn)
+            winner = tile_winner(best, score, ids, divisor, tiles)
+            if HAS_CUTS:
+                top_k = tl.load(top_k_ptr + request).to(tl.int64)
+                top_p = tl.load(top_p_ptr + request)
+                temperature = tl.load(temperatures_ptr + request)
+                if is_cut_by(top_k, top_p, temperature, vocab_size) & (is_broken == 0):
+                    own_ptr = amounts_ptr + offsets
+                    winner = kept_draw(
+                        logits_ptr + (tl.load(row_starts_ptr + request).to(tl.int64) + place) * row_stride,
+                        vocab_size,
+                        winner,
+                        tl.sum(tl.load(own_ptr, mask=in_row, other=0), 0),
+                        tl.sum(tl.load(own_ptr + amounts_stride, mask=in_row, other=0), 0),
+                        tl.sum(tl.load(own_ptr + 2 * amounts_stride, mask=in_row, other=0), 0),
+                        top_k,
+                        top_p,
+                        tl.max(best, 0),
+                        divisor,
+                        tl.load(seeds_ptr + request),
+                        depth + tl.load(positions_ptr + request),
+                        tl.load(samples_ptr + request),
+                        BLOCK_V,
+                    )
+            drawn = tl.where(places == place, winner, drawn)
             depths = tl.where(places == place, depth, depths)
             last = tl.where(depth > deepest, place, last)
             deepest = tl.maximum(deepest, depth)
@@ -103,7 +142,7 @@ def walk_tree(
 
 
 @triton.jit(
-    do_not_specialize=["parents_stride", "draft_stride", "width"],
+    do_not_specialize=["parents_stride", "draft_stride", "width", "amounts_stride"],
     do_not_specialize_on_alignment=["score_ptr"],
 )
 def draw_and_walk_kernel(
@@ -129,7 +168,13 @@ def draw_and_walk_kernel(
     accepted_nodes_ptr: tl.tensor,
     first_invalid_ptr: tl.tensor,
     width: tl.tensor,
+    top_k_ptr: tl.tensor,
+    top_p_ptr: tl.tensor,
+    amounts_ptr: tl.tensor,
+    amounts_stride: tl.tensor,
     HAS_PARENTS: tl.constexpr,
+    HAS_CUTS: tl.constexpr,
+    CHECKS: tl.constexpr,
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
@@ -138,7 +183,8 @@ def draw_and_walk_kernel(
     """Draw in one tile after one node of one request; write best, score and winner to `[B, width + 1, NUM_TILES]`.
 
     The winner w of a tile that has a NaN is written as -1 - w. The last program of a request walks its nodes; `num_drawn [B]`
-    is its count, see `is_last_program`.
+    is its count, see `is_last_program`. With cuts this runs twice: the first draws, and the second, which CHECKS, writes to
+    `amounts [3, B, width + 1, NUM_TILES]` number and mass of the ids of a tile before the one drawn, and the mass of all.
     """
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
@@ -157,47 +203,84 @@ def draw_and_walk_kernel(
         dtype = best_ptr.dtype.element_ty
         row = tl.load(row_starts_ptr + request).to(tl.int64) + place
         ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
-        logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
-        raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=0.0).to(dtype)
-        is_broken = tl.max((raw != raw).to(tl.int32), 0) > 0
-        best = tl.max(logits, 0)
-        score, winner = race_tile(
-            logits,
-            best,
-            load_divisor(temperatures_ptr, request, dtype),
-            tl.load(temperatures_ptr + request) > 0.0,
-            tl.load(seeds_ptr + request),
-            tl.load(positions_ptr + request) + depth,
-            tl.load(samples_ptr + request),
-            tl.full((), 0, tl.int64),
-            tile,
-            BLOCK_V,
-        )
-        tl.store(best_ptr + program * NUM_TILES + tile, best)
-        tl.store(score_ptr + program * NUM_TILES + tile, score)
-        tl.store(id_ptr + program * NUM_TILES + tile, tl.where(is_broken, -1 - winner, winner))
-        if is_last_program(num_drawn_ptr + request, NUM_TILES * (num_nodes + 1)):
-            walk_tree(
-                request,
-                best_ptr,
-                score_ptr,
-                id_ptr,
-                temperatures_ptr,
-                draft_ptr,
-                draft_stride,
-                parents_ptr,
-                parents_stride,
-                num_nodes,
-                num_accepted_ptr,
-                token_ids_ptr,
-                accepted_nodes_ptr,
-                first_invalid_ptr,
-                width,
-                HAS_PARENTS,
-                NUM_TILES,
-                BLOCK_TILES,
-                BLOCK_N,
+        if CHECKS:
+            temperature = tl.load(temperatures_ptr + request)
+            top_k, top_p = tl.load(top_k_ptr + request).to(tl.int64), tl.load(top_p_ptr + request)
+            if is_cut_by(top_k, top_p, temperature, vocab_size):
+                tiles = tl.arange(0, BLOCK_TILES)
+                offsets, in_row = program * NUM_TILES + tiles, tiles < NUM_TILES
+                found = tl.load(id_ptr + offsets, mask=in_row, other=0)
+                winner = tile_winner(
+                    tl.load(best_ptr + offsets, mask=in_row, other=-float("inf")),
+                    tl.load(score_ptr + offsets, mask=in_row, other=-float("inf")),
+                    tl.where(found < 0, -1 - found, found),
+                    load_divisor(temperatures_ptr, request, dtype),
+                    tiles,
+                )
+                border = tl.load(logits_ptr + row * row_stride + winner)
+                logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
+                comes_before = is_before(logits, ids, border, winner)
+                masses = weights_of(logits)
+                own_ptr = amounts_ptr + program * NUM_TILES + tile
+                tl.store(own_ptr, tl.sum(comes_before.to(tl.int64), 0))
+                tl.store(own_ptr + amounts_stride, tl.sum(tl.where(comes_before, masses, 0), 0))
+                tl.store(own_ptr + 2 * amounts_stride, tl.sum(masses, 0))
+        else:
+            logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
+            raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=0.0).to(dtype)
+            is_broken = tl.max((raw != raw).to(tl.int32), 0) > 0
+            best = tl.max(logits, 0)
+            score, winner = race_tile(
+                logits,
+                best,
+                load_divisor(temperatures_ptr, request, dtype),
+                tl.load(temperatures_ptr + request) > 0.0,
+                tl.load(seeds_ptr + request),
+                tl.load(positions_ptr + request) + depth,
+                tl.load(samples_ptr + request),
+                tl.full((), 0, tl.int64),
+                tile,
+                BLOCK_V,
             )
+            tl.store(best_ptr + program * NUM_TILES + tile, best)
+            tl.store(score_ptr + program * NUM_TILES + tile, score)
+            tl.store(id_ptr + program * NUM_TILES + tile, tl.where(is_broken, -1 - winner, winner))
+        if CHECKS == HAS_CUTS:  # noqa: SIM102  one is known when it is compiled
+            if is_last_program(num_drawn_ptr + request, NUM_TILES * (num_nodes + 1)):
+                walk_tree(
+                    request,
+                    best_ptr,
+                    score_ptr,
+                    id_ptr,
+                    temperatures_ptr,
+                    draft_ptr,
+                    draft_stride,
+                    parents_ptr,
+                    parents_stride,
+                    num_nodes,
+                    num_accepted_ptr,
+                    token_ids_ptr,
+                    accepted_nodes_ptr,
+                    first_invalid_ptr,
+                    width,
+                    logits_ptr,
+                    row_stride,
+                    vocab_size,
+                    row_starts_ptr,
+                    seeds_ptr,
+                    positions_ptr,
+                    samples_ptr,
+                    top_k_ptr,
+                    top_p_ptr,
+                    amounts_ptr,
+                    amounts_stride,
+                    HAS_PARENTS,
+                    HAS_CUTS,
+                    NUM_TILES,
+                    BLOCK_V,
+                    BLOCK_TILES,
+                    BLOCK_N,
+                )
 
 
 def strict_verify_triton(
@@ -208,13 +291,14 @@ def strict_verify_triton(
     temperatures: torch.Tensor,
     keys: NoiseKeys,
     parents: torch.Tensor | None,
+    cuts: RequestCuts | None,
     num_accepted: torch.Tensor,
     token_ids: torch.Tensor,
     accepted_nodes: torch.Tensor,
     first_invalid: torch.Tensor,
     config: LaunchConfig,
 ) -> None:
-    """Launch the kernel; writes the tensors of a `PathVerdict`."""
+    """Launch the kernel, twice with cuts; writes the tensors of a `PathVerdict`."""
     num_requests, width = draft_token_ids.shape
     vocab_size = logits.shape[1]
     num_tiles = config.num_tiles(vocab_size)
@@ -224,31 +308,43 @@ def strict_verify_triton(
     )
     ids = torch.empty(shape, dtype=torch.int32, device=logits.device)
     links = draft_token_ids if parents is None else parents  # not read for chains
-    draw_and_walk_kernel[(num_requests * (width + 1), num_tiles)](
-        logits,
-        logits.stride(0),
-        vocab_size,
-        row_starts,
-        num_nodes,
-        links,
-        links.stride(0),
-        temperatures,
-        *keys,
-        best,
-        score,
-        ids,
-        arrival_counts(num_requests, logits.device),
-        draft_token_ids,
-        draft_token_ids.stride(0),
-        num_accepted,
-        token_ids,
-        accepted_nodes,
-        first_invalid,
-        width,
-        HAS_PARENTS=parents is not None,
-        NUM_TILES=num_tiles,
-        BLOCK_V=config.block_v,
-        BLOCK_TILES=triton.next_power_of_2(num_tiles),
-        BLOCK_N=places_for(width),
-        num_warps=config.num_warps,
+    # Nor are these without cuts.
+    top_k, top_p = (num_nodes, temperatures) if cuts is None else cuts
+    amounts = (
+        keys.seeds if cuts is None else torch.empty((3, *shape), dtype=torch.int64, device=logits.device)
     )
+    for checks in (False,) if cuts is None else (False, True):
+        draw_and_walk_kernel[(num_requests * (width + 1), num_tiles)](
+            logits,
+            logits.stride(0),
+            vocab_size,
+            row_starts,
+            num_nodes,
+            links,
+            links.stride(0),
+            temperatures,
+            *keys,
+            best,
+            score,
+            ids,
+            arrival_counts(num_requests, logits.device),
+            draft_token_ids,
+            draft_token_ids.stride(0),
+            num_accepted,
+            token_ids,
+            accepted_nodes,
+            first_invalid,
+            width,
+            top_k,
+            top_p,
+            amounts,
+            amounts.stride(0),
+            HAS_PARENTS=parents is not None,
+            HAS_CUTS=cuts is not None,
+            CHECKS=checks,
+            NUM_TILES=num_tiles,
+            BLOCK_V=config.block_v,
+            BLOCK_TILES=triton.next_power_of_2(num_tiles),
+            BLOCK_N=places_for(width),
+            num_warps=config.num_warps,
+        )

@@ -6,7 +6,9 @@ import torch
 
 from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference
 from specdec_kernels.triton.noise.keys import NoiseKeys
+from specdec_kernels.triton.process_logits.reference import kept
 from specdec_kernels.triton.results import PADDING_ID
+from specdec_kernels.triton.strict_verify.request_cuts import RequestCuts
 
 
 def strict_verify_reference(
@@ -17,6 +19,7 @@ def strict_verify_reference(
     temperatures: torch.Tensor,
     keys: NoiseKeys,
     parents: torch.Tensor | None,
+    cuts: RequestCuts | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """Return the tensors of a `PathVerdict`; see `strict_verify`."""
     size, width = draft_token_ids.shape
@@ -30,7 +33,7 @@ def strict_verify_reference(
     for node in range(width):
         depths[:, node + 1] = depths[batch, parents[:, node] + 1] + 1
     rows = torch.where(places <= num_nodes[:, None], row_starts[:, None] + places, 0)
-    drawn = _draw(logits, rows, temperatures, keys, depths)
+    drawn = _draw(logits, rows, temperatures, keys, depths, cuts)
     is_invalid = ~(logits.amax(1) > -torch.inf)[rows]
 
     stands = torch.zeros_like(depths, dtype=torch.bool)
@@ -64,6 +67,7 @@ def _draw(
     temperatures: torch.Tensor,
     keys: NoiseKeys,
     depths: torch.Tensor,
+    cuts: RequestCuts | None,
 ) -> torch.Tensor:
     """Return the token `[B, N + 1]` drawn from each of `rows [B, N + 1]`: of the last committed token and of every node."""
     size, count = depths.shape
@@ -72,7 +76,9 @@ def _draw(
         (keys.positions[:, None] + depths).flatten(),
         keys.samples.repeat_interleave(count),
     )
-    drawn = gumbel_sample_reference(
-        logits[rows.flatten()], temperatures.repeat_interleave(count), by_place, None
-    )
+    by_row, heats = logits[rows.flatten()], temperatures.repeat_interleave(count)
+    if cuts is not None:
+        is_kept = kept(by_row, *(each.repeat_interleave(count) for each in cuts)) | (heats == 0)[:, None]
+        by_row = by_row.masked_fill(~is_kept, -torch.inf)
+    drawn = gumbel_sample_reference(by_row, heats, by_place, None)
     return drawn.reshape(size, count)
