@@ -16,7 +16,7 @@ from exporter_heads.inputs import Inputs, target, write_inputs
 from exporter_heads.writing import write_all
 
 ARCHIVE = ROOT / "tests/exporters.tar.xz"
-EXPORTERS = ("speculators", "modelopt", "specforge", "zlab")
+EXPORTERS = ("speculators", "modelopt", "specforge", "zlab", "deepspec")
 
 
 def main() -> None:

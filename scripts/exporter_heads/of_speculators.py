@@ -1,8 +1,10 @@
-"""Heads of speculators 0.9.0: EAGLE-3 and P-EAGLE, over layers of Llama and Qwen3, DFlash, and multi-token prediction."""
+"""Heads of speculators 0.9.0: EAGLE-3 and P-EAGLE, over layers of Llama and Qwen3, DFlash and its relatives, and multi-token
+prediction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -118,7 +120,7 @@ def heads(target: Path) -> Iterator[Head]:
         yield _eagle3(name, target, **keys)
     for name, keys in _P_EAGLE.items():
         yield _eagle3(name, target, **keys)
-    yield from dflash.of_speculators(_common("dflash", target))
+    yield from dflash.of_speculators(partial(_common, target=target))
     yield _mtp("mtp_qwen3", target, Qwen3Config(**layer_keys(num_hidden_layers=NUM_LAYERS)))
     kinds = ["linear_attention"] * (NUM_LAYERS - 1) + ["full_attention"]
     yield _mtp(

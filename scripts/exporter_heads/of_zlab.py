@@ -34,7 +34,11 @@ class _Block(ExportedBlock):
             noise_embedding=self.target.model.embed_tokens(ids)[None],
             target_hidden=states[None],
         )
-        logits: Tensor = self.target.lm_head(drafted)[0]
+        final: Tensor = drafted[0]
+        return final
+
+    def project(self, states: Tensor, before: Tensor) -> Tensor:
+        logits: Tensor = self.target.lm_head(states)
         return logits
 
 

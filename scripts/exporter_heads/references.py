@@ -58,27 +58,52 @@ class ExportedChain(Exported):
 
 
 class ExportedBlock(Exported):
-    """A head that fills a block of mask tokens in one pass.
+    """A head that fills a block of mask tokens in one pass, and may correct its guesses by the tokens before them.
 
     Args:
         layers: see `Exported`.
         predicts_at_anchor: whether the row of the block's first token, the last one of the text, predicts the token behind it.
+        num_rows: rows of every block; None for as many as the tokens drafted at its place need.
     """
 
-    def __init__(self, layers: Sequence[int], *, predicts_at_anchor: bool = False) -> None:
+    def __init__(
+        self, layers: Sequence[int], *, predicts_at_anchor: bool = False, num_rows: int | None = None
+    ) -> None:
         super().__init__(layers)
-        self.predicts_at_anchor = predicts_at_anchor
+        self.predicts_at_anchor, self.num_rows = predicts_at_anchor, num_rows
 
     @abstractmethod
     def block(self, ids: Tensor, states: Tensor) -> Tensor:
-        """Return the logits `[b, V']` of a block `[b]` behind the joined states `[n, L * H]` of a text."""
+        """Return the final states `[b, H]` of a block `[b]` behind the joined states `[n, L * H]` of a text."""
+
+    @abstractmethod
+    def project(self, states: Tensor, before: Tensor) -> Tensor:
+        """Return the logits `[b, V']` of final states, for the tokens `[b]` before those that the rows predict."""
+
+    def accepted(self, states: Tensor, before: Tensor) -> Tensor | None:
+        """Return the probabilities `[b]` of acceptance of what rows predict; None for a head that says nothing of it."""
+        return None
 
     @torch.no_grad()
     def logits(self, row: Row, inputs: Inputs) -> Tensor:
-        """See `Exported.logits`: a block has as many rows that predict as tokens are drafted at its place."""
+        """See `Exported.logits`."""
+        states, before, place = self._read(row, inputs)
+        return self.project(states, before)[place].float()
+
+    @torch.no_grad()
+    def confidence(self, row: Row, inputs: Inputs) -> Tensor | None:
+        """Return the probability of acceptance of what a row predicts; see `accepted`."""
+        states, before, place = self._read(row, inputs)
+        accepted = self.accepted(states, before)
+        return None if accepted is None else accepted[place].float()
+
+    def _read(self, row: Row, inputs: Inputs) -> tuple[Tensor, Tensor, int]:
+        """Return the final states of a row's block, the tokens before those that its rows predict, and the row's place."""
         count = max(len(other.path) for other in inputs.rows if other[:2] == row[:2]) + 1
-        last = inputs.texts[row.name][row.length - 1]
-        ids = torch.tensor([last, *[MASK_ID] * (count - self.predicts_at_anchor)])
+        text, first = inputs.texts[row.name][: row.length], 0 if self.predicts_at_anchor else 1
+        num_rows = self.num_rows or count + first
+        ids = torch.tensor([text[-1], *[MASK_ID] * (num_rows - 1)])
         states = torch.cat(inputs.of_layers(row, self.layers), -1)[: row.length - 1]
-        logits = self.block(ids, states)[0 if self.predicts_at_anchor else 1 :]
-        return logits[len(row.path)].float()
+        known = [*text[len(text) - 1 - first :], *row.path]
+        before = torch.tensor([*known, *[0] * (num_rows - len(known))][:num_rows])
+        return self.block(ids, states), before, first + len(row.path)

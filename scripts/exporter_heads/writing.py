@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from exporter_heads.inputs import Inputs
-from exporter_heads.references import Exported, ExportedChain
+from exporter_heads.references import Exported, ExportedBlock, ExportedChain
 
 MOST_BYTES = 20_000
 """The largest file."""
@@ -53,14 +53,24 @@ def write(head: Head, folder: Path, inputs: Inputs) -> None:
     if head.mask is not None:
         assert isinstance(exported, ExportedChain)
         tensors["at_once"] = torch.stack([exported.at_once(row, inputs, *head.mask) for row in inputs.rows])
-    spread = float(tensors["logits"].std())
-    assert tensors["logits"].isfinite().all(), head.name
+    if isinstance(exported, ExportedBlock):
+        confidences = [exported.confidence(row, inputs) for row in inputs.rows]
+        tensors |= (
+            {"confidence": torch.stack([c for c in confidences if c is not None])}
+            if confidences[0] is not None
+            else {}
+        )
+    drafted = tensors["logits"][tensors["logits"] > -torch.inf]
+    spread = float(drafted.std())
+    assert drafted.isfinite().all(), head.name
     assert spread > 0.3, f"{head.name}: logits are within {spread}"
     out = folder / head.name
     for file in out.glob("*.safetensors"):  # equal files are links to one of them, which is not written to
         file.unlink()
     head.save(out)
     save_file(tensors, out / "expected.safetensors")
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    (out / "config.json").write_text(json.dumps(config, separators=(",", ":")), encoding="utf-8")
     for file in sorted(out.iterdir()):
         if file.name not in ("config.json", "model.safetensors", "expected.safetensors"):
             file.unlink()

@@ -167,6 +167,9 @@ class SpeculativeOptions(TypedDict, total=False):
     per token and length."""
     proposers: Sequence[SpeculativeOptions]
     """Not to be given: `composite` takes a list of your own."""
+    sample_from_anchor: bool | None
+    """Whether the row of the last committed token predicts, so that a block has one guess more; None for what the
+    head's `config.json` says."""
     skip_layers: int | Sequence[int]
     """Layers that the draft leaves out: their numbers from 0, or how many. Then it is those without which the target's
     distributions over a short text change least, each tried alone when the target is loaded."""

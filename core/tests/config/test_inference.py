@@ -99,7 +99,7 @@ def test_nothing_given() -> None:
         ({"architectures": ["Eagle3LlamaForCausalLM"]}, [], "eagle3"),
         ({"architectures": ["PEagleDraftModel"], "model_type": "llama"}, WHOLE_MODEL, "eagle3"),
         ({"architectures": ["DFlashDraftModel"], "model_type": "qwen3"}, [], "dflash"),
-        ({"architectures": ["Qwen3DSparkModel"]}, [], "dspark"),
+        ({"architectures": ["Qwen3DSparkModel"]}, [], "dflash"),
         ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, [], "mlp_speculator"),
         ({"model_type": "eagle"}, [], "eagle"),
         ({"model_type": "medusa"}, [], "medusa"),
@@ -137,7 +137,7 @@ def test_a_checkpoint_is_known_by_its_files(
         ("EAGLE-LLaMA3-8B", "eagle"),
         ("Qwen3-8B_eagle3", "eagle3"),
         ("Qwen3-DFlash", "dflash"),
-        ("x-dspark", "dspark"),
+        ("x-dspark", "dflash"),
     ],
 )
 def test_where_files_say_nothing_the_spelling_does(checkpoint: Any, name: str, method: str) -> None:
@@ -154,7 +154,7 @@ ARCHITECTURES = dict.fromkeys(MTP, "mtp") | {
     "EagleLlamaForCausalLM": "eagle", "LlamaForCausalLMEagle": "eagle", "EagleDeepSeekMTPModel": "eagle",
     "LlamaForCausalLMEagle3": "eagle3", "Eagle3LlamaForCausalLM": "eagle3", "PEagleDraftModel": "eagle3",
     "DFlashDraftModel": "dflash", "MedusaModel": "medusa", "MLPSpeculatorPreTrainedModel": "mlp_speculator",
-    "Qwen3DSparkModel": "dspark",
+    "Qwen3DSparkModel": "dflash",
 }  # fmt: skip
 FOLDERS = (
     "eagle-x",

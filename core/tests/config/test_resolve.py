@@ -91,9 +91,10 @@ def test_sampling_parameters_point_to_sampling_params(key: str) -> None:
 
 def test_a_method_that_is_not_installed_parses_and_then_says_how_to_get_it() -> None:
     with pytest.raises(
-        PluginError, match="method 'dspark' is not installed: no package of specdec provides it"
+        PluginError,
+        match="method 'extract_hidden_states' is not installed: no package of specdec provides it",
     ):
-        parse_speculative_config({"method": "dspark", "model": "x", "num_speculative_tokens": 7, "a_key": 1})
+        parse_speculative_config({"method": "extract_hidden_states", "num_speculative_tokens": 7, "a_key": 1})
 
 
 @pytest.mark.parametrize(

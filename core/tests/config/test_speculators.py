@@ -54,7 +54,7 @@ def test_a_speculator_given_as_the_model_names_its_target(checkpoint: Any) -> No
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (config("unheard-of"), "speculators_model_type 'unheard-of'; known: dflash, dspark, eagle, eagle3, mtp, peagle"),
+        (config("unheard-of"), "speculators_model_type 'unheard-of'; known: dflash, dflash2, dspark, eagle"),
         (config("eagle3", proposal_methods=[]), "needs proposal_methods[0].speculative_tokens and verifier.name_or_path"),
         (config("eagle3", verifier={"name_or_path": None}), "names no verifier"),
     ],

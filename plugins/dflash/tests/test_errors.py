@@ -16,6 +16,7 @@ from specdec.config import parse_speculative_config
 
 FLAT = Shape()
 SPECULATORS = Layout(is_speculators=True)
+SELECTOR = {"selector_rank": 4, "selector_top_k": 2, "conv_kernel_size": 2, "conv_group_size": 8}
 
 
 def error_of(folder: Path, shape: Shape = FLAT, layout: Layout | None = None, **keys: Any) -> str:
@@ -28,23 +29,12 @@ def error_of(folder: Path, shape: Shape = FLAT, layout: Layout | None = None, **
 @pytest.mark.parametrize(
     ("layout", "told"),
     [
-        (Layout(inner_keys={"projector_type": "domino"}), "is a Domino head ('domino')"),
-        (Layout(inner_keys={"gru_hidden_dim": 8}), "is a Domino head (gru_hidden_dim)"),
-        (Layout(keys={"architectures": ["Qwen3DSparkModel"]}), "is a DSpark head ('qwen3dsparkmodel')"),
-        (Layout(keys={"markov_rank": 8}), "is a DSpark head (markov_rank)"),
-        (replace(SPECULATORS, keys={"speculators_model_type": "dspark"}), "is a DSpark head ('dspark')"),
-        (Layout(inner_keys={"selector_rank": 4, "selector_top_k": 2}), "is a DFlash2 head (selector_rank)"),
-        (Layout(keys={"architectures": ["DFlash2DraftModel"]}), "is a DFlash2 head ('dflash2draftmodel')"),
         (Layout(keys={"architectures": ["LiLiCorrDraftModel"]}), "is a LiLiCorr head ('lilicorrdraftmodel')"),
         (Layout(inner_keys={"lilicorr_rank": 4}), "is a LiLiCorr head (lilicorr_rank)"),
         (Layout(keys={"architectures": ["MuseGlimmerAssistantModel"]}), "is a Muse-Glimmer's assistant head"),
         (
-            Layout(renamed={"fc.weight": "markov_head.weight"}),
-            "is a DSpark head (tensor 'markov_head.weight')",
-        ),
-        (
             Layout(inner_keys={"projector_type": "mlp"}),
-            "projector_type is 'mlp', and this package runs DFlash",
+            "projector_type is 'mlp', and this package runs DFlash and",
         ),
         (
             Layout(inner_keys={"attention_mode": "mla"}),
@@ -101,6 +91,26 @@ def test_relatives_are_refused_by_name(tmp_path: Path, layout: Layout, told: str
             "sliding_window with use_sliding_window true",
         ),
         (Layout(keys={"head_dim": "wide"}), "transformers has no layers for this configuration"),
+        (
+            Layout(inner_keys={"projector_type": "domino"}),
+            "emb_dim is missing: it is not the configuration of a",
+        ),
+        (
+            Layout(inner_keys={"projector_type": "domino", "emb_dim": 4, "gru_hidden_dim": 0}),
+            "is 0 instead of a number from 1 on",
+        ),
+        (Layout(keys={"markov_rank": 8}), "has no tensor for 'markov_head.markov_w1.weight'"),
+        (Layout(keys={"markov_rank": 8, "markov_head_type": "deep"}), "is 'deep' instead of vanilla, gated"),
+        (Layout(keys={"architectures": ["DFlash2DraftModel"]}), "selector_rank is missing: it is not the"),
+        (Layout(keys=SELECTOR | {"conv_group_size": 5}), "conv_group_size is 5, of a head that is 32 wide"),
+        (
+            Layout(keys=SELECTOR | {"draft_vocab_size": 60}),
+            "draft_vocab_size is 60, and a DFlash2 head drafts all",
+        ),
+        (
+            replace(SPECULATORS, keys={"speculators_model_type": "xpress"}),
+            "xpress_rank is missing: it is not",
+        ),
     ],
 )
 def test_configurations(tmp_path: Path, layout: Layout, told: str) -> None:

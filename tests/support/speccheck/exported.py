@@ -128,16 +128,16 @@ def load(name: str, *, is_fused: bool, config: dict[str, Any] | None = None, **k
     return proposer
 
 
-def drafted(proposer: Proposer) -> dict[Key, Tensor]:
+def drafted(proposer: Proposer, *, confidences: bool = False) -> dict[Key, Tensor]:
     """Run the plan: chunks, partial acceptance, nothing new, delivery from the start and from inside, and an end.
 
     Returns:
-        the logits from which each token was chosen; the tokens themselves are the plan's.
+        the logits from which each token was chosen, or the confidence in each; the tokens themselves are the plan's.
     """
     session = _Session(proposer)
     for step in PLAN["steps"]:
         session.step(step)
-    return session.seen
+    return session.confidences if confidences else session.seen
 
 
 def expected(name: str, tensor: str = "logits") -> dict[Key, Tensor]:
@@ -152,6 +152,7 @@ class _Session:
 
     def __init__(self, proposer: Proposer) -> None:
         self.seen: dict[Key, Tensor] = {}
+        self.confidences: dict[Key, Tensor] = {}
         self._feed = Feed(proposer, target())  # type: ignore[arg-type]  # it reads the handle and states
         self._feed.is_scribbling = True
         self._paths: dict[str, list[int]] = {}
@@ -175,6 +176,9 @@ class _Session:
         }
         for name, row in self._feed.call(asks).items():
             assert list(row.tokens) == self._paths[name]
+            length = self._feed.requests[name].delivered
+            for depth, confidence in enumerate(row.confidence or ()):
+                self.confidences[name, length, tuple(row.tokens[:depth])] = torch.tensor(confidence)
 
     def _choose(self, logits: Tensor, places: Sequence[DraftPosition], batch: ProposeBatch) -> Choice:
         wanted = []
@@ -185,7 +189,8 @@ class _Session:
             self.seen[key] = row.clone()
             wanted.append(self._paths[name][len(place.path)])
         indices = self._chooser._vocabulary.index_of(torch.tensor(wanted))
-        choice: Choice = self._chooser._choice(indices[:, None], [1] * len(places), None, None, None)
+        none = torch.zeros(len(places), 1) if self._chooser._wants_confidence else None
+        choice: Choice = self._chooser._choice(indices[:, None], [1] * len(places), None, None, none)
         return choice
 
 

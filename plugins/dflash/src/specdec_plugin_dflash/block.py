@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specdec.interfaces import sent
+from specdec.interfaces import sent, sent_together
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_plugin_dflash.views import View
 from specdec_runtime.drafting import RowChunk, run
@@ -32,28 +32,37 @@ class BlockRunner:
 
     def __init__(self, head: DFlashHead, runner: Runner) -> None:
         self._head, self._runner = head, runner
-        views = head.settings.views
-        self.is_fused = views[0].window is None and len(set(views)) == 1
+        views, stage = head.settings.views, head.stage
+        self.is_fused = views[0].window is None and len(set(views)) == 1 and not len(head.convolutions)
         """Whether the runner's own pass, in its fastest form, runs the blocks."""
+        self.whole = head.settings.max_tokens if stage is not None and stage.reads_whole_block else 0
+        """Guesses of every block, if blocks must not be shorter; else 0."""
+        if self.is_fused and stage is not None:
+            runner.capture_hidden()
 
-    def run(self, row_chunks: Sequence[RowChunk]) -> list[Tensor]:
-        """Return logits `[num_logits, V']` for each piece; its rows are the last committed token and masks."""
-        found: list[Tensor] = []
+    def run(self, row_chunks: Sequence[RowChunk]) -> list[tuple[Tensor, Tensor | None]]:
+        """Run blocks, whose rows are the last committed token and masks.
+
+        Returns:
+            for each piece logits `[num_logits, V']`, and for heads with a stage the final states `[n, H]` of all rows.
+        """
+        found: list[tuple[Tensor, Tensor | None]] = []
         for portion in _portions(row_chunks):
-            logits = run(self._runner, portion)[0] if self.is_fused else self._layer_by_layer(portion)
-            found += self._head.finish(logits).split([row_chunk.num_logits for row_chunk in portion])
+            made, states = run(self._runner, portion) if self.is_fused else self._layer_by_layer(portion)
+            logits = self._head.finish(made).split([row_chunk.num_logits for row_chunk in portion])
+            ends = [len(row_chunk.ids) for row_chunk in portion]
+            found += zip(logits, [None] * len(portion) if states is None else states.split(ends), strict=True)
         return found
 
-    def row_chunk(self, place: RowChunk, token_id: int, num_masks: int, num_logits: int) -> RowChunk:
+    def row_chunk(self, place: RowChunk, token_id: int, num_guesses: int) -> RowChunk:
         """Return the block of a request behind its rows.
 
         Args:
             place: where the rows of the text end.
             token_id: the last committed token.
-            num_masks: number of mask tokens.
-            num_logits: number of rows, the last ones, that predict a token.
+            num_guesses: number of rows, the last ones, that predict a token.
         """
-        size, mask = 1 + num_masks, None
+        size, mask = num_guesses + (0 if self._head.settings.predicts_at_anchor else 1), None
         if self.is_fused and not self._head.settings.views[0].is_causal:
             mask = torch.ones(size, size, dtype=torch.bool)
         ids = np.full(size, self._head.settings.mask_id, np.int64)
@@ -62,19 +71,21 @@ class BlockRunner:
             ids,
             place.first_slot,
             place.num_cached + len(place.ids),
-            num_logits,
+            num_guesses,
             tree_mask=mask,
             num_drafted=size,
         )
 
-    def _layer_by_layer(self, row_chunks: Sequence[RowChunk]) -> Tensor:
+    def _layer_by_layer(self, row_chunks: Sequence[RowChunk]) -> tuple[Tensor, Tensor]:
         head, device = self._head, self._runner.device
-        ids = sent(torch.from_numpy(np.concatenate([row_chunk.ids for row_chunk in row_chunks])), device)
+        places = [np.arange(len(row_chunk.ids)) for row_chunk in row_chunks]
         positions = [
-            np.arange(row_chunk.num_cached, row_chunk.num_cached + len(row_chunk.ids))
-            for row_chunk in row_chunks
+            place + row_chunk.num_cached for place, row_chunk in zip(places, row_chunks, strict=True)
         ]
-        at = sent(torch.from_numpy(np.concatenate(positions)), device)
+        ids, at, in_block = sent_together(
+            [np.concatenate(part) for part in ([chunk.ids for chunk in row_chunks], positions, places)],
+            device,
+        )
         ends = np.cumsum([len(row_chunk.ids) for row_chunk in row_chunks])
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -84,7 +95,7 @@ class BlockRunner:
                 out[rows] = self._attend(layer, view, row_chunk, query[rows], key[rows], value[rows])
             return out
 
-        states = head.run(head.embed(ids), at, attend)
+        states = head.run(head.embed(ids), at, attend, in_block)
         wanted = np.concatenate(
             [
                 np.arange(end - row_chunk.num_logits, end)
@@ -92,7 +103,7 @@ class BlockRunner:
             ]
         )
         logits: Tensor = head.model.lm_head(states[sent(torch.from_numpy(wanted), device)])
-        return logits
+        return logits, states
 
     def _attend(
         self, layer: int, view: View, row_chunk: RowChunk, query: Tensor, key: Tensor, value: Tensor

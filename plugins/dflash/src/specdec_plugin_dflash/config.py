@@ -17,3 +17,8 @@ class DFlashConfig(AuxLayersConfig):
     parallel_drafting: bool = Field(
         default=True, description="Always true: the tokens of a block are guessed in one pass."
     )
+    sample_from_anchor: bool | None = Field(
+        default=None,
+        description="Whether the row of the last committed token predicts, so that a block has one guess more; None for what "
+        "the head's `config.json` says.",
+    )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from specdec.interfaces import NeedsTokens, ProposeBatch, TargetInfo
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from specdec.interfaces import NeedsTokens, ProposeBatch, TargetInfo, sent
 from specdec_kernels import can_record
 from specdec_plugin_dflash.block import BlockRunner
 from specdec_plugin_dflash.config import DFlashConfig
 from specdec_plugin_dflash.context import Context
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_plugin_dflash.loop import BlockLoop
+from specdec_runtime.backends import speed_up_linears
 from specdec_runtime.drafting import (
     ChainGrowth,
     ChainSteps,
@@ -26,6 +32,7 @@ class BlockDrafter:
 
     A request's row i is that of the target's state at position i, so it has none of its last token; the rows of its block come
     behind, and are written over. Guesses of a block do not depend on each other: each is drawn from the law of its own mask.
+    With a stage each is drawn from what the stage makes of this law and of the guesses before.
 
     Args:
         config: how tokens are chosen.
@@ -55,11 +62,27 @@ class BlockDrafter:
         self._blocks = BlockRunner(head, runner)
         self._loop: BlockLoop | None = None
         self._steps: ChainSteps | None = None
-        if self.is_fused and can_record(info):
+        stage = head.stage
+        self._confidences = (
+            stage.confidences
+            if stage is not None and stage.has_confidence and config.has_confidence
+            else None
+        )
+        if stage is not None:
+            speed_up_linears(stage)
+        if self.is_fused and can_record(info):  # which also tells the runner which passes there will be
             self._loop = BlockLoop(config, head, runner, self._context, vocabulary, info)
-        else:
+        if stage is not None:
+            self._loop = None
+        if self._loop is None and self._confidences is None:
             self._steps = ChainSteps(config, vocabulary, head.settings.num_logits, info, runner.pass_memory)
-            self._steps.prepare_logits(runner.dtype)
+            if stage is None:
+                self._steps.prepare_logits(runner.dtype)
+            else:
+                most = -(-config.num_speculative_tokens // self._width)
+                size = head.settings.num_logits + stage.feature_size
+                given = torch.empty(most, size, dtype=runner.dtype, device=info.device)
+                self._steps.prepare(stage, given, most)
 
     @property
     def is_fused(self) -> bool:
@@ -76,7 +99,7 @@ class BlockDrafter:
             return self._draft_behind(batch)
         drafts: list[PartialDraft | None] = [None] * batch.batch_size
         places: dict[int, RowChunk] = {}
-        num_ahead = max(batch.max_nodes, default=0)
+        num_ahead = max(self._blocks.whole, *batch.max_nodes, 0)
         # Pieces are made when all rows have their places, because making room may move them.
         new_ids = [self.rows.update(batch, row, num_ahead) for row in range(batch.batch_size)]
         for row, ids in enumerate(new_ids):
@@ -90,10 +113,30 @@ class BlockDrafter:
         if new:
             self._context.write(batch, new)
         if wanted:
-            logits = self._blocks.run([self._block(batch, draft, places[draft.row]) for draft in wanted])
-            if self._steps is None or not self._steps.draft(batch, wanted, logits):
-                self._growth.at_once(batch, wanted, logits)
+            self._grow(batch, wanted, places)
         return drafts
+
+    def _grow(
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], places: Mapping[int, RowChunk]
+    ) -> None:
+        """Fill drafts from a pass over their blocks, and from what the stage makes of it."""
+        blocks = self._blocks.run([self._block(batch, draft, places[draft.row]) for draft in drafts])
+        stage, given = self._head.stage, [logits for logits, _ in blocks]
+        if stage is not None:
+            given = []
+            for draft, (logits, states) in zip(drafts, blocks, strict=True):
+                assert states is not None
+                before = sent(torch.tensor(int(batch.token_ids(draft.row)[-2:][0])), logits.device)
+                features = stage.features(states.to(self._head.fc.weight.dtype), len(logits), before)
+                given.append(torch.cat((logits, features), -1)[: draft.max_depth])
+        if self._steps is not None and self._steps.draft(batch, drafts, given):
+            return
+        if stage is None:
+            self._growth.at_once(batch, drafts, given)
+        else:
+            self._growth.by_steps(
+                batch, drafts, stage, pad_sequence(given, batch_first=True), self._confidences
+            )
 
     def _draft_behind(self, batch: ProposeBatch) -> list[PartialDraft | None]:
         """Draft behind a verdict that the host has not read."""
@@ -112,6 +155,5 @@ class BlockDrafter:
         return PartialDraft(row, most, depth, self._width) if depth > 0 else None
 
     def _block(self, batch: ProposeBatch, draft: PartialDraft, place: RowChunk) -> RowChunk:
-        depth, last = draft.max_depth, int(batch.token_ids(draft.row)[-1])
-        num_masks = depth - 1 if self._head.settings.predicts_at_anchor else depth
-        return self._blocks.row_chunk(place, last, num_masks, depth)
+        last, room = int(batch.token_ids(draft.row)[-1]), self._max_len - batch.num_tokens[draft.row]
+        return self._blocks.row_chunk(place, last, max(draft.max_depth, min(self._blocks.whole, room)))

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from specdec_plugin_dflash.convolution import GroupedConvolution, convolved
 from specdec_plugin_dflash.settings import DFlashSettings
+from specdec_plugin_dflash.stages import make_stage
 
 if TYPE_CHECKING:
     from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3DecoderLayer
@@ -24,7 +26,8 @@ class DFlashHead(nn.Module):
     """DFlash (arXiv 2602.06036): a block-diffusion model of Qwen3 layers that fills all masks of a block in one pass.
 
     The block is the last committed token and mask tokens, embedded by the target. Its rows see each other, and of the text
-    before them keys and values that every layer projects from one fused state of the target.
+    before them keys and values that every layer projects from one fused state of the target. Its relatives add convolutions
+    over the block, or a stage that corrects guesses by the tokens before them.
 
     Args:
         settings: settings of the head.
@@ -53,6 +56,13 @@ class DFlashHead(nn.Module):
         self.model.config.vocab_size = settings.layer_config.vocab_size
         self.fc = nn.Linear(len(settings.aux_layers) * settings.target_hidden_size, size, bias=False)
         self.hidden_norm = Qwen3RMSNorm(size, eps=config.rms_norm_eps)
+        sizes, count = settings.convolution, config.num_hidden_layers if settings.convolution else 0
+        self.convolutions = nn.ModuleList(
+            nn.ModuleDict({part: GroupedConvolution(size, sizes) for part in ("attention", "mlp")})
+            for _ in range(count)
+            if sizes is not None
+        )
+        self.stage = make_stage(settings, self.embed)
 
     @property
     def layers(self) -> list[Qwen3DecoderLayer]:
@@ -93,12 +103,25 @@ class DFlashHead(nn.Module):
         cos, sin = self.model.model.rotary_emb(like, position_ids=positions[None])
         return cos[0, :, None], sin[0, :, None]
 
-    def run(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Return the final states `[T, H]` of blocks embedded as `x [T, H]`, at positions `[T]`."""
+    def run(self, x: Tensor, positions: Tensor, attend: Attend, places: Tensor | None = None) -> Tensor:
+        """Return the final states `[T, H]` of blocks.
+
+        Args:
+            x: `[T, H]` embedded rows, block after block.
+            positions: `[T]` positions in the text.
+            attend: attention.
+            places: `[T]` places in their blocks; needed by convolutions alone.
+        """
         cos, sin = self.rotary(x, positions)
         for index, layer in enumerate(self.layers):
-            x = x + self._attended(layer.self_attn, layer.input_layernorm(x), cos, sin, index, attend)
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
+
+            def attended(
+                y: Tensor, index: int = index, attention: Qwen3Attention = layer.self_attn
+            ) -> Tensor:
+                return self._attended(attention, y, cos, sin, index, attend)
+
+            x = x + self._convolved("attention", index, layer.input_layernorm(x), attended, places)
+            x = x + self._convolved("mlp", index, layer.post_attention_layernorm(x), layer.mlp, places)
         states: Tensor = self.model.model.norm(x)
         return states
 
@@ -106,6 +129,17 @@ class DFlashHead(nn.Module):
         """Return the embeddings `[..., H]` of ids, in the head's dtype."""
         embedded: Tensor = self.model.get_input_embeddings()(ids)
         return embedded.to(self.fc.weight.dtype)
+
+    def _convolved(
+        self, part: str, index: int, x: Tensor, run: Callable[[Tensor], Tensor], places: Tensor | None
+    ) -> Tensor:
+        """Run a part of a layer, between its convolutions if it has any."""
+        if not len(self.convolutions):
+            return run(x)
+        assert places is not None
+        kernels: GroupedConvolution = self.convolutions[index][part]  # type: ignore[index]  # of `nn.ModuleDict`s
+        before, behind = kernels.kernels(x)
+        return convolved(run(convolved(x, before, places)), behind, places)
 
     def project(self, states: Tensor) -> Tensor:
         """Return logits `[..., V']` of final states."""

@@ -7,9 +7,9 @@ from torch import nn
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
 from specdec_plugin_dflash.head import DFlashHead
-from specdec_plugin_dflash.names import is_used, module_name
+from specdec_plugin_dflash.names import is_used, module_name, published_name
 from specdec_plugin_dflash.settings import DFlashSettings
-from specdec_plugin_dflash.variants import check_variant
+from specdec_plugin_dflash.variants import family_of
 from specdec_runtime.drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
 from specdec_runtime.drafting.head_parts import check_num_layers
 
@@ -27,7 +27,7 @@ def load_dflash(checkpoint: HeadCheckpoint, target: TargetHandle, settings: DFla
     Raises:
         ModelError: if files are missing or damaged, or do not match each other or the target, or are another method's.
     """
-    check_variant(checkpoint.config, checkpoint.names(), str(checkpoint))
+    family_of(checkpoint.config, checkpoint.names(), str(checkpoint))
     names = published_by_module(checkpoint, module_name, is_used)
     _check_target(settings, checkpoint, target)
     checkpoint.check_sizes(settings.layer_config.to_dict() | {"draft_vocab_size": settings.num_logits})
@@ -87,7 +87,7 @@ def _fill(head: DFlashHead, names: dict[str, str], checkpoint: HeadCheckpoint, t
     missing = [name for name in wanted if name not in names]
     if missing:
         others = f" (what it has without a place here: {', '.join(unknown[:3])})" if unknown else ""
-        shown = ", ".join(repr(name.removeprefix("model.model.")) for name in missing[:3])
+        shown = ", ".join(repr(published_name(name)) for name in missing[:3])
         raise ModelError(
             f"{checkpoint} has no tensor for {shown}: its config.json does not belong to these weights, or they are incomplete"
             f"{others}"

@@ -12,8 +12,8 @@ from specdec.interfaces import Capability, ProposerConfig, TargetHandle, TargetI
 from specdec_plugin_dflash.config import DFlashConfig
 from specdec_plugin_dflash.drafter import BlockDrafter
 from specdec_plugin_dflash.loading import load_dflash
+from specdec_plugin_dflash.readings import BlockReadings
 from specdec_plugin_dflash.settings import DFlashSettings
-from specdec_plugin_dflash.variants import check_variant
 from specdec_runtime.drafting import (
     AcceptanceWatch,
     HeadCheckpoint,
@@ -21,16 +21,19 @@ from specdec_runtime.drafting import (
     equal_vocabulary,
     reduced_vocabulary,
 )
+from specdec_runtime.drafting.checking import HeadReadings
 from specdec_runtime.loading import check_rope
 
 logger = logging.getLogger("specdec")
 
 
 class DFlashProposer(RowsProposer):
-    """DFlash heads (arXiv 2602.06036) of z-lab, speculators, ModelOpt and SpecForge."""
+    """DFlash heads (arXiv 2602.06036), and their relatives DFlash2, DSpark, Domino and XPress."""
 
     name: ClassVar[str] = "dflash"
+    aliases: ClassVar[tuple[str, ...]] = ("dflash2", "domino", "dspark", "xpress")
     Config: ClassVar[type[ProposerConfig]] = DFlashConfig
+    Readings: ClassVar[type[HeadReadings]] = BlockReadings
     capabilities = RowsProposer.capabilities | {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
 
     def __init__(self, config: DFlashConfig, target: TargetInfo) -> None:
@@ -38,13 +41,13 @@ class DFlashProposer(RowsProposer):
         assert config.model is not None
         self._checkpoint = checkpoint = HeadCheckpoint(config.model, config.revision)
         origin = str(checkpoint)
-        check_variant(checkpoint.config, (), origin)
         self._settings = settings = DFlashSettings.from_dict(
             checkpoint.config,
             origin,
             num_layers=target.num_layers,
             aux_layers=config.aux_layer_ids,
             mask_id=config.mask_token_id,
+            predicts_at_anchor=config.sample_from_anchor,
         )
         self.aux_layer_ids = settings.aux_layers
         logger.info("%s: the inputs of the target's layers %s are read", origin, list(settings.aux_layers))
@@ -74,7 +77,7 @@ class DFlashProposer(RowsProposer):
         drafter = BlockDrafter(config, head, target.make_runner(head.model), vocabulary, info)
         if not drafter.is_fused:
             logger.warning(
-                "%s: its layers have windows or see differently, so blocks run layer by layer in torch, without the compiled "
-                "pass of the CPU or captured graphs", name,
+                "%s: its layers have windows, convolutions or views of their own: blocks run layer by layer in torch, without "
+                "the compiled pass of the CPU or captured graphs", name,
             )  # fmt: skip
         return drafter

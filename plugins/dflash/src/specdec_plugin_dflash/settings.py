@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from specdec import ModelError
+from specdec_plugin_dflash.convolution import ConvolutionSettings
+from specdec_plugin_dflash.stage_settings import StageSettings, read_stage
+from specdec_plugin_dflash.variants import family_of
 from specdec_plugin_dflash.views import View, read_views
 from specdec_runtime.drafting.config_keys import factor_of, flag_of, ids_of, number_of, size_of
 
@@ -44,6 +47,8 @@ class DFlashSettings:
             after it; else a mask's row predicts its own token (`sample_from_anchor`).
         logit_softcap: logits are `cap * tanh(logits / cap)`.
         logit_scale: factor on the logits.
+        stage: what corrects guesses by the tokens before them.
+        convolution: sizes of the convolutions in its layers.
     """
 
     layer_config: Qwen3Config
@@ -56,6 +61,8 @@ class DFlashSettings:
     predicts_at_anchor: bool = False
     logit_softcap: float | None = None
     logit_scale: float = 1.0
+    stage: StageSettings | None = None
+    convolution: ConvolutionSettings | None = None
 
     @property
     def max_tokens(self) -> int:
@@ -71,9 +78,10 @@ class DFlashSettings:
         num_layers: int,
         aux_layers: tuple[int, ...] | None = None,
         mask_id: int | None = None,
+        predicts_at_anchor: bool | None = None,
     ) -> DFlashSettings:
-        """Read a published configuration: the flat one of z-lab, ModelOpt and SpecForge with a `dflash_config`, or the
-        speculators format.
+        """Read a published configuration: the flat one of z-lab, ModelOpt, SpecForge and DeepSpec, some with a
+        `dflash_config`, or the speculators format.
 
         Args:
             config: contents of `config.json`.
@@ -81,6 +89,7 @@ class DFlashSettings:
             num_layers: number of the target's layers.
             aux_layers: other layers than it names.
             mask_id: another mask token than it names.
+            predicts_at_anchor: whether the last committed token's row predicts, whatever it says.
 
         Raises:
             ModelError: if it does not describe a head that this package supports.
@@ -101,6 +110,10 @@ class DFlashSettings:
                 f"{origin}: it names no mask token: give mask_token_id in speculative_config, the id that the head was trained "
                 "with"
             )
+        family = family_of(config, (), origin)
+        stage = read_stage(family, more, origin)
+        if predicts_at_anchor is None:
+            predicts_at_anchor = _predicts_at_anchor(family, more, origin, is_speculators=is_speculators)
         settings = cls(
             layer_config=layer_config,
             views=read_views(layer, more, origin, is_speculators=is_speculators),
@@ -110,12 +123,18 @@ class DFlashSettings:
             aux_layers=aux_layers or _aux_layers(more, origin, num_layers, is_speculators=is_speculators),
             block_size=block_size,
             mask_id=mask_id,
-            predicts_at_anchor=flag_of(more, "sample_from_anchor", origin),
+            predicts_at_anchor=predicts_at_anchor,
             logit_softcap=factor_of(more, "final_logit_softcapping", origin),
             logit_scale=factor_of(more, "logit_scale", origin) or 1.0,
+            stage=stage,
+            convolution=_convolution(family, more, layer_config.hidden_size, origin),
         )
         if settings.max_tokens < 1:
             raise ModelError(f"{origin}: block_size is {block_size}, which leaves no token to guess")
+        if family == "dflash2" and settings.num_logits != layer_config.vocab_size:
+            raise ModelError(
+                f"{origin}: draft_vocab_size is {settings.num_logits}, and a DFlash2 head drafts all ids"
+            )
         return settings
 
 
@@ -158,6 +177,30 @@ def _aux_layers(
             "layers: it is a head of another target"
         )
     return ids
+
+
+def _predicts_at_anchor(family: str, more: Mapping[str, Any], origin: str, *, is_speculators: bool) -> bool:
+    """Return whether the last committed token's row predicts: Domino says so by `shift_label`, DSpark is trained so, and
+    speculators writes it down since it can do both."""
+    is_usual = family == "dspark" and not is_speculators
+    if family == "domino":
+        is_usual = flag_of(more, "shift_label", origin)
+    return flag_of(more, "sample_from_anchor", origin, is_usual)
+
+
+def _convolution(
+    family: str, more: Mapping[str, Any], hidden_size: int, origin: str
+) -> ConvolutionSettings | None:
+    if family != "dflash2":
+        return None
+    found = ConvolutionSettings(
+        *(size_of(more, f"conv_{key}", origin, "a DFlash2 head") for key in ("kernel_size", "group_size"))
+    )
+    if hidden_size % found.group_size:
+        raise ModelError(
+            f"{origin}: conv_group_size is {found.group_size}, of a head that is {hidden_size} wide"
+        )
+    return found
 
 
 def _layer_config(layer: Mapping[str, Any], origin: str) -> Qwen3Config:

@@ -1,4 +1,4 @@
-"""Heads that look like DFlash and compute something else; each is refused by its name."""
+"""DFlash and its relatives: which of them a head is, and those that compute something else, refused by name."""
 
 from __future__ import annotations
 
@@ -12,45 +12,35 @@ class Variant(NamedTuple):
     """A published relative of DFlash, and how its checkpoints show it."""
 
     name: str
-    adds: str
-    """What it computes beyond DFlash."""
     spellings: tuple[str, ...]
-    """Parts of lower-case architectures, of `projector_type` and of `speculators_model_type`."""
+    """Parts of lower-case architectures, of `projector_type` and of `speculators_model_type`; the first one is the family."""
     keys: tuple[str, ...] = ()
     """What keys of `config.json` or `dflash_config` begin with, whose values are not 0 or false."""
     tensors: tuple[str, ...] = ()
     """What names of tensors begin with."""
+    refused_for: str | None = None
+    """What it computes beyond DFlash; None if this package does, too."""
 
 
 _VARIANTS = (
     Variant(
-        "DFlash2",
-        "convolutions over the block and a selector among candidates",
-        ("dflash2",),
-        ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"),
-        ("selector.", "candidate_selector."),
+        "DFlash2", ("dflash2",), ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
     ),
+    Variant("DSpark", ("dspark",), ("markov_rank", "markov_head_type")),
+    Variant("Domino", ("domino",), ("gru_hidden_dim",)),
+    Variant("XPress", ("xpress",), ("xpress_",)),
     Variant(
-        "DSpark",
-        "a Markov head that corrects each guess by the token before it",
-        ("dspark",),
-        ("markov_rank", "markov_head_type"),
-        ("markov_head.", "confidence_head.", "markov_w"),
+        "LiLiCorr",
+        ("lilicorr",),
+        ("lilicorr_",),
+        refused_for="a correction of each guess by the tokens before it",
     ),
-    Variant(
-        "Domino",
-        "a recurrent head that corrects each guess by the tokens before it",
-        ("domino",),
-        ("gru_hidden_dim",),
-        ("prefix_gru.", "embed_proj.", "logit_head."),
-    ),
-    Variant("LiLiCorr", "a correction of each guess by the tokens before it", ("lilicorr",), ("lilicorr_",)),
-    Variant("Muse-Glimmer's assistant", "an encoder of its own", ("museglimmer",), (), ("encoder.",)),
+    Variant("Muse-Glimmer's assistant", ("museglimmer",), (), ("encoder.",), "an encoder of its own"),
 )
 
 
-def check_variant(config: Mapping[str, Any], tensors: Iterable[str], origin: str) -> None:
-    """Refuse heads of DFlash's relatives.
+def family_of(config: Mapping[str, Any], tensors: Iterable[str], origin: str) -> str:
+    """Return `dflash`, `dflash2`, `domino`, `dspark` or `xpress`, as the configuration tells it.
 
     Args:
         config: contents of `config.json`.
@@ -58,30 +48,36 @@ def check_variant(config: Mapping[str, Any], tensors: Iterable[str], origin: str
         origin: location named in errors.
 
     Raises:
-        ModelError: naming the relative, and what it computes that DFlash does not.
+        ModelError: for another relative, naming it and what it computes that DFlash does not, or for other layers.
     """
     inner = config.get("dflash_config")
     inner = inner if isinstance(inner, Mapping) else {}
     names, merged = tuple(tensors), {**config, **inner}
-    declared = [merged.get("projector_type"), config.get("speculators_model_type")]
+    kind = merged.get("projector_type")
+    declared = [kind, config.get("speculators_model_type")]
     architectures = config.get("architectures")
     declared += architectures if isinstance(architectures, list) else []
     said = [str(one).lower() for one in declared if one]
+    family = "dflash"
     for variant in _VARIANTS:
         shown = (
             *(f"{one!r}" for one in said if any(spelling in one for spelling in variant.spellings)),
             *(key for key, value in merged.items() if key.startswith(variant.keys) and value),
             *(f"tensor {name!r}" for name in names if name.startswith(variant.tensors)),
         )
-        if shown:
+        if shown and variant.refused_for:
             raise ModelError(
-                f"{origin} is a {variant.name} head ({shown[0]}): it has {variant.adds}, which DFlash does not, and this "
-                "package runs DFlash alone; take a DFlash or EAGLE-3 head of this target"
+                f"{origin} is a {variant.name} head ({shown[0]}): it has {variant.refused_for}, which DFlash does not, and "
+                "this package does not run; take a DFlash, DSpark or EAGLE-3 head of this target"
             )
-    kind = merged.get("projector_type")
-    if kind not in (None, "dflash"):
-        raise ModelError(f"{origin}: projector_type is {kind!r}, and this package runs DFlash alone")
+        if shown and family == "dflash":
+            family = variant.spellings[0]
+    if kind not in (None, "dflash", family):
+        raise ModelError(
+            f"{origin}: projector_type is {kind!r}, and this package runs DFlash and its relatives alone"
+        )
     _check_layers(merged, config, names, origin)
+    return family
 
 
 def _check_layers(
@@ -98,6 +94,7 @@ def _check_layers(
         (bool(merged.get("attention_sink_bias")), "attention_sink_bias"),
         (merged.get("attention_value_scale") not in (None, 1, 1.0), "attention_value_scale"),
         (merged.get("output_multiplier") not in (None, 1, 1.0), "output_multiplier"),
+        (merged.get("input_embedding_scale") not in (None, 1, 1.0), "input_embedding_scale"),
         (
             False in (merged.get("is_neox_style"), merged.get("rope_is_neox_style")),
             "interleaved rotary embedding",

@@ -135,18 +135,5 @@ class StateHeadsProposer(Proposer):
     def _grow(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> None:
         """Draft one depth after another, each with the head of that depth."""
         known = self._states.of([batch.request_ids[draft.row] for draft in drafts])
-        if self._steps.draft(batch, drafts, known):
-            return
-        states = self._heads.begin(torch.stack(known))
-
-        def run_next(active: list[PartialDraft], places: list[int], token_ids: list[int]) -> torch.Tensor:
-            nonlocal states
-            if len(places) < len(states):
-                states = states[places]
-            ids = torch.tensor(token_ids, dtype=torch.int64, device=states.device)
-            states, logits = self._heads.step(len(active[0].path), states, ids)
-            return logits
-
-        last = [int(batch.token_ids(draft.row)[-1]) for draft in drafts]
-        logits = run_next(drafts, list(range(len(drafts))), last)
-        self._chains.in_turn(batch, drafts, logits, run_next)
+        if not self._steps.draft(batch, drafts, known):
+            self._chains.by_steps(batch, drafts, self._heads, torch.stack(known))

@@ -194,8 +194,9 @@ class Chooser:
             if bits is None:
                 continue
             is_allowed = (bits.cpu()[ids >> 5] >> (ids & 31).to(torch.int32)) & 1 == 1
-            if bool(is_allowed.any()):
-                out[index].masked_fill_(~is_allowed.to(out.device), -torch.inf)
+            left = out[index].masked_fill(~is_allowed.to(out.device), -torch.inf)
+            if bool((left > -torch.inf).any()):
+                out[index] = left
             else:
                 closed.add(index)
         return out, closed

@@ -99,5 +99,12 @@ class Runner(Protocol):
             NeedsTokens: if the host has to read the verdict first; see `ChainWork.is_unread`.
         """
 
+    def capture_hidden(self, aux_layer_ids: tuple[int, ...] = ()) -> None:
+        """Return final hidden states, and the inputs of these layers, with every later pass.
+
+        Raises:
+            ModelError: if the model has no layer of a given id.
+        """
+
     def allocate(self, num_slots: int) -> None:
         """Allocate the cache for `num_slots` tokens."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,10 @@ from specdec_runtime.interfaces.chain import Chains, ChainWork
 class Steps(Protocol):
     """What gives the logits of one depth after another."""
 
-    def begin(self, states: torch.Tensor) -> torch.Tensor:
-        """Return what step 0 reads, for R requests, of what is given to a draft `[R, ...]`."""
+    def begin(self, states: torch.Tensor) -> Any:
+        """Return what step 0 reads, for R requests, of what is given to a draft `[R, ...]`: a tensor `[R, ...]`, or several."""
 
-    def step(
-        self, index: int, states: torch.Tensor, token_ids: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(self, index: int, states: Any, token_ids: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """Return what the next step reads, and logits `[R, V']`, after tokens `[R]`, the target's ids."""
 
 
