@@ -17,7 +17,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from identity import ENVIRONMENT, HERE
 
@@ -100,8 +99,7 @@ def main() -> int:
     parser.add_argument("--method", default='{"method": "suffix"}')
     given = parser.parse_args()
     model = str(specdec_zoo.path("target"))
-    lines = (Path(specdec_zoo.__file__).parent / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
-    prompts = [json.loads(line)["prompt"] for line in lines[: given.streams]]
+    prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(given.streams)]
     with served(model) as address:
         expected = asyncio.run(all_streams(address, model, prompts))
     theirs = '{"method": "custom_class", "model": "specdec_vllm.Proposer", "num_speculative_tokens": 5}'
