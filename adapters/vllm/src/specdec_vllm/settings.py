@@ -31,12 +31,12 @@ class Settings:
     kv_cache_memory_bytes: int | None
 
 
-def read_settings(vllm_config: Any, *, is_newer_runner: bool = False) -> Settings | None:
+def read_settings(vllm_config: Any, *, is_v2: bool = False) -> Settings | None:
     """Return the settings, or None for an engine without speculation.
 
     Args:
         vllm_config: vLLM's whole configuration.
-        is_newer_runner: whether vLLM uses its newer model runner, where the adapter is enabled through `ngram_gpu`.
+        is_v2: whether vLLM uses its V2 model runner, where the adapter takes the place of `ngram_gpu`.
 
     Raises:
         ConfigError: if one of the two settings is missing, they contradict each other, or one of our keys is unknown.
@@ -51,7 +51,7 @@ def read_settings(vllm_config: Any, *, is_newer_runner: bool = False) -> Setting
         return None
     if theirs is None:
         raise ConfigError(f"additional_config[{KEY!r}] needs vLLM's speculative_config beside it: {EXAMPLE}")
-    is_way_in = is_newer_runner and theirs.method == "ngram_gpu" and ours is not None
+    is_way_in = is_v2 and theirs.method == "ngram_gpu" and ours is not None
     if not is_way_in and (theirs.method != "custom_class" or theirs.model != PROPOSER):
         raise ConfigError(
             f"speculative_config: this worker runs specdec's proposers, not method {theirs.method!r} of model "

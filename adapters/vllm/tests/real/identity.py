@@ -65,6 +65,8 @@ def read_arguments() -> argparse.Namespace:
         "--methods", nargs="+", type=json.loads, help="our speculative_config, one for each run"
     )
     parser.add_argument("--runner", choices=("v1", "v2"), default="v2")
+    parser.add_argument("--no-async-scheduling", action="store_true", help="drafts are then not late")
+    parser.add_argument("--greedy", action="store_true", help="at temperature 0 alone")
     parser.add_argument("--num-prompts", type=int, default=6)
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--num-speculative-tokens", type=int, default=5)
@@ -94,6 +96,7 @@ def make_engine(arguments: argparse.Namespace, **keys: Any) -> Any:
         max_num_seqs=8,
         enable_prefix_caching=False,
         tensor_parallel_size=arguments.tensor_parallel,
+        async_scheduling=False if arguments.no_async_scheduling else None,
         **keys,
     )
 
@@ -121,11 +124,14 @@ def ask(engine: Any, arguments: argparse.Namespace, temperature: float) -> list[
 
 def write_reference(arguments: argparse.Namespace) -> None:
     engine = make_engine(arguments)
-    arguments.texts.write_text(json.dumps([ask(engine, arguments, t) for t in TEMPERATURES]))
+    temperatures = TEMPERATURES[:1] if arguments.greedy else TEMPERATURES
+    arguments.texts.write_text(json.dumps([ask(engine, arguments, t) for t in temperatures]))
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Try every method; returns how many texts differ."""
+    """Try every method; returns how many texts differ, and how often the host waited where it need not."""
+    import waits
+
     expected = json.loads(arguments.texts.read_text())
     methods = arguments.methods or zoo_methods(arguments.runner)
     engine = make_engine(
@@ -136,10 +142,14 @@ def compare(arguments: argparse.Namespace) -> int:
         },
         additional_config={"specdec": methods[0]},
     )
-    num_wrong = 0
+    is_async = engine.llm_engine.vllm_config.scheduler_config.async_scheduling
+    print(f"asynchronous scheduling: {is_async}")
+    num_wrong = int(is_async != (arguments.runner == "v2" and not arguments.no_async_scheduling))
     for method in methods:
         engine.collective_rpc("open_specdec", args=(method,))
-        for temperature, texts in zip(TEMPERATURES, expected, strict=True):
+        is_counted = arguments.runner == "v2" and arguments.tensor_parallel == 1
+        when = engine.collective_rpc(waits.count)[0] if is_counted else ""
+        for temperature, texts in zip(TEMPERATURES, expected, strict=False):
             started = time.perf_counter()
             got = ask(engine, arguments, temperature)
             same = sum(a == b for a, b in zip(got, texts, strict=True))
@@ -148,12 +158,17 @@ def compare(arguments: argparse.Namespace) -> int:
             print(
                 f"{json.dumps(method)} at {temperature}: {same} of {len(texts)} texts equal, {seconds:.1f} s"
             )
+        if is_counted:
+            found = engine.collective_rpc(waits.counted)[0]
+            print(f"    asked {when}, host waits on the device: {found or 'none'}")
+            num_wrong += sum(found.values()) if when != "in_time" else 0
         print("   ", shown(engine.collective_rpc("specdec_counters")[0]), flush=True)
     return num_wrong
 
 
 def shown(counters: dict[str, Any]) -> str:
     names = (
+        "num_drafts",
         "num_draft_tokens",
         "num_accepted_tokens",
         "proposer_errors",

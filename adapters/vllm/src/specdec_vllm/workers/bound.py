@@ -42,8 +42,7 @@ class BoundWorker:
         import vllm
 
         check_version(vllm.__version__)
-        is_newer = bool(self.use_v2_model_runner)
-        self._settings = read_settings(self.vllm_config, is_newer_runner=is_newer)
+        self._settings = read_settings(self.vllm_config, is_v2=bool(self.use_v2_model_runner))
         super().init_device()  # type: ignore[misc]  # that of vLLM's worker
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
