@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from types import SimpleNamespace
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from speccheck.hosting import states_of
 from stub_engine import MAX_LEN, VOCAB, StubParams
@@ -200,3 +204,16 @@ class StubScheduler:
             self.known[name] = (self.known[name] + ids)[: len(text)]
             if len(self.known[name]) == len(text):
                 self.end(name)
+
+
+@pytest.fixture
+def v2_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """`specdec_vllm.v2.speculator`, over a stub of vLLM's base class."""
+    names = ["vllm"]
+    for part in ("v1", "worker", "gpu", "spec_decode", "speculator"):
+        names.append(f"{names[-1]}.{part}")
+        monkeypatch.setitem(sys.modules, names[-1], ModuleType(names[-1]))
+    sys.modules[names[-1]].BaseSpeculator = type("BaseSpeculator", (), {})  # type: ignore[attr-defined]
+    monkeypatch.delitem(sys.modules, "specdec_vllm.v2.speculator", raising=False)
+    yield import_module("specdec_vllm.v2.speculator")
+    sys.modules.pop("specdec_vllm.v2.speculator", None)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from importlib import import_module
-from types import ModuleType
 
 import pytest
 import torch
@@ -36,23 +33,12 @@ class Late(ChainRecorder):
     capabilities = frozenset({Capability.LATE_DRAFTS})
 
 
-@pytest.fixture
-def module(monkeypatch):
-    """The module, over a stub of vLLM's base class."""
-    names = ["vllm"]
-    for part in ("v1", "worker", "gpu", "spec_decode", "speculator"):
-        names.append(f"{names[-1]}.{part}")
-        monkeypatch.setitem(sys.modules, names[-1], ModuleType(names[-1]))
-    sys.modules[names[-1]].BaseSpeculator = type("BaseSpeculator", (), {})  # type: ignore[attr-defined]
-    monkeypatch.delitem(sys.modules, "specdec_vllm.v2.speculator", raising=False)
-    yield import_module("specdec_vllm.v2.speculator")
-    sys.modules.pop("specdec_vllm.v2.speculator", None)
-
-
 class Tried:
     """A runner with a proposer in it, and what schedules its steps."""
 
-    def __init__(self, module, proposer, *, num_behind: int = 1, is_drafting=True, when=None, **keys) -> None:
+    def __init__(
+        self, v2_module, proposer, *, num_behind: int = 1, is_drafting=True, when=None, **keys
+    ) -> None:
         self.runner = StubRunner(TEXTS, PROMPTS)
         states = self.runner.req_states
         table = RequestTable(states.all_token_ids.gpu, states.total_len.gpu)
@@ -67,10 +53,12 @@ class Tried:
                 }
             )
             hosted = open_proposer(config, replace(target(), table=table), host="vLLM")
-            self.drafting, when = Drafting(hosted), module.when_asked(hosted, num_behind)
+            self.drafting, when = Drafting(hosted), v2_module.when_asked(hosted, num_behind)
         self.when = when
         requests = Requests(0, "all")
-        self.speculator = module.Speculator(self.drafting, when, self.runner, requests, num_behind, **keys)
+        if self.drafting is not None and hosted.aux_layer_ids:
+            self.runner.use_aux_hidden_state_outputs, keys["aux_layer_ids"] = True, hosted.aux_layer_ids
+        self.speculator = v2_module.Speculator(self.drafting, when, self.runner, requests, num_behind, **keys)
         self.speculator.attach()
         self.scheduler = StubScheduler(self.runner, num_behind, piece=4)
 
@@ -95,11 +83,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_texts_come_out_and_proposers_learn_all_of_them(module, case) -> None:
+def test_texts_come_out_and_proposers_learn_all_of_them(v2_module, case) -> None:
     proposer, num_behind, when = CASES[case]
-    tried = Tried(module, proposer, num_behind=num_behind)
-    if case == "states":
-        tried.runner.use_aux_hidden_state_outputs = True
+    tried = Tried(v2_module, proposer, num_behind=num_behind)
     assert tried.when == when
     assert tried.run() == TEXTS
     counters = tried.drafting.counters()
@@ -113,17 +99,17 @@ def test_texts_come_out_and_proposers_learn_all_of_them(module, case) -> None:
             assert ended == {name: (FinishReason.LENGTH, text) for name, text in TEXTS.items()}
 
 
-def test_more_is_accepted_of_late_drafts_that_may_be_longer(module) -> None:
+def test_more_is_accepted_of_late_drafts_that_may_be_longer(v2_module) -> None:
     accepted_of = {}
     for proposer in (ChainRecorder, Late):
-        tried = Tried(module, proposer)
+        tried = Tried(v2_module, proposer)
         tried.run()
         accepted_of[proposer] = tried.drafting.counters()["vllm:spec_decode_num_accepted_tokens"]
     assert accepted_of[Late] > accepted_of[ChainRecorder]
 
 
-def test_what_is_counted_is_what_was_verified(module) -> None:
-    tried = Tried(module, Late)
+def test_what_is_counted_is_what_was_verified(v2_module) -> None:
+    tried = Tried(v2_module, Late)
     tried.run()
     feedback = [pair for pairs in tried.proposer.feedback.values() for pair in pairs]
     assert all(0 <= num_accepted <= num_drafted <= K for num_drafted, num_accepted in feedback)
@@ -132,8 +118,8 @@ def test_what_is_counted_is_what_was_verified(module) -> None:
 
 
 @pytest.mark.parametrize("case", ["late", "ngram", "on the device"])
-def test_the_host_waits_for_no_result_of_the_device(module, monkeypatch, case) -> None:
-    tried, waits, is_inside = Tried(module, CASES[case][0]), [], []
+def test_the_host_waits_for_no_result_of_the_device(v2_module, monkeypatch, case) -> None:
+    tried, waits, is_inside = Tried(v2_module, CASES[case][0]), [], []
     if case == "on the device":
         tried.proposer._is_read = False  # as on a device
     for name in WAITS:
@@ -164,8 +150,8 @@ def _inside(function, is_inside):
     return called
 
 
-def test_preempted_requests_begin_anew(module) -> None:
-    tried = Tried(module, Late)
+def test_preempted_requests_begin_anew(v2_module) -> None:
+    tried = Tried(v2_module, Late)
     tried.scheduler.add("a")
     for _ in range(4):
         tried.scheduler.step()
@@ -178,8 +164,8 @@ def test_preempted_requests_begin_anew(module) -> None:
     assert tried.proposer.complaints == []
 
 
-def test_aborted_requests_leave(module) -> None:
-    tried = Tried(module, Late)
+def test_aborted_requests_leave(v2_module) -> None:
+    tried = Tried(v2_module, Late)
     for name in TEXTS:
         tried.scheduler.add(name)
     for _ in range(4):
@@ -190,16 +176,16 @@ def test_aborted_requests_leave(module) -> None:
     assert {name: tried.scheduler.known[name] for name in "ac"} == {name: TEXTS[name] for name in "ac"}
 
 
-def test_grammars_are_told_the_late_drafts(module) -> None:
-    tried = Tried(module, Late)
+def test_grammars_are_told_the_late_drafts(v2_module) -> None:
+    tried = Tried(v2_module, Late)
     tried.scheduler.grammar = True
     tried.run()
     told = [row for _, rows in tried.runner.told_grammar for row in rows]
     assert sorted(told) == sorted(draft for draft in tried.runner.verified if draft)
 
 
-def test_trial_runs_touch_nothing(module) -> None:
-    tried = Tried(module, ChainRecorder, num_behind=0)
+def test_trial_runs_touch_nothing(v2_module) -> None:
+    tried = Tried(v2_module, ChainRecorder, num_behind=0)
     batch = type("Batch", (), {"idx_mapping": torch.tensor([1])})
     tried.runner.req_states.last_sampled_tokens[1] = 5
     rest = (None,) * 6
@@ -212,18 +198,20 @@ def test_trial_runs_touch_nothing(module) -> None:
 
 
 @pytest.mark.parametrize("when", ["late", "in_time"])
-def test_other_ranks_take_the_drafts_of_the_first(module, when) -> None:
+def test_other_ranks_take_the_drafts_of_the_first(v2_module, when) -> None:
     tried = Tried(
-        module, None, is_drafting=False, when=when, broadcast=lambda drafts: drafts.fill_(VOCAB - 1)
+        v2_module, None, is_drafting=False, when=when, broadcast=lambda drafts: drafts.fill_(VOCAB - 1)
     )
     assert tried.run() == TEXTS
     assert {tuple(draft) for draft in tried.runner.verified if draft} == {(VOCAB - 1,) * K}
 
 
 @pytest.mark.parametrize("case", ["late", "without asynchronous scheduling"])
-def test_a_failure_of_the_adapter_costs_drafts_and_no_rank_waits(module, monkeypatch, case) -> None:
+def test_a_failure_of_the_adapter_costs_drafts_and_no_rank_waits(v2_module, monkeypatch, case) -> None:
     sent = []
-    tried = Tried(module, CASES[case][0], num_behind=CASES[case][1], broadcast=lambda d: sent.append(len(d)))
+    tried = Tried(
+        v2_module, CASES[case][0], num_behind=CASES[case][1], broadcast=lambda d: sent.append(len(d))
+    )
     monkeypatch.setattr(tried.drafting.hosted, "propose", lambda *_: 1 / 0)
     assert tried.run() == TEXTS
     assert tried.drafting.counters()["specdec:adapter_failures"] > 0

@@ -89,8 +89,9 @@ class HostedProposer:
     @property
     def drafts_on_device(self) -> bool:
         """Whether it reads the host's table where that is, and needs nothing that the host has not read."""
+        given = self._speculation.capabilities
         on_device = {Capability.REQUEST_TABLE, Capability.BEFORE_VERDICT}
-        return on_device <= self._speculation.capabilities
+        return on_device <= given and not given & NEEDED_CAPABILITIES
 
     @property
     def drafts_late(self) -> bool:

@@ -53,6 +53,7 @@ class Speculator(BaseSpeculator):
         num_behind: launched steps whose tokens vLLM may not have when it launches another one.
         broadcast: broadcasts the first rank's drafts to all ranks, in place; None with one rank.
         has_probs: whether drafts are verified with the distributions that they were drawn from.
+        aux_layer_ids: target layers whose inputs vLLM gives, in order.
     """
 
     supports_mm_inputs = False
@@ -73,13 +74,14 @@ class Speculator(BaseSpeculator):
         broadcast: Any = None,
         *,
         has_probs: bool = False,
+        aux_layer_ids: tuple[int, ...] = (),
     ) -> None:
         self.num_speculative_steps: int = runner.num_speculative_steps
         self._drafting, self._when, self._runner, self._requests = drafting, when, runner, requests
-        self._broadcast = broadcast
+        self._broadcast, self._aux_layer_ids = broadcast, aux_layer_ids
         self._unread = UnreadSteps(num_behind)
         self._launched: UnreadStep | None = None
-        self._step_started = self._step_s = 0.0
+        self._step_started = 0.0
         self._drafted: dict[str, int] = {}
         """Number of tokens that a proposer asked in time drafted of each request."""
         self._probs = None
@@ -169,10 +171,11 @@ class Speculator(BaseSpeculator):
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Run vLLM's own function, and note where the step's tokens will be."""
         output = self._sample_tokens(grammar_output)
-        self._step_s = time.perf_counter() - self._step_started
         if self._launched is not None and hasattr(output, "copy_event") and self._when != "in_time":
             self._launched.output = output
             self._unread.add(self._launched)
+            if self._drafting is not None:
+                self._drafting.hosted.observe_target(time.perf_counter() - self._step_started)
         self._launched = None
         return output
 
@@ -207,7 +210,8 @@ class Speculator(BaseSpeculator):
             if self._when == "on_device":
                 made = self._drafting.attempt(partial(self._draft_on_device, hosted, input_batch, most))
             else:
-                states = (last_hidden_states, *(aux_hidden_states or ()))
+                by_layer = dict(zip(self._aux_layer_ids, aux_hidden_states or (), strict=True))
+                states = last_hidden_states, *(by_layer[layer] for layer in hosted.aux_layer_ids)
                 counts = torch.stack([num_sampled, num_rejected], 1)
                 made = self._drafting.attempt(
                     partial(self._draft_in_time, hosted, input_batch, states, counts, most)
@@ -265,8 +269,6 @@ class Speculator(BaseSpeculator):
         hosted.commit(name, kept, num_drafted=num_drafted, num_accepted=num_accepted)
 
     def _draft_late(self, hosted: HostedProposer, step: UnreadStep) -> dict[str, LateDraft]:
-        if self._step_s:
-            hosted.observe_target(self._step_s)
         names = [name for name in step.requests if name in hosted.request_ids]
         caps = [0 if step.requests[name].ended else step.num_drafted.get(name, 0) for name in names]
         rows = hosted.propose(names, caps, [self._unread.most(name) for name in names]).rows
@@ -279,8 +281,6 @@ class Speculator(BaseSpeculator):
     def _draft_on_device(
         self, hosted: HostedProposer, batch: Any, most: int
     ) -> tuple[list[str], CheckedDraft]:
-        if self._step_s:
-            hosted.observe_target(self._step_s)
         step = self._launched
         assert step is not None
         names = [name for name in step.requests if name in hosted.request_ids]

@@ -97,8 +97,7 @@ class BoundWorker:
         vars(stock).pop("_verify", None)
         if sampler == "strict":
             stock._verify = StrictVerify(stock.sampler, runner.num_speculative_steps)
-        elif sampler == "block":
-            stock.use_block_verification = True
+        stock.use_block_verification = sampler == "block"
         is_spread = self.vllm_config.parallel_config.tensor_parallel_size > 1
         num_behind = self.vllm_config.max_concurrent_batches - 1
         has_probs = drafting is not None and drafting.hosted.drafts_probs and sampler != "strict"
@@ -108,12 +107,20 @@ class BoundWorker:
         assert when is not None
         requests = Requests(self.vllm_config.model_config.seed, "all" if sampler == "strict" else "none")
         broadcast = get_tp_group().broadcast if is_spread else None
-        Speculator(drafting, when, runner, requests, num_behind, broadcast, has_probs=has_probs).attach()
         layers = () if drafting is None else tuple(sorted(set(self._aux_layer_ids)))
+        Speculator(
+            drafting, when, runner, requests, num_behind, broadcast, has_probs=has_probs, aux_layer_ids=layers
+        ).attach()
         if layers or runner.use_aux_hidden_state_outputs:
             runner.get_model().set_aux_hidden_state_layers(layers)
         runner.use_aux_hidden_state_outputs = bool(layers)
-        logger.info("specdec asks the proposer %s", when.replace("_", " "))
+        if when == "in_time" and num_behind:
+            logger.warning(
+                "specdec: the proposer reads more than token ids, so the host waits for the tokens of every step before it "
+                "drafts, and asynchronous scheduling gains nothing"
+            )
+        elif drafting is not None:
+            logger.info("specdec asks the proposer %s, and the host does not wait", when.replace("_", " "))
 
     def _open(
         self, speculative_config: Mapping[str, Any], settings: Settings, samplers: tuple[str, ...]
