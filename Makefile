@@ -90,9 +90,12 @@ test-browser: dev ## the page of specdec serve in Chromium: make test-browser CH
 VLLM ?= benchmarks/.peers/vllm
 
 test-vllm: ## our proposers in the real vLLM, texts held against its own: make test-vllm VLLM=ENVIRONMENT (adapters/vllm/README.md)
-	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py
-	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
+	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --num-prompts 4 --max-tokens 24
+	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --num-prompts 4 --max-tokens 24 --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
 	$(VLLM)/bin/python adapters/vllm/tests/real/streams.py
+	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --runner v1
+	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --runner v1 --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
+	$(VLLM)/bin/python adapters/vllm/tests/real/streams.py --runner v1
 
 SECONDS_OF_LOAD ?= 600
 LOAD_MODEL ?= smollm2

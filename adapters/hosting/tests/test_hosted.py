@@ -12,6 +12,7 @@ from speccheck.malformed import MALFORMED
 from speccheck.models import tiny
 
 from specdec import ConfigError, FinishReason, PluginError, SamplingParams
+from specdec.interfaces import RequestTable
 from specdec_hosting import HostedProposer, HostTarget, open_proposer
 
 VOCAB, MAX_LEN = 128, 160
@@ -312,3 +313,31 @@ def test_a_proposer_with_a_model_of_its_own_runs(folder) -> None:
     assert emitted["a"] == said[9:]
     counted = counts(hosted)
     assert counted["vllm:spec_decode_num_accepted_tokens"] == counted["vllm:spec_decode_num_draft_tokens"] > 6
+
+
+def test_a_late_draft_is_longer_by_what_was_not_read() -> None:
+    repeated = [1, 2, 3, 4, 5, 6, 7, 8, 9] * 3
+    hosted = opened({"method": "ngram", "num_speculative_tokens": 4})
+    assert hosted.drafts_late
+    assert not hosted.drafts_on_device
+    for name in "ab":
+        hosted.start(name, repeated)
+    rows = hosted.propose(["a", "b"], [4, 0], [3, 3]).rows
+    assert rows == ((1, 2, 3, 4, 5, 6, 7), ())
+    other = opened(scripted())  # not one for late drafts: no more than it was configured for
+    other.start("a", texts()["a"][:9])
+    (row,) = other.propose(["a"], [4], [3]).rows
+    assert 0 < len(row) <= 4
+    assert list(row) == texts()["a"][9 : 9 + len(row)]
+
+
+def test_a_table_of_the_host_is_read_where_it_is() -> None:
+    table = RequestTable(torch.zeros(3, 20, dtype=torch.int32), torch.zeros(3, dtype=torch.int32))
+    hosted = opened({"method": "ngram_gpu", "num_speculative_tokens": 2}, table=table)
+    assert hosted.drafts_on_device
+    assert not hosted.drafts_late
+    hosted.start("a", [5, 6, 7, 8], line=2)
+    table.token_ids[2, :8] = torch.tensor([5, 6, 7, 8, 9, 5, 6, 7])
+    table.num_tokens[2] = 8  # four of them are not committed here
+    assert hosted.propose(["a"], [2], [4]).read().rows == ((8, 9),)
+    assert table.token_ids[:2].sum() == 0

@@ -10,3 +10,4 @@ if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
 from stub_engine import stub_vllm  # noqa: F401  a fixture of every test here
+from stub_v2 import v2_module  # noqa: F401

@@ -78,7 +78,7 @@ def test_the_class_in_their_place_asks_for_our_worker() -> None:
 
     Proposer(of("specdec_vllm.CPUWorker")).load_model(None)
     for worker in ("vllm.v1.worker.cpu_worker.CPUWorker", SimpleNamespace):
-        with pytest.raises(ConfigError, match="add --worker-cls specdec_vllm"):
+        with pytest.raises(ConfigError, match="which vLLM's plugin 'specdec' chooses"):
             Proposer(of(worker))
     with pytest.raises(ConfigError, match="not bound"):
         Proposer(of("specdec_vllm.CPUWorker")).propose([], None, None)

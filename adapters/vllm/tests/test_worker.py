@@ -11,12 +11,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from speccheck.hosting import ChainRecorder
-from stub_engine import HIDDEN, MAX_LEN, VOCAB, StubParams, StubRunner
+from stub_engine import HIDDEN, MAX_LEN, VOCAB, StubModel, StubParams, StubRunner
+from stub_v2 import K, StubScheduler
+from stub_v2 import StubRunner as V2Runner
 from support import PROMPTS, add_all, known, stock_texts
 from transformers import LlamaConfig
 
 from specdec import ConfigError
 from specdec_vllm.target import host_target
+from specdec_vllm.v2.verify import StrictVerify
 from specdec_vllm.workers.bound import BoundWorker
 
 THEIRS = SimpleNamespace(method="custom_class", model="specdec_vllm.Proposer", num_speculative_tokens=4)
@@ -87,9 +90,10 @@ def vllm_config(
 @pytest.fixture(autouse=True)
 def ranks(monkeypatch):
     """Which rank this is; tests change it."""
-    found = SimpleNamespace(rank=0)
+    found = SimpleNamespace(rank=0, group=SimpleNamespace(broadcast=None))
     module = ModuleType("vllm.distributed")
     module.get_tensor_model_parallel_rank = lambda: found.rank  # type: ignore[attr-defined]
+    module.get_tp_group = lambda: found.group  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm.distributed", module)
     return found
 
@@ -308,3 +312,66 @@ def test_adaptive_leaves_out_drafts_that_do_not_pay(monkeypatch) -> None:
     drafts = {adaptive: found["vllm:spec_decode_num_drafts"] for adaptive, found in counted.items()}
     assert 0 < drafts[True] < 0.5 * drafts[False]
     assert counted[True]["specdec:steps_without_drafts"] > 0
+
+
+class StubV2Worker(StubWorker):
+    """vLLM's worker with its V2 model runner."""
+
+    use_v2_model_runner = True
+
+    def init_device(self) -> None:
+        self.model_runner = runner = V2Runner(
+            {"x": [*PROMPTS[1], *range(9), *range(9)]}, {"x": len(PROMPTS[1])}
+        )
+        runner.model = StubModel()
+        runner.get_model = lambda: runner.model
+        runner.rejection_sampler = SimpleNamespace(sampler=None, use_block_verification=False)
+
+
+class V2Worker(BoundWorker, StubV2Worker):
+    """Ours over it."""
+
+
+def v2_worker(specdec: dict, *, size: int = 1) -> V2Worker:
+    theirs = SimpleNamespace(method="ngram_gpu", model="ngram_gpu", num_speculative_tokens=K)
+    worker = V2Worker(vllm_config(specdec, theirs, size=size))
+    worker.vllm_config.max_concurrent_batches = 2
+    worker.init_device()
+    worker.load_model()
+    return worker
+
+
+def test_the_v2_runner_gets_a_speculator_and_a_verification(v2_module, caplog) -> None:
+    with caplog.at_level(logging.INFO, "specdec"):
+        worker = v2_worker({"method": "ngram"})
+    runner, sampler = worker.model_runner, worker.model_runner.rejection_sampler
+    assert isinstance(runner.speculator, v2_module.Speculator)
+    assert isinstance(sampler._verify, StrictVerify)
+    assert "asks the proposer late" in caplog.text
+    scheduler = StubScheduler(runner, 1)
+    scheduler.add("x")
+    assert scheduler.run() == runner.texts
+    assert worker.specdec_counters()["vllm:spec_decode_num_accepted_tokens"] > 0
+    worker.open_specdec({"method": "ngram", "rejection_sample_method": "block"})
+    assert not hasattr(sampler, "_verify")
+    assert sampler.use_block_verification
+    worker.open_specdec({"method": "ngram", "rejection_sample_method": "probabilistic"})
+    assert not sampler.use_block_verification
+    with pytest.raises(ConfigError, match="'adaptive' has no effect in vLLM's V2 model runner"):
+        worker.open_specdec({"method": "ngram", "adaptive": True})
+
+
+def test_states_are_read_in_v2_and_the_host_waits(v2_module, caplog) -> None:
+    with caplog.at_level(logging.WARNING, "specdec"):
+        worker = v2_worker(known({}, "ChainHiddenRecorder"))
+    assert "the host waits for the tokens of every step" in caplog.text
+    assert worker.model_runner.use_aux_hidden_state_outputs
+    assert worker.model_runner.model.aux_layers == (0, 1)
+
+
+def test_other_ranks_of_v2_are_told_when_the_proposer_is_asked(v2_module, ranks) -> None:
+    ranks.rank = 1
+    ranks.group.broadcast_object = lambda found, src: "on_device"
+    worker = v2_worker({"method": "ngram"}, size=2)
+    assert worker.specdec_counters() == {}
+    assert worker.model_runner.speculator._when == "on_device"

@@ -13,7 +13,15 @@ import torch
 from specdec import SamplingParams
 from specdec.config import ResolvedSpeculation, with_checked_args
 from specdec.engine import Row, Sequence, Speculation, Step
-from specdec.interfaces import CheckedDraft, FinishReason, Proposer, TargetInfo, TokenIds
+from specdec.interfaces import (
+    NEEDED_CAPABILITIES,
+    Capability,
+    CheckedDraft,
+    FinishReason,
+    Proposer,
+    TargetInfo,
+    TokenIds,
+)
 from specdec.metrics import Metric
 from specdec.noise import SEED_BITS, signed
 from specdec_hosting.host_steps import HostSteps
@@ -79,6 +87,24 @@ class HostedProposer:
         return self._speculation.aux_layer_ids
 
     @property
+    def drafts_on_device(self) -> bool:
+        """Whether it reads the host's table where that is, and needs nothing that the host has not read."""
+        given = self._speculation.capabilities
+        on_device = {Capability.REQUEST_TABLE, Capability.BEFORE_VERDICT}
+        return on_device <= given and not given & NEEDED_CAPABILITIES
+
+    @property
+    def drafts_late(self) -> bool:
+        """Whether it drafts point masses from token ids alone, which may be some steps old."""
+        others = NEEDED_CAPABILITIES | {Capability.REQUEST_TABLE, Capability.DRAFT_PROBS}
+        return not self._speculation.capabilities & others
+
+    @property
+    def drafts_probs(self) -> bool:
+        """Whether drafts may carry q."""
+        return Capability.DRAFT_PROBS in self._speculation.capabilities
+
+    @property
     def request_ids(self) -> Collection[str]:
         """The requests that were started and not finished."""
         return self._sequences.keys()
@@ -91,6 +117,7 @@ class HostedProposer:
         *,
         output_token_ids: Ids[int] | TokenIds = (),
         seed: int | None = None,
+        line: int = 0,
     ) -> None:
         """Start a request.
 
@@ -102,6 +129,7 @@ class HostedProposer:
                 request.
             seed: seed of the noise that `strict` chooses tokens with; None for the seed of `params`, or fresh
                 noise if it has none.
+            line: its line in `HostTarget.table`.
         """
         if request_id in self._sequences:
             self.finish([request_id], FinishReason.ABORT)
@@ -118,6 +146,7 @@ class HostedProposer:
             sample_index=0,
             max_num_tokens=max(end, len(prompt) + 1),
         )
+        sequence.line = line
         sequence.append([*map(int, output_token_ids)][: sequence.max_num_tokens - len(prompt)], 0)
 
     def num_tokens(self, request_id: str) -> int:
@@ -185,7 +214,12 @@ class HostedProposer:
         self._speculation.take_states(sequence, copies)
         sequence.num_computed += num_rows
 
-    def propose(self, request_ids: Ids[str], max_nodes: Ids[int] | None = None) -> CheckedDraft:
+    def propose(
+        self,
+        request_ids: Ids[str],
+        max_nodes: Ids[int] | None = None,
+        num_unread: Ids[int] | None = None,
+    ) -> CheckedDraft:
         """Deliver the new tokens of these requests to the proposer, and draft for them.
 
         Args:
@@ -193,10 +227,14 @@ class HostedProposer:
             max_nodes: `[B]`: maximum number of nodes for each; 0 if the prompt is not fully computed yet, or
                 no draft is wanted. None means k. The limits of the configuration, of
                 `SamplingParams.speculative` and of the request's length apply as well.
+            num_unread: `[B]`: the most tokens of each that are emitted and not committed here, because the host has
+                not read them; for proposers that draft late or on the device. None if all are committed.
 
         Returns:
             a draft with one row per request; `rows` has its ids. Rows are empty if the proposer drafted
-            nothing, failed, or is paused after failures.
+            nothing, failed, or is paused after failures. With `num_unread`, a late draft begins with the tokens that
+            were not read, and is longer by them if the proposer can (`Capability.LATE_DRAFTS`); one from the device
+            follows them, and is in `device_nodes`, which nobody has read.
         """
         started = time.perf_counter()
         rows = [self._sequences[request_id] for request_id in request_ids]
@@ -209,14 +247,23 @@ class HostedProposer:
         if self._steps is not None:
             self._steps.end(started)
         self._speculation.plan(step, decoding)
-        draft = self._speculation.propose(step) if rows else CheckedDraft.empty(0)
-        draft = draft.read()  # hosts look at the ids
+        draft = self._draft(step, num_unread) if rows else CheckedDraft.empty(0)
         ended = time.perf_counter()
         self._metrics.num_steps += 1
         self._metrics.seconds["propose"] += ended - started
         if self._steps is not None and step.is_measured:
             self._steps.begin(step, len(decoding), ended - started, ended)
         return draft
+
+    def _draft(self, step: Step, num_unread: Ids[int] | None) -> CheckedDraft:
+        if num_unread is not None and self.drafts_on_device and not (step.is_paused or step.is_suspended):
+            caps = [row.cap for row in step.rows]
+            draft = self._speculation.draft_late(step, caps, num_unread)
+            return CheckedDraft.empty(len(step.rows)) if draft is None else draft
+        if num_unread is not None and Capability.LATE_DRAFTS in self._speculation.capabilities:
+            for row, more in zip(step.rows, num_unread, strict=True):
+                row.cap += more if row.cap else 0
+        return self._speculation.propose(step).read()  # hosts look at the ids
 
     def observe_target(self, seconds: float, num_prompt_rows: int | None = None) -> None:
         """Record a step of the target; call before `propose`.

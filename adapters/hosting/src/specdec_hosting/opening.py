@@ -84,7 +84,7 @@ def open_proposer(
         _check_host(proposer, target, host)
         proposer.load(handle)
 
-    speculation = open_speculation(resolved, target.info, sampler, load)
+    speculation = open_speculation(resolved, target.info, sampler, load, table=target.table)
     if models is not None:
         models.allocate()
     return HostedProposer(resolved, target.info, speculation)

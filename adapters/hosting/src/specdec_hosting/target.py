@@ -14,7 +14,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specdec import ConfigError
 from specdec.config import Checkpoint, TargetFacts
-from specdec.interfaces import Capability, PassMemory, TargetHandle, TargetInfo
+from specdec.interfaces import Capability, PassMemory, RequestTable, TargetHandle, TargetInfo
 from specdec.text import fingerprint
 
 
@@ -47,6 +47,9 @@ class HostTarget:
     """Whether `HostedProposer.keep_states` is given final hidden states."""
     has_aux_hidden_states: bool = False
     """Whether it is given the inputs of the layers in `HostedProposer.aux_layer_ids` as well."""
+    table: RequestTable | None = None
+    """The committed tokens of all requests, where the host has them on the device and fills them itself, for proposers that
+    read such a table; `HostedProposer.start` is given each request's line."""
     kv_cache_memory_bytes: int | None = None
     """Bytes for the KV caches of the proposer's models; None means what fits."""
 

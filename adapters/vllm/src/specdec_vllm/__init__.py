@@ -1,4 +1,4 @@
-"""specdec's proposers in vLLM: `vllm serve MODEL --worker-cls specdec_vllm.CPUWorker`.
+"""specdec's proposers in vLLM, where `additional_config` has a `specdec`; see `specdec_vllm.plugin`.
 
 Names are loaded on first use, so importing this package imports neither vLLM nor torch.
 """

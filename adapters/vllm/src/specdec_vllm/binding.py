@@ -86,7 +86,7 @@ class Binding:
         hosted.observe_target(time.perf_counter() - self._step_started, num_prompt_rows)
         states = (hidden_states, *self._aux_states(hosted, aux_hidden_states or []))
         draft = partial(self._propose, hosted, scheduler_output, sampled_token_ids, states)
-        return self._drafting.rows(num_requests, draft)
+        return self._drafting.attempt(draft) or [[] for _ in range(num_requests)]
 
     def _aux_states(self, hosted: HostedProposer, given: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the auxiliary states that the proposer reads.

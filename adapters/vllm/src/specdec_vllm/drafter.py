@@ -10,8 +10,8 @@ from specdec import ConfigError
 class Proposer:
     """The `model` of `speculative_config={"method": "custom_class", "model": "specdec_vllm.Proposer", ...}`.
 
-    vLLM creates one and calls it for drafts once per step. `specdec_vllm.CPUWorker` and `GPUWorker` draft in its place, because
-    vLLM does not pass enough information to such a class. Under any other worker it stops the engine's start with an error.
+    vLLM's V1 model runner creates one and calls it for drafts once per step. Our workers draft in its place, because vLLM does
+    not pass enough information to such a class. Under any other worker it stops the engine's start with an error.
     """
 
     def __init__(self, vllm_config: Any) -> None:
@@ -19,8 +19,8 @@ class Proposer:
         name = worker if isinstance(worker, str) else f"{worker.__module__}.{worker.__qualname__}"
         if not name.startswith("specdec_vllm."):
             raise ConfigError(
-                "specdec_vllm.Proposer needs one of our workers: add --worker-cls specdec_vllm.CPUWorker, or "
-                "specdec_vllm.GPUWorker on a GPU"
+                "specdec_vllm.Proposer needs one of our workers, which vLLM's plugin 'specdec' chooses where additional_config "
+                "has 'specdec': add that, and 'specdec' to VLLM_PLUGINS if that is set"
             )
 
     def load_model(self, target: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from specdec import FinishReason
 from specdec.metrics import Counter, Vector
@@ -11,6 +12,7 @@ from specdec_hosting import HostedProposer
 
 logger = logging.getLogger("specdec")
 
+T = TypeVar("T")
 Rows = list[list[int]]
 """Drafted tokens of each request of a batch, in batch order."""
 
@@ -27,10 +29,10 @@ class Drafting:
         self.num_failures = 0
         """Number of steps without drafts because the adapter, not the proposer, failed."""
 
-    def rows(self, num_requests: int, draft: Callable[[], Rows]) -> Rows:
-        """Return the rows that `draft` returns. If it raises, the rows are empty and all requests are restarted."""
+    def attempt(self, do: Callable[[], T]) -> T | None:
+        """Return what `do` returns. If it raises, return None; all requests are then forgotten."""
         try:
-            return draft()
+            return do()
         except Exception:
             if self.hosted.resolved.config.on_proposer_error == "raise":
                 raise
@@ -40,7 +42,7 @@ class Drafting:
                     "specdec-vllm failed in a step, which drafts nothing (logged once, counted in specdec:adapter_failures)"
                 )
             self.hosted.finish(list(self.hosted.request_ids), FinishReason.ABORT)
-            return [[] for _ in range(num_requests)]
+            return None
 
     def counters(self) -> dict[str, int | float | list[int]]:
         """Return the counters by the names of `LLM.get_metrics`."""

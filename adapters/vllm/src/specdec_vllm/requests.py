@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specdec import FinishReason, SamplingParams
@@ -23,6 +23,10 @@ class Request:
     num_prompt_tokens: int
     has_vllm_noise: bool
     """Whether tokens are drawn with the request's own vLLM generator."""
+    emitted: list[int] = field(default_factory=list)
+    """Tokens that the proposer was told of, after those it was started with; kept for vLLM's V2 model runner."""
+    last_token: int = 0
+    """The last of them, or of those it was started with."""
     ended: FinishReason | None = None
     """Set once a token has ended the request; vLLM removes it before the next step."""
 
@@ -30,6 +34,10 @@ class Request:
     def has_grammar(self) -> bool:
         """Whether vLLM constrains its text by a grammar and truncates drafts accordingly."""
         return self.theirs.structured_outputs is not None
+
+    def since(self, num_tokens: int, num_known: int) -> list[int]:
+        """Return the tokens that follow the first `num_tokens`, of the `num_known` that the proposer was told of."""
+        return self.emitted[len(self.emitted) - (num_known - num_tokens) :] if num_known > num_tokens else []
 
     def until_end(self, token_ids: list[int], num_tokens: int, max_model_len: int) -> list[int]:
         """Return the emitted tokens up to the one that ends the request, like vLLM's scheduler, and record the reason.
@@ -79,14 +87,24 @@ class Requests:
         """Return a request; created from vLLM's state on first use."""
         found = self.held.get(request_id)
         if found is None:
-            theirs = state.sampling_params
-            is_seeded = theirs.seed is not None
-            has_vllm_noise = self._vllm_noise == "all" or (self._vllm_noise == "seeded" and is_seeded)
-            own = noise_seed(self._engine_seed, request_id) if not is_seeded else theirs.seed
-            params = params_of(theirs, is_noise_known=not has_vllm_noise)
-            found = Request(theirs, params, own, state.num_prompt_tokens, has_vllm_noise)
-            self.held[request_id] = found
+            found = self.start(request_id, state.sampling_params, state.num_prompt_tokens)
         return found
+
+    def start(self, request_id: str, theirs: Any, num_prompt_tokens: int) -> Request:
+        """Return a new request, in place of one with this id.
+
+        Args:
+            request_id: vLLM's id.
+            theirs: vLLM's sampling parameters.
+            num_prompt_tokens: length of the prompt.
+        """
+        is_seeded = theirs.seed is not None
+        has_vllm_noise = self._vllm_noise == "all" or (self._vllm_noise == "seeded" and is_seeded)
+        own = noise_seed(self._engine_seed, request_id) if not is_seeded else theirs.seed
+        params = params_of(theirs, is_noise_known=not has_vllm_noise)
+        started = Request(theirs, params, own, num_prompt_tokens, has_vllm_noise)
+        self.held[request_id] = started
+        return started
 
     def take(self, request_ids: Iterable[str]) -> dict[str, FinishReason]:
         """Remove finished requests; return their finish reasons."""

@@ -14,8 +14,8 @@ MEMORY_KEY = "specdec_kv_cache_memory_bytes"
 """The key for the KV cache memory of models that the proposer runs."""
 PROPOSER = "specdec_vllm.Proposer"
 """The `model` of vLLM's `speculative_config`."""
-_EXAMPLE = (
-    '--speculative-config \'{"method": "custom_class", "model": "specdec_vllm.Proposer", "num_speculative_tokens": 5}\' '
+EXAMPLE = (
+    '--speculative-config \'{"method": "ngram_gpu", "num_speculative_tokens": 5}\' '
     '--additional-config \'{"specdec": {"method": "ngram"}}\''
 )
 
@@ -31,12 +31,12 @@ class Settings:
     kv_cache_memory_bytes: int | None
 
 
-def read_settings(vllm_config: Any, *, is_newer_runner: bool = False) -> Settings | None:
+def read_settings(vllm_config: Any, *, is_v2: bool = False) -> Settings | None:
     """Return the settings, or None for an engine without speculation.
 
     Args:
         vllm_config: vLLM's whole configuration.
-        is_newer_runner: whether vLLM uses its newer model runner, where the adapter is enabled through `ngram_gpu`.
+        is_v2: whether vLLM uses its V2 model runner, where the adapter takes the place of `ngram_gpu`.
 
     Raises:
         ConfigError: if one of the two settings is missing, they contradict each other, or one of our keys is unknown.
@@ -50,15 +50,15 @@ def read_settings(vllm_config: Any, *, is_newer_runner: bool = False) -> Setting
     if theirs is None and ours is None:
         return None
     if theirs is None:
-        raise ConfigError(f"additional_config[{KEY!r}] needs vLLM's speculative_config beside it: {_EXAMPLE}")
-    is_way_in = is_newer_runner and theirs.method == "ngram_gpu" and ours is not None
+        raise ConfigError(f"additional_config[{KEY!r}] needs vLLM's speculative_config beside it: {EXAMPLE}")
+    is_way_in = is_v2 and theirs.method == "ngram_gpu" and ours is not None
     if not is_way_in and (theirs.method != "custom_class" or theirs.model != PROPOSER):
         raise ConfigError(
             f"speculative_config: this worker runs specdec's proposers, not method {theirs.method!r} of model "
-            f"{theirs.model!r}: {_EXAMPLE}"
+            f"{theirs.model!r}: {EXAMPLE}"
         )
     if not isinstance(ours, Mapping):
-        raise ConfigError(f"additional_config[{KEY!r}] must be specdec's speculative_config: {_EXAMPLE}")
+        raise ConfigError(f"additional_config[{KEY!r}] must be specdec's speculative_config: {EXAMPLE}")
     return Settings(
         speculative_config=with_limit(ours, theirs.num_speculative_tokens),
         num_speculative_tokens=theirs.num_speculative_tokens,

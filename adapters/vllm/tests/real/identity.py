@@ -1,9 +1,10 @@
 """The real engine: texts with every method are those of vLLM alone, token for token.
 
-    PYTHON_OF_VLLM adapters/vllm/tests/real/identity.py [--model DIR] [--methods JSON ...] [--tensor-parallel 2]
+    PYTHON_OF_VLLM adapters/vllm/tests/real/identity.py [--runner v1] [--model DIR] [--methods JSON ...] [--tensor-parallel 2]
 
-One process asks vLLM without speculation, greedily and with seeds at temperature 0.8; a second one asks the same of our worker,
-one method after the other in one engine. Exits with 1 if a text differs, or the engine ends.
+One process asks vLLM without speculation, greedily and with seeds at temperature 0.8; a second one asks the same with our
+configuration, one method after the other in one engine. Exits with 1 if a text differs, or the engine ends. vLLM's V2 model
+runner runs in Triton's interpreter, with asynchronous scheduling; V1 is what vLLM takes without it.
 """
 
 from __future__ import annotations
@@ -29,18 +30,31 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "passive",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+V2 = {
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
+    "PYTHONPATH": os.pathsep.join((str(HERE), str(HERE / "interpreter"))),
+}
+V1 = {"VLLM_USE_V2_MODEL_RUNNER": "0", "PYTHONPATH": str(HERE)}
 TEMPERATURES = (0.0, 0.8)
 PARAMETERS: tuple[dict[str, Any], ...] = ({}, {"top_k": 8}, {"repetition_penalty": 1.2}, {"logprobs": 2})
 """One after the other of these goes with each prompt."""
 
 
-def zoo_methods() -> list[dict[str, Any]]:
+def zoo_methods(runner: str) -> list[dict[str, Any]]:
     """Return what the zoo's target can be tried with."""
     from outsiders import HOSTILE
 
     methods: list[dict[str, Any]] = [{"method": "ngram"}, {"method": "suffix"}]
     methods += [{"method": m, "model": "zoo"} for m in ("draft_model", "eagle", "eagle3", "mtp")]
-    methods += [method | {"adaptive": True} for method in methods]
+    if runner == "v1":
+        methods += [method | {"adaptive": True} for method in methods]
+    else:
+        members = [{"method": "suffix"}, {"method": "ngram"}]
+        methods += [
+            {"method": "ngram_gpu"},
+            {"method": "recycling"},
+            {"method": "composite", "proposers": members},
+        ]
     return methods + [{"method": f"outsiders.{name}"} for name in ("LastSeen", *HOSTILE)]
 
 
@@ -50,6 +64,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--methods", nargs="+", type=json.loads, help="our speculative_config, one for each run"
     )
+    parser.add_argument("--runner", choices=("v1", "v2"), default="v2")
+    parser.add_argument("--no-async-scheduling", action="store_true", help="drafts are then not late")
+    parser.add_argument("--greedy", action="store_true", help="at temperature 0 alone")
     parser.add_argument("--num-prompts", type=int, default=6)
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--num-speculative-tokens", type=int, default=5)
@@ -60,9 +77,17 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def avoid_kernel() -> None:
+    """Have vLLM truncate by torch, as without Triton: the interpreter stops in its kernel."""
+    from vllm.v1.sample.ops import topk_topp_sampler
+
+    topk_topp_sampler.HAS_TRITON = False
+
+
 def make_engine(arguments: argparse.Namespace, **keys: Any) -> Any:
     from vllm import LLM
 
+    avoid_kernel()
     return LLM(
         arguments.model,
         dtype=arguments.dtype,
@@ -71,6 +96,7 @@ def make_engine(arguments: argparse.Namespace, **keys: Any) -> Any:
         max_num_seqs=8,
         enable_prefix_caching=False,
         tensor_parallel_size=arguments.tensor_parallel,
+        async_scheduling=False if arguments.no_async_scheduling else None,
         **keys,
     )
 
@@ -81,8 +107,7 @@ def ask(engine: Any, arguments: argparse.Namespace, temperature: float) -> list[
 
     import specdec_zoo
 
-    lines = (Path(specdec_zoo.__file__).parent / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
-    prompts = [json.loads(line)["prompt"] for line in lines[: arguments.num_prompts]]
+    prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(arguments.num_prompts)]
     params = [
         SamplingParams(
             temperature=temperature,
@@ -99,27 +124,32 @@ def ask(engine: Any, arguments: argparse.Namespace, temperature: float) -> list[
 
 def write_reference(arguments: argparse.Namespace) -> None:
     engine = make_engine(arguments)
-    arguments.texts.write_text(json.dumps([ask(engine, arguments, t) for t in TEMPERATURES]))
+    temperatures = TEMPERATURES[:1] if arguments.greedy else TEMPERATURES
+    arguments.texts.write_text(json.dumps([ask(engine, arguments, t) for t in temperatures]))
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Try every method; returns how many texts differ."""
+    """Try every method; returns how many texts differ, and how often the host waited where it need not."""
+    import waits
+
     expected = json.loads(arguments.texts.read_text())
-    methods = arguments.methods or zoo_methods()
+    methods = arguments.methods or zoo_methods(arguments.runner)
     engine = make_engine(
         arguments,
-        worker_cls="specdec_vllm.CPUWorker",
         speculative_config={
-            "method": "custom_class",
-            "model": "specdec_vllm.Proposer",
+            "method": "ngram_gpu",
             "num_speculative_tokens": arguments.num_speculative_tokens,
         },
         additional_config={"specdec": methods[0]},
     )
-    num_wrong = 0
+    is_async = engine.llm_engine.vllm_config.scheduler_config.async_scheduling
+    print(f"asynchronous scheduling: {is_async}")
+    num_wrong = int(is_async != (arguments.runner == "v2" and not arguments.no_async_scheduling))
     for method in methods:
         engine.collective_rpc("open_specdec", args=(method,))
-        for temperature, texts in zip(TEMPERATURES, expected, strict=True):
+        is_counted = arguments.runner == "v2" and arguments.tensor_parallel == 1
+        when = engine.collective_rpc(waits.count)[0] if is_counted else ""
+        for temperature, texts in zip(TEMPERATURES, expected, strict=False):
             started = time.perf_counter()
             got = ask(engine, arguments, temperature)
             same = sum(a == b for a, b in zip(got, texts, strict=True))
@@ -128,12 +158,17 @@ def compare(arguments: argparse.Namespace) -> int:
             print(
                 f"{json.dumps(method)} at {temperature}: {same} of {len(texts)} texts equal, {seconds:.1f} s"
             )
+        if is_counted:
+            found = engine.collective_rpc(waits.counted)[0]
+            print(f"    asked {when}, host waits on the device: {found or 'none'}")
+            num_wrong += sum(found.values()) if when != "in_time" else 0
         print("   ", shown(engine.collective_rpc("specdec_counters")[0]), flush=True)
     return num_wrong
 
 
 def shown(counters: dict[str, Any]) -> str:
     names = (
+        "num_drafts",
         "num_draft_tokens",
         "num_accepted_tokens",
         "proposer_errors",
@@ -156,7 +191,7 @@ def main() -> int:
     if arguments.role == "adapter":
         return 1 if compare(arguments) else 0
     environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0" if arguments.tensor_parallel == 1 else "1"}
-    environment |= {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "PYTHONPATH": str(HERE)}
+    environment |= {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"} | (V1 if arguments.runner == "v1" else V2)
     environment |= {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
     with tempfile.TemporaryDirectory() as folder:
         texts = ["--texts", str(Path(folder) / "texts.json")]

@@ -1,6 +1,8 @@
-"""`vllm serve` with our worker behind the OpenAI client: many streams at once, each with the text that vLLM alone gives.
+"""`vllm serve` with a proposer behind the OpenAI client: many streams at once, each with the text that vLLM alone gives.
 
-PYTHON_OF_VLLM adapters/vllm/tests/real/streams.py [--streams 16] [--method JSON]
+PYTHON_OF_VLLM adapters/vllm/tests/real/streams.py [--runner v1] [--streams 16] [--method JSON]
+
+Half of the prompts begin alike and all are asked twice, so that prefixes are in vLLM's cache; others are asked and left.
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from identity import ENVIRONMENT, HERE
+from identity import ENVIRONMENT, V1, V2
 
 SECONDS_TO_START = 900
 VLLM = """
@@ -40,15 +41,16 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(model: str, *arguments: str) -> Iterator[str]:
+def served(model: str, runner: str, *arguments: str) -> Iterator[str]:
     """Run `vllm serve` and yield its address."""
     port = free_port()
     command = [sys.executable, "-c", VLLM, "serve", model, "--port", str(port), *arguments]
     command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "16"]
-    # No prompt in pieces: these end vLLM alone on CPUs where a request has a seed (`specdec_vllm.generators`).
-    command += ["--no-enable-prefix-caching", "--max-num-batched-tokens", "16384"]
+    if runner == "v1":
+        # No prompt in pieces: these end vLLM alone on CPUs where a request has a seed (`specdec_vllm.generators`).
+        command += ["--no-enable-prefix-caching", "--max-num-batched-tokens", "16384"]
     environment = {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
-    process = subprocess.Popen(command, env=os.environ | environment | {"PYTHONPATH": str(HERE)})
+    process = subprocess.Popen(command, env=os.environ | environment | (V1 if runner == "v1" else V2))
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(SECONDS_TO_START):
@@ -65,24 +67,37 @@ def served(model: str, *arguments: str) -> Iterator[str]:
         process.wait(120)
 
 
-async def stream(address: str, model: str, index: int, prompt: str) -> str:
+async def stream(address: str, model: str, index: int, prompt: str, most_pieces: int | None = None) -> str:
+    """Return a stream's text; with `most_pieces` the client leaves after so many."""
     from openai import AsyncOpenAI
 
     client = AsyncOpenAI(base_url=address + "/v1", api_key="none", timeout=1200, max_retries=0)
     pieces = await client.completions.create(
         model=model,
         prompt=prompt,
-        max_tokens=40 + index,
+        max_tokens=24 + index,
         temperature=0.8 if index % 2 else 0.0,
         seed=index,
         stream=True,
-        extra_body={"ignore_eos": True},
+        extra_body={"ignore_eos": True, "vllm_xargs": {"specdec_num_speculative_tokens": index % 6}},
     )
-    return "".join([piece.choices[0].text async for piece in pieces if piece.choices])
+    texts: list[str] = []
+    async for piece in pieces:
+        texts += [choice.text for choice in piece.choices]
+        if len(texts) == most_pieces:
+            await pieces.close()
+            break
+    return "".join(texts)
 
 
 async def all_streams(address: str, model: str, prompts: list[str]) -> list[str]:
-    return list(await asyncio.gather(*(stream(address, model, i, p) for i, p in enumerate(prompts))))
+    """Return the texts of all prompts, asked twice, with clients that leave among them."""
+    texts: list[str] = []
+    for _ in range(2):
+        asked = [stream(address, model, i, prompt) for i, prompt in enumerate(prompts)]
+        left = [stream(address, model, i + 1, prompt, 3) for i, prompt in enumerate(prompts[:3])]
+        texts += (await asyncio.gather(*asked, *left))[: len(prompts)]
+    return texts
 
 
 def drafts_of(address: str) -> dict[str, float]:
@@ -96,23 +111,24 @@ def main() -> int:
     import specdec_zoo
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--runner", choices=("v1", "v2"), default="v2")
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--method", default='{"method": "suffix"}')
     given = parser.parse_args()
     model = str(specdec_zoo.path("target"))
-    lines = (Path(specdec_zoo.__file__).parent / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
-    prompts = [json.loads(line)["prompt"] for line in lines[: given.streams]]
-    with served(model) as address:
+    prompts = [prompt["prompt"][-200:] for prompt in specdec_zoo.prompts(given.streams)]
+    prompts = [prompts[-1] + prompt if i % 2 else prompt for i, prompt in enumerate(prompts)]
+    with served(model, given.runner) as address:
         expected = asyncio.run(all_streams(address, model, prompts))
-    theirs = '{"method": "custom_class", "model": "specdec_vllm.Proposer", "num_speculative_tokens": 5}'
+    theirs = '{"method": "ngram_gpu", "num_speculative_tokens": 5}'
     ours = json.dumps({"specdec": json.loads(given.method)})
     arguments = ["--speculative-config", theirs, "--additional-config", ours]
-    with served(model, "--worker-cls", "specdec_vllm.CPUWorker", *arguments) as address:
+    with served(model, given.runner, *arguments) as address:
         got = asyncio.run(all_streams(address, model, prompts))
         print(drafts_of(address))
     same = sum(a == b for a, b in zip(got, expected, strict=True))
-    print(f"{same} of {len(prompts)} streams equal, {given.method}")
-    return 0 if same == len(prompts) else 1
+    print(f"{same} of {len(expected)} streams equal, {given.method}")
+    return 0 if same == len(expected) else 1
 
 
 if __name__ == "__main__":

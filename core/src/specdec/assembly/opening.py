@@ -36,6 +36,7 @@ def open_speculation(
     is_strict: bool = False,
     is_adaptive: bool = False,
     draft_slots: DraftSlots | None = None,
+    table: RequestTable | None = None,
 ) -> Speculation:
     """Make the configured proposer, check it and load it.
 
@@ -49,6 +50,7 @@ def open_speculation(
         is_strict: see `ProposerGuard`.
         is_adaptive: the value of `adaptive` where the configuration has none.
         draft_slots: of the target's cache, if that is lent.
+        table: the committed tokens of all requests, if a host has them on the device and fills them itself.
 
     Raises:
         ConfigError: if the configuration does not fit the target or the sampler.
@@ -76,7 +78,7 @@ def open_speculation(
         num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in proposer.capabilities else 0,
         metrics=metrics,
         draft_slots=draft_slots if Capability.TARGET_CACHE in guard.capabilities else None,
-        lines=lines_for(proposer, info),
+        lines=lines_for(proposer, info, table),
     )
     k = config.num_speculative_tokens
     assert k is not None
@@ -87,10 +89,12 @@ def open_speculation(
     return Speculation(guard, delivery, k, config.cap if has_caps else None, depth, metrics)
 
 
-def lines_for(proposer: Proposer, info: TargetInfo) -> RequestLines | None:
-    """Return the lines of a request table for a proposer that reads one; None for others."""
+def lines_for(proposer: Proposer, info: TargetInfo, table: RequestTable | None = None) -> RequestLines | None:
+    """Return the lines of a request table for a proposer that reads one, of a host's if it has one; None for others."""
     if Capability.REQUEST_TABLE not in proposer.capabilities:
         return None
+    if table is not None:
+        return RequestLines(table, is_host_filled=True)
     return RequestLines(RequestTable.on(info.device, info.max_num_seqs, info.max_model_len))
 
 

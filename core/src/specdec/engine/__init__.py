@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from specdec.engine.containment.verdict import problem_of
     from specdec.engine.engine import Engine
     from specdec.engine.kv_manager import KVManager
+    from specdec.engine.late_drafts import aligned
     from specdec.engine.metrics import EngineMetrics
     from specdec.engine.request import Request
     from specdec.engine.sequence import Sequence
@@ -38,6 +39,7 @@ __all__ = [
     "Speculation",
     "Step",
     "TopK",
+    "aligned",
     "check_draft",
     "equal_siblings",
     "problem_of",

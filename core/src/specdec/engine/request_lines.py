@@ -19,10 +19,12 @@ class RequestLines:
 
     Args:
         table: the table.
+        is_host_filled: whether a host gives its requests their lines (`Sequence.line`) and fills these itself.
     """
 
-    def __init__(self, table: RequestTable) -> None:
+    def __init__(self, table: RequestTable, *, is_host_filled: bool = False) -> None:
         self.table = table
+        self._is_host_filled = is_host_filled
         self._holders: list[Sequence] = []
         self._free = list(range(len(table.num_tokens)))
         """A heap: the first free line is taken."""
@@ -32,6 +34,8 @@ class RequestLines:
 
         No verdict may be on its way for those whose line the host believes to end elsewhere.
         """
+        if self._is_host_filled:
+            return
         if any(sequence.line < 0 for sequence in running) or len(self._holders) != len(running):
             self._exchange(running)
         late = [sequence for sequence in running if sequence.num_in_line != sequence.num_tokens]

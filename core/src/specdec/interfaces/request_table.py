@@ -24,9 +24,10 @@ class RequestTable:
     """
 
     token_ids: torch.Tensor
-    """`[lines, W]` int32: the tokens of each request, prompt included, and anything behind them; in the last column always."""
+    """`[lines, W]` int32: the tokens of each request, prompt included, and anything behind them; in the last column always,
+    unless the table is a host's."""
     num_tokens: torch.Tensor
-    """`[lines]` int64: how many there are."""
+    """`[lines]` int64, int32 in a host's table: how many there are."""
 
     @classmethod
     def on(cls, device: torch.device, num_lines: int, max_num_tokens: int) -> Self:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from specdec import ConfigError
 from specdec.config import ResolvedSpeculation
+from specdec.interfaces import RequestTable
 from specdec_hosting import HostedProposer, open_proposer, resolve_for_host
 from specdec_vllm.binding import Binding
 from specdec_vllm.drafting import Drafting
@@ -40,8 +42,7 @@ class BoundWorker:
         import vllm
 
         check_version(vllm.__version__)
-        is_newer = bool(self.use_v2_model_runner)
-        self._settings = read_settings(self.vllm_config, is_newer_runner=is_newer)
+        self._settings = read_settings(self.vllm_config, is_v2=bool(self.use_v2_model_runner))
         super().init_device()  # type: ignore[misc]  # that of vLLM's worker
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
@@ -49,9 +50,7 @@ class BoundWorker:
         super().load_model(load_dummy_weights=load_dummy_weights)  # type: ignore[misc]
         if self._settings is None:
             return
-        if self.use_v2_model_runner:
-            self._attach_speculator(self._settings)
-        elif hasattr(self.model_runner, "rejection_sampler"):  # else another stage of the pipeline drafts
+        if getattr(self.model_runner, "rejection_sampler", None) is not None:  # else another stage drafts
             self._stock_sampler = self.model_runner.rejection_sampler
             self.open_specdec(self._settings.speculative_config)
 
@@ -71,26 +70,57 @@ class BoundWorker:
             raise ConfigError(
                 f"additional_config[{KEY!r}] was not given when this engine was started, or it cannot be changed"
             )
-        runner = self.model_runner
         speculation = self._open(speculative_config, self._settings, SAMPLERS)
         sampler = speculation.sampler_class(speculation.sampler_config)
+        if self.use_v2_model_runner:
+            if speculation.config.adaptive:
+                raise ConfigError(
+                    f"additional_config[{KEY!r}]: 'adaptive' has no effect in vLLM's V2 model runner, which verifies as many "
+                    "tokens in every step: leave it out, or set VLLM_USE_V2_MODEL_RUNNER=0"
+                )
+            self._bind_v2(sampler.name)
+            return
+        runner = self.model_runner
         noise: Literal["seeded", "none"] = "seeded" if sampler.name == "strict" else "none"
         requests = Requests(self.vllm_config.model_config.seed, noise)
         verifier = Verifier(self._stock_sampler, runner, requests, sampler)
         Binding(runner, requests, self._drafting, verifier, self._aux_layer_ids).attach()
 
-    def _attach_speculator(self, settings: Settings) -> None:
-        """Attach the proposer to the newer model runner; vLLM's own sampler verifies its drafts."""
+    def _bind_v2(self, sampler: str) -> None:
+        """Bind the proposer to vLLM's V2 model runner, whose own rejection sampler verifies what is not `strict`."""
         from vllm.distributed import get_tp_group
 
-        from specdec_vllm.speculator import Speculator
+        from specdec_vllm.v2.speculator import Speculator, when_asked
+        from specdec_vllm.v2.verify import StrictVerify
 
-        self._open(settings.speculative_config, settings, ("strict",))
-        requests = Requests(self.vllm_config.model_config.seed, "all")
+        runner, stock, drafting = self.model_runner, self._stock_sampler, self._drafting
+        vars(stock).pop("_verify", None)
+        if sampler == "strict":
+            stock._verify = StrictVerify(stock.sampler, runner.num_speculative_steps)
+        stock.use_block_verification = sampler == "block"
         is_spread = self.vllm_config.parallel_config.tensor_parallel_size > 1
+        num_behind = self.vllm_config.max_concurrent_batches - 1
+        has_probs = drafting is not None and drafting.hosted.drafts_probs and sampler != "strict"
+        when = None if drafting is None else when_asked(drafting.hosted, num_behind)
+        if is_spread:
+            when = get_tp_group().broadcast_object(when, src=0)
+        assert when is not None
+        requests = Requests(self.vllm_config.model_config.seed, "all" if sampler == "strict" else "none")
         broadcast = get_tp_group().broadcast if is_spread else None
-        if self.model_runner.speculator is not None:  # else another stage of the pipeline drafts
-            Speculator(self._drafting, self.model_runner, requests, broadcast).attach()
+        layers = () if drafting is None else tuple(sorted(set(self._aux_layer_ids)))
+        Speculator(
+            drafting, when, runner, requests, num_behind, broadcast, has_probs=has_probs, aux_layer_ids=layers
+        ).attach()
+        if layers or runner.use_aux_hidden_state_outputs:
+            runner.get_model().set_aux_hidden_state_layers(layers)
+        runner.use_aux_hidden_state_outputs = bool(layers)
+        if when == "in_time" and num_behind:
+            logger.warning(
+                "specdec: the proposer reads more than token ids, so the host waits for the tokens of every step before it "
+                "drafts, and asynchronous scheduling gains nothing"
+            )
+        elif drafting is not None:
+            logger.info("specdec asks the proposer %s, and the host does not wait", when.replace("_", " "))
 
     def _open(
         self, speculative_config: Mapping[str, Any], settings: Settings, samplers: tuple[str, ...]
@@ -101,6 +131,9 @@ class BoundWorker:
         target = host_target(
             self.vllm_config, runner.get_model(), runner.device, settings.kv_cache_memory_bytes
         )
+        if self.use_v2_model_runner:
+            states = runner.req_states
+            target = replace(target, table=RequestTable(states.all_token_ids.gpu, states.total_len.gpu))
         speculation = resolve_for_host(config, target, host="vLLM", samplers=samplers)
         self._check_parallel(speculation.sampler_class.name)
         if self._tensor_rank() == 0:

@@ -9,7 +9,7 @@ from specdec_vllm.workers.bound import BoundWorker
 
 
 class CPUWorker(BoundWorker, StockWorker):  # type: ignore[misc]  # vLLM is not installed where types are checked
-    """vLLM's worker for CPUs, with a proposer of specdec: `--worker-cls specdec_vllm.CPUWorker`."""
+    """vLLM's worker for CPUs, with a proposer of specdec."""
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Load the target and the proposer, and apply the workaround for seeded requests."""

@@ -8,4 +8,4 @@ from specdec_vllm.workers.bound import BoundWorker
 
 
 class GPUWorker(BoundWorker, StockWorker):  # type: ignore[misc]  # vLLM is not installed where types are checked
-    """vLLM's worker for GPUs, with a proposer of specdec: `--worker-cls specdec_vllm.GPUWorker`."""
+    """vLLM's worker for GPUs, with a proposer of specdec."""

@@ -1,0 +1,1 @@
+"""A proposer in vLLM's V2 model runner (`vllm/v1/worker/gpu`)."""
