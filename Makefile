@@ -14,7 +14,7 @@ SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src testin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install arctic demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install arctic demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-sglang test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -85,6 +85,13 @@ test-vllm: ## our proposers in the real vLLM, texts held against its own: make t
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
 	$(VLLM)/bin/python adapters/vllm/tests/real/streams.py
+
+SGLANG ?= benchmarks/.peers/sglang
+SGLANG_TESTS := $(SGLANG)/bin/python adapters/sglang/tests/real
+
+test-sglang: ## our proposers in the real SGLang, texts held against its own: make test-sglang SGLANG=ENVIRONMENT (adapters/sglang/README.md)
+	$(SGLANG_TESTS)/identity.py
+	$(SGLANG_TESTS)/identity.py --trees
 
 SECONDS_OF_LOAD ?= 600
 LOAD_MODEL ?= smollm2
