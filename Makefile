@@ -91,7 +91,9 @@ SGLANG_TESTS := $(SGLANG)/bin/python adapters/sglang/tests/real
 
 test-sglang: ## our proposers in the real SGLang, texts held against its own: make test-sglang SGLANG=ENVIRONMENT (adapters/sglang/README.md)
 	$(SGLANG_TESTS)/identity.py
-	$(SGLANG_TESTS)/identity.py --trees
+	$(SGLANG_TESTS)/identity.py --kind trees
+	$(SGLANG_TESTS)/identity.py --kind heads
+	$(SGLANG_TESTS)/identity.py --tensor-parallel 2 --methods '{"method": "suffix", "late_drafts": true}' '{"method": "ngram"}'
 
 SECONDS_OF_LOAD ?= 600
 LOAD_MODEL ?= smollm2

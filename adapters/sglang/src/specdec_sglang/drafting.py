@@ -13,6 +13,7 @@ from specdec import FinishReason, SamplingParams
 from specdec.interfaces import CheckedDraft
 from specdec.metrics import Counter, Vector
 from specdec_hosting import HostedProposer
+from specdec_sglang.states import PassStates
 
 logger = logging.getLogger("specdec")
 
@@ -55,6 +56,8 @@ class Drafting:
 
     def __init__(self, hosted: HostedProposer, width: int) -> None:
         self.hosted = hosted
+        self.states: PassStates | None = None
+        """Of the target, if the proposer reads them."""
         self.num_failures = 0
         """Number of steps without drafts because the adapter, not the proposer, failed."""
         self._width = width
@@ -112,7 +115,7 @@ class Drafting:
         output = [*req.output_ids, *kept]
         name, hosted = req.rid, self.hosted
         request = self._requests.get(name)
-        num_known = 0
+        num_known = num_new = 0
         if request is not None:
             num_known = hosted.num_tokens(name) - request.num_prompt_tokens
             if num_known > len(output) or request.theirs is not req:
@@ -126,12 +129,25 @@ class Drafting:
             hosted.start(name, prompt, _params(req), output_token_ids=output)
         elif len(output) > num_known:
             new = output[num_known:]
+            num_new = len(new)
             num_drafted = request.num_drafted(self._width - 1)
             hosted.commit(name, new, num_drafted=num_drafted, num_accepted=min(len(new) - 1, num_drafted))
             request.last = new
             if not is_late:
                 request.asked.clear()  # of steps that SGLang did not overlap, between late drafts
+        self._keep_states(name, num_new)
         return len(kept) > 0 and _ends(req, kept[-1])
+
+    def _keep_states(self, name: str, num_new: int) -> None:
+        """Keep the states of a request's passes since the last call, the last of which emitted `num_new` tokens."""
+        held = None if self.states is None else self.states.take(name)
+        if held is None:
+            return
+        start, states = held
+        if start is None:  # a chain was verified: its accepted nodes are the first ones
+            start = self.hosted.num_tokens(name) - num_new - 1
+            states = tuple(kind[:num_new] for kind in states)
+        self.hosted.keep_states(name, start, states)
 
     def finish(self, name: str) -> None:
         """Commit the last tokens of a request, and tell the proposer how it ended."""
@@ -156,10 +172,15 @@ class Drafting:
     def finish_all(self) -> None:
         """Drop all requests."""
         self.leave([*self._requests])
+        if self.states is not None:
+            self.states.clear()
 
     def counters(self) -> dict[str, int | float | list[int]]:
         """Return the counters by the names of `LLM.get_metrics`."""
-        counted: dict[str, int | float | list[int]] = {"specdec:adapter_failures": self.num_failures}
+        counted: dict[str, int | float | list[int]] = {
+            "specdec:adapter_failures": self.num_failures,
+            "specdec:requests_held": len(self._requests),
+        }
         for metric in self.hosted.metrics():
             if isinstance(metric, Counter):
                 counted[metric.name] = metric.value

@@ -9,6 +9,7 @@ from typing import Any
 
 from specdec import ConfigError
 from specdec.config import Checkpoint, TargetFacts, parse_speculative_config, read_mapping
+from specdec.interfaces import Capability
 
 VARIABLE = "SPECDEC_CONFIG"
 """The environment variable with our `speculative_config` and the keys below."""
@@ -90,6 +91,9 @@ def set_arguments(arguments: Any, settings: Settings) -> None:
     arguments.speculative_eagle_topk = arguments.speculative_eagle_topk or 1
     arguments.max_running_requests = arguments.max_running_requests or 48  # as for SGLang's own n-grams
     arguments.enable_mixed_chunk = False
+    if resolved.proposer_class.capabilities & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
+        arguments.enable_return_hidden_states = True
+        arguments.return_hidden_states_mode = "full"
 
 
 def with_width(config: Mapping[str, Any], width: int | None) -> dict[str, Any]:

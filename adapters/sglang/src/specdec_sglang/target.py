@@ -7,12 +7,15 @@ from typing import Any
 import torch
 
 from specdec_hosting import HostTarget, lent_projections
+from specdec_sglang.states import can_give_layers
 
 _DEVICE_SHARE = 20
 """By default a proposer's caches may take 1 / this share of a device's memory."""
 
 
-def host_target(runner: Any, tokenizer: Any, memory: int | None, *, verifies_trees: bool) -> HostTarget:
+def host_target(
+    runner: Any, tokenizer: Any, memory: int | None, *, verifies_trees: bool, returns_states: bool
+) -> HostTarget:
     """Return the target's facts and modules for proposers.
 
     Args:
@@ -20,6 +23,7 @@ def host_target(runner: Any, tokenizer: Any, memory: int | None, *, verifies_tre
         tokenizer: the target's; None if SGLang has loaded none.
         memory: bytes for the KV cache of the proposer's models; None for what fits, on a device a share of it.
         verifies_trees: whether SGLang is configured for trees.
+        returns_states: whether SGLang returns the target's hidden states.
     """
     theirs, model = runner.model_config, runner.model
     config = theirs.hf_config
@@ -52,6 +56,8 @@ def host_target(runner: Any, tokenizer: Any, memory: int | None, *, verifies_tre
         tokenizer=tokenizer,
         embed_tokens=embed,
         lm_head=head,
+        has_hidden_states=returns_states,
+        has_aux_hidden_states=returns_states and can_give_layers(model),
         verifies_trees=verifies_trees,
         kv_cache_memory_bytes=memory,
     )

@@ -14,6 +14,7 @@ from specdec_hosting import HostedProposer, open_proposer
 from specdec_sglang.drafting import Drafting
 from specdec_sglang.layout import laid_out
 from specdec_sglang.settings import LATE_KEY, VARIABLE, Settings, read_settings, with_width
+from specdec_sglang.states import PassStates
 from specdec_sglang.target import host_target
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
         """Stub of SGLang's class for type checking."""
 
         device: str
+
+        def forward_batch_generation(self, *_: Any) -> Any:
+            """Likewise."""
 
         def _prepare_for_speculative_decoding(self, batch: Any) -> None: ...
 
@@ -38,7 +42,7 @@ class Worker(NGRAMWorker):
     """
 
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
-        from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, get_spec
+        from sglang.srt.runtime_context import get_device, get_exec, get_parallel, get_schedule, get_spec
         from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 
         BaseSpecWorker.__init__(self)  # `NGRAMWorker`'s own would build its corpus
@@ -57,6 +61,7 @@ class Worker(NGRAMWorker):
         self.ngram_corpus = self  # to which `NGRAMWorker` tells the requests that left its batch
         self._group = get_parallel().tp_group
         self._is_late = False
+        self._returns_states = get_exec().features.return_hidden_states_mode == "full"
         if self.topk > 1 and self.page_size > 1:
             raise ConfigError(
                 f"--speculative-eagle-topk {self.topk} (trees) needs --page-size 1, which is {self.page_size}: use 1, or leave "
@@ -75,23 +80,34 @@ class Worker(NGRAMWorker):
             PluginError: for a method that is not installed or cannot be loaded.
             ModelError: for a draft that cannot be loaded.
         """
+        layers: tuple[int, ...] | None = None
         if self._group.rank_in_group == 0:
             target = host_target(
                 self.model_runner,
                 self._target_worker.tokenizer,
                 settings.kv_cache_memory_bytes,
                 verifies_trees=self.topk > 1,
+                returns_states=self._returns_states,
             )
             config = with_width(settings.speculative_config, self.draft_token_num)
             hosted = open_proposer(config, target, host="SGLang")
             self._drafting = Drafting(hosted, self.draft_token_num)
+            layers = hosted.aux_layer_ids if hosted.needs_hidden else None
             asked = settings.late_drafts
             is_late = self.device != "cpu" if asked is None else asked
             self._is_late = is_late and self.enable_overlap and hosted.drafts_late
             self._say(hosted, is_ignored=bool(asked) and not self._is_late)
-        self._is_late = self._shared(self._is_late)
+        self._is_late, layers = self._shared((self._is_late, layers))
+        states = None
+        if layers is not None:
+            num_layers = self.model_runner.model_config.num_hidden_layers
+            states = PassStates(self.model_runner.model, layers, num_layers)
+        if self._drafting is not None:
+            self._drafting.states = states
 
     def _say(self, hosted: HostedProposer, *, is_ignored: bool) -> None:
+        from sglang.srt.runtime_context import get_memory
+
         logger.info(
             "specdec drafts with %r, at most %d tokens, %s", hosted.name, self.draft_token_num - 1,
             "late: from text without the tokens of the running step" if self._is_late else "in time",
@@ -101,12 +117,29 @@ class Worker(NGRAMWorker):
             "follows the same distribution but is not the text that a seed gives without speculation%s",
             "; on a CPU SGLang chooses greedily where it verifies drafts" if self.device == "cpu" else "",
         )
+        if hosted.needs_hidden and not get_memory().disable_radix_cache:
+            logger.warning(
+                "proposer %r reads hidden states, and SGLang has none of prefixes in its cache: requests that share "
+                "their first token with another one get no drafts; add --disable-radix-cache",
+                hosted.name,
+            )
         if is_ignored:
             reason = f"{hosted.name!r} reads more than token ids"
             logger.warning(
                 "%s: %r has no effect: %s", VARIABLE, LATE_KEY,
                 reason if self.enable_overlap else "SGLang does not overlap steps",
             )  # fmt: skip
+
+    def forward_batch_generation(
+        self, batch: Any, on_publish: Any = None, pp_proxy_tensors: Any = None
+    ) -> Any:
+        """Run a pass and verify, as SGLang does, and keep the hidden states that the proposer reads."""
+        is_prompt = batch.forward_mode.is_extend()
+        result = super().forward_batch_generation(batch, on_publish, pp_proxy_tensors)
+        states = None if self._drafting is None else self._drafting.states
+        if states is not None and batch.reqs:
+            states.note(batch, result.logits_output, None if is_prompt else self.draft_token_num)
+        return result
 
     def specdec_counters(self) -> dict[str, Any]:
         """Return the proposer's counters; empty on ranks that do not draft. `/server_info` has them too."""

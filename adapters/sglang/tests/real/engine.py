@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -66,11 +67,26 @@ class Engine:
 
     def ask(self, prompts: list[str], **parameters: Any) -> list[dict[str, Any]]:
         """Return SGLang's outputs, greedy by default; lengths differ, so that the batch changes."""
-        given = [
-            {"temperature": 0, "max_new_tokens": 32 - 7 * (i % 3), "ignore_eos": True} | parameters
-            for i in range(len(prompts))
-        ]
+        given = [sampling(i) | parameters for i in range(len(prompts))]
         return self.engine.generate(prompts, given)
+
+    def stream(self, prompts: list[str], num_requests: int) -> list[tuple[list[int], str]]:
+        """Ask the prompts in turn, all at once, and abort every fourth request; return tokens and how each ended."""
+
+        async def one(i: int) -> tuple[list[int], str]:
+            name, place = f"stream-{i}", i % len(prompts)
+            outputs = await self.engine.async_generate(prompts[place], sampling(place), stream=True, rid=name)
+            ids: list[int] = []
+            async for output in outputs:
+                ids, reason = output["output_ids"], output["meta_info"]["finish_reason"]
+                if i % 4 == 3 and len(ids) >= 8:
+                    self.engine.tokenizer_manager.abort_request(rid=name)
+            return [*ids], reason["type"]
+
+        async def everything() -> list[tuple[list[int], str]]:
+            return await asyncio.gather(*map(one, range(num_requests)))
+
+        return self.engine.loop.run_until_complete(everything())
 
     def counters(self) -> dict[str, Any]:
         """Return the proposer's counters, as `/server_info` has them."""
@@ -79,6 +95,10 @@ class Engine:
 
     def end(self) -> None:
         self.engine.shutdown()
+
+
+def sampling(i: int) -> dict[str, Any]:
+    return {"temperature": 0, "max_new_tokens": 32 - 7 * (i % 3), "ignore_eos": True}
 
 
 def prompts(count: int) -> list[str]:

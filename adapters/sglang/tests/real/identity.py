@@ -1,9 +1,10 @@
 """The real engine: greedy texts with every method are those of SGLang alone, token for token.
 
-    PYTHON_OF_SGLANG adapters/sglang/tests/real/identity.py [--model DIR] [--methods JSON ...] [--trees] [--tensor-parallel 2]
+    PYTHON_OF_SGLANG adapters/sglang/tests/real/identity.py [--kind chains|trees|heads] [--methods JSON ...]
 
 One process asks SGLang without speculation; a second one asks it with our proposers, one after the other in one engine, each
-for cold prompts and for cached ones. Exits with 1 if a text differs, or the engine ends.
+for cold prompts and for cached ones, then for 16 requests at once of which it aborts every fourth. Exits with 1 if a text
+differs, a request is not forgotten, or the engine ends.
 """
 
 from __future__ import annotations
@@ -35,6 +36,27 @@ def chains() -> list[dict[str, Any]]:
     ]
 
 
+HEADS: list[dict[str, Any]] = [{"method": m, "model": "zoo"} for m in ("eagle3", "eagle", "mtp")]
+
+
+def is_held(engine: Engine, count: int, expected: list[list[int]]) -> bool:
+    """Return whether concurrent requests, some of them aborted, have their texts, and nothing is held of them."""
+    is_equal = True
+    for i, (got, reason) in enumerate(engine.stream(prompts(count), 16)):
+        wanted = expected[i % count]
+        is_equal = is_equal and got == (wanted[: len(got)] if reason == "abort" else wanted)
+    counters = engine.counters()
+    print(
+        "    16 at once:", "equal" if is_equal else "NOT EQUAL", "held", counters["requests_held"], flush=True
+    )
+    return is_equal and counters["requests_held"] == 0 and counters["adapter_failures"] == 0
+
+
+KEYS: dict[str, dict[str, Any]] = {
+    "chains": {},
+    "trees": {"speculative_eagle_topk": 4},
+    "heads": {"disable_radix_cache": True},  # SGLang has no hidden states of cached prefixes
+}
 TREES: list[dict[str, Any]] = [{"method": "recycling"}, {"method": "suffix", "use_tree_spec": True}]
 
 
@@ -42,7 +64,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", help="directory of the target; default: the zoo's")
     parser.add_argument("--methods", nargs="+", type=json.loads, help="the configurations, one for each run")
-    parser.add_argument("--trees", action="store_true", help="SGLang verifies trees")
+    parser.add_argument("--kind", choices=KEYS, default="chains")
     parser.add_argument("--num-prompts", type=int, default=6)
     parser.add_argument("--num-speculative-tokens", type=int, default=5)
     parser.add_argument("--tensor-parallel", type=int, default=1)
@@ -51,27 +73,34 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def ids(engine: Engine, count: int) -> list[list[int]]:
-    return [list(output["output_ids"]) for output in engine.ask(prompts(count))]
+def ids(engine: Engine, count: int) -> tuple[list[list[int]], int]:
+    """Return the tokens of each prompt, and the number of verifications."""
+    outputs = engine.ask(prompts(count))
+    verified = sum(output["meta_info"].get("spec_verify_ct") or 0 for output in outputs)
+    return [list(output["output_ids"]) for output in outputs], verified
 
 
 def compare(arguments: argparse.Namespace, keys: dict[str, Any]) -> int:
     """Try every method; returns how many texts differ."""
     expected = json.loads(arguments.texts.read_text())
-    methods = arguments.methods or (TREES if arguments.trees else chains())
-    if arguments.trees:
-        keys |= {"speculative_eagle_topk": 4}
+    methods = arguments.methods or {"chains": chains(), "trees": TREES, "heads": HEADS}[arguments.kind]
+    keys |= KEYS[arguments.kind]
     engine = Engine(arguments.model, methods[0], arguments.num_speculative_tokens, **keys)
     num_wrong = 0
     for method in methods:
         engine.reopen(method)
         started = time.perf_counter()
-        got = ids(engine, arguments.num_prompts) + ids(engine, arguments.num_prompts)
+        (cold, first), (cached, second) = (ids(engine, arguments.num_prompts) for _ in range(2))
+        got = cold + cached
         same = sum(a == b for a, b in zip(got, expected * 2, strict=True))
         num_wrong += len(got) - same
         seconds = time.perf_counter() - started
-        print(f"{json.dumps(method)}: {same} of {len(got)} texts equal, {seconds:.1f} s")
+        length = (sum(map(len, got)) - len(got)) / (first + second)
+        print(
+            f"{json.dumps(method)}: {same} of {len(got)} texts equal, {length:.2f} tokens a step, {seconds:.1f} s"
+        )
         print("   ", shown(engine.counters()), flush=True)
+        num_wrong += not is_held(engine, arguments.num_prompts, expected)
     engine.end()
     return num_wrong
 
@@ -102,7 +131,7 @@ def main() -> int:
         arguments.model = str(specdec_zoo.path("target"))
     if arguments.role == "reference":
         engine = Engine(arguments.model, None, **keys)
-        arguments.texts.write_text(json.dumps(ids(engine, arguments.num_prompts)))
+        arguments.texts.write_text(json.dumps(ids(engine, arguments.num_prompts)[0]))
         engine.end()
         return 0
     if arguments.role == "adapter":
