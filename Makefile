@@ -15,7 +15,7 @@ SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src testin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-sglang test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -96,6 +96,15 @@ test-vllm: ## our proposers in the real vLLM, texts held against its own: make t
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --runner v1
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --runner v1 --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
 	$(VLLM)/bin/python adapters/vllm/tests/real/streams.py --runner v1
+
+SGLANG ?= benchmarks/.peers/sglang
+SGLANG_TESTS := $(SGLANG)/bin/python adapters/sglang/tests/real
+
+test-sglang: ## our proposers in the real SGLang, texts held against its own: make test-sglang SGLANG=ENVIRONMENT (adapters/sglang/README.md)
+	$(SGLANG_TESTS)/identity.py
+	$(SGLANG_TESTS)/identity.py --kind trees
+	$(SGLANG_TESTS)/identity.py --kind heads
+	$(SGLANG_TESTS)/identity.py --tensor-parallel 2 --methods '{"method": "suffix", "late_drafts": true}' '{"method": "ngram"}'
 
 SECONDS_OF_LOAD ?= 600
 LOAD_MODEL ?= smollm2

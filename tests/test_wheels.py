@@ -85,6 +85,7 @@ OPTIONAL = {
     "specdec-kernels": "triton",
     "specdec-plugin-ngram": "specdec_kernels",
     "specdec-plugin-suffix": "arctic_inference",
+    "specdec-sglang": "sglang",
     "specdec-vllm": "vllm",
 }
 """What modules of a package import that is an extra, or the engine in whose process they run."""

@@ -1,4 +1,4 @@
-"""Runs a proposer in another engine's loop; the adapters for vLLM and llama.cpp are built on this.
+"""Runs a proposer in another engine's loop; the adapters for vLLM, SGLang and llama.cpp are built on this.
 
 `open_proposer` resolves a `speculative_config` and loads the proposer. The `HostedProposer` that it returns
 receives requests and their tokens, and drafts for them under the engine's own guard.
@@ -6,6 +6,7 @@ receives requests and their tokens, and drafts for them under the engine's own g
 
 from specdec_hosting.hosted import HostedProposer
 from specdec_hosting.opening import open_proposer, resolve_for_host
+from specdec_hosting.projections import lent_projections
 from specdec_hosting.target import HostTarget
 
-__all__ = ["HostTarget", "HostedProposer", "open_proposer", "resolve_for_host"]
+__all__ = ["HostTarget", "HostedProposer", "lent_projections", "open_proposer", "resolve_for_host"]

@@ -117,7 +117,7 @@ class HostedProposer:
         *,
         output_token_ids: Ids[int] | TokenIds = (),
         seed: int | None = None,
-        line: int = 0,
+        line: int = -1,
     ) -> None:
         """Start a request.
 
@@ -129,7 +129,7 @@ class HostedProposer:
                 request.
             seed: seed of the noise that `strict` chooses tokens with; None for the seed of `params`, or fresh
                 noise if it has none.
-            line: its line in `HostTarget.table`.
+            line: its line in `HostTarget.table`, if the host has one.
         """
         if request_id in self._sequences:
             self.finish([request_id], FinishReason.ABORT)

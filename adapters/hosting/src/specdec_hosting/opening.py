@@ -97,7 +97,7 @@ def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:
             f"speculative_config: proposer {proposer.name!r} needs {_names(missing)} of the target, which {host} does not "
             "provide: use a method that needs token ids only"
         )
-    if Capability.TREE in proposer.capabilities:
+    if Capability.TREE in proposer.capabilities - target.gives:
         raise ConfigError(
             f"speculative_config: proposer {proposer.name!r} drafts trees in this configuration, and {host} verifies only "
             "chains: configure the method for chains"

@@ -52,6 +52,8 @@ class HostTarget:
     read such a table; `HostedProposer.start` is given each request's line."""
     kv_cache_memory_bytes: int | None = None
     """Bytes for the KV caches of the proposer's models; None means what fits."""
+    verifies_trees: bool = False
+    """Whether the host verifies drafts that are trees."""
 
     @property
     def model(self) -> None:
@@ -60,11 +62,12 @@ class HostTarget:
 
     @property
     def gives(self) -> frozenset[Capability]:
-        """The capabilities that the host provides to a proposer."""
+        """The capabilities that the host provides to a proposer, and whether it verifies trees."""
         given = {
             Capability.HIDDEN_STATES: self.has_hidden_states,
             Capability.AUX_HIDDEN_STATES: self.has_aux_hidden_states,
             Capability.OWN_KV: True,
+            Capability.TREE: self.verifies_trees,
         }
         return frozenset(capability for capability, is_given in given.items() if is_given)
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from specdec import ModelError
-from specdec_hosting import HostTarget
+from specdec_hosting import HostTarget, lent_projections
 
-_EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.decoder.embed_tokens.weight")
-_HEADS = ("lm_head.weight", "embed_out.weight")
-_HEAD_BIASES = ("lm_head.bias", "embed_out.bias")
 _DEVICE_SHARE = 20
 """By default a proposer's caches may take 1 / this share of a device's memory."""
 
@@ -32,7 +27,16 @@ def host_target(vllm_config: Any, model: nn.Module, device: torch.device, memory
     config: PretrainedConfig = theirs.hf_config
     text = config.get_text_config()
     num_ids = theirs.get_vocab_size()
-    embed, head = _projections(theirs, model, text, num_ids, device)
+    embed, head = lent_projections(
+        model,
+        num_ids=num_ids,
+        hidden_size=theirs.get_hidden_size(),
+        is_tied=text.tie_word_embeddings,
+        path=theirs.model,
+        revision=theirs.revision,
+        device=device,
+        dtype=theirs.dtype,
+    )
     if memory is None and device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory // _DEVICE_SHARE
     return HostTarget(
@@ -72,57 +76,3 @@ def _end_ids(theirs: Any, text: PretrainedConfig) -> tuple[int, ...]:
     if found is None:
         return ()
     return (found,) if isinstance(found, int) else tuple(found)
-
-
-def _projections(
-    theirs: Any, model: nn.Module, text: PretrainedConfig, num_ids: int, device: torch.device
-) -> tuple[nn.Module | None, nn.Module | None]:
-    """Return the input embedding and output projection: vLLM's own weights if they are whole, else the checkpoint's."""
-    inner, projection = getattr(model, "model", None), getattr(model, "lm_head", None)
-    size = theirs.get_hidden_size()
-    embed = _whole(getattr(inner, "embed_tokens", None), num_ids, size)
-    if embed is None:
-        embed = _read(theirs, _EMBEDDINGS, device)
-    head = embed if text.tie_word_embeddings else _whole(projection, num_ids, size)
-    if head is None:
-        head = _read(theirs, _HEADS, device)
-    bias = getattr(projection, "bias", None)
-    if isinstance(bias, torch.Tensor):
-        bias = bias.detach()[:num_ids] if len(bias) >= num_ids else _read(theirs, _HEAD_BIASES, device)
-    return _embedding(embed), _linear(head, bias)
-
-
-def _whole(module: nn.Module | None, num_ids: int, size: int) -> torch.Tensor | None:
-    """Return the weight `[num_ids, size]` of a module; None if it is packed, quantised or sharded."""
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, torch.Tensor) or weight.ndim != 2 or not weight.is_floating_point():
-        return None
-    return weight.detach()[:num_ids] if weight.shape[0] >= num_ids and weight.shape[1] == size else None
-
-
-def _read(theirs: Any, names: tuple[str, ...], device: torch.device) -> torch.Tensor | None:
-    """Return the first of these tensors that the checkpoint has; None if it has none of them, or no safetensors."""
-    if find_spec("specdec_runtime") is None:
-        return None  # proposers that read it need the package, and bring it
-    from specdec_runtime.drafting import HeadCheckpoint
-
-    try:
-        checkpoint = HeadCheckpoint(theirs.model, theirs.revision)
-        found = next((name for name in names if checkpoint.has(name)), None)
-        return None if found is None else checkpoint.read(found).to(device, theirs.dtype)
-    except ModelError:
-        return None
-
-
-def _embedding(weight: torch.Tensor | None) -> nn.Module | None:
-    return None if weight is None else nn.Embedding.from_pretrained(weight, freeze=True)
-
-
-def _linear(weight: torch.Tensor | None, bias: torch.Tensor | None) -> nn.Module | None:
-    if weight is None:
-        return None
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        linear.bias = nn.Parameter(bias, requires_grad=False)
-    return linear

@@ -1,0 +1,151 @@
+"""The real engine: greedy texts with every method are those of SGLang alone, token for token.
+
+    PYTHON_OF_SGLANG adapters/sglang/tests/real/identity.py [--kind chains|trees|heads] [--methods JSON ...]
+
+One process asks SGLang without speculation; a second one asks it with our proposers, one after the other in one engine, each
+for cold prompts and for cached ones, then for 16 requests at once of which it aborts every fourth. Exits with 1 if a text
+differs, a request is not forgotten, or the engine ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from engine import OUTSIDERS, Engine, prompts
+
+
+def chains() -> list[dict[str, Any]]:
+    """Return what the zoo's target is tried with."""
+    sys.path.insert(0, str(OUTSIDERS))
+    from outsiders import HOSTILE
+
+    methods: list[dict[str, Any]] = [{"method": m} for m in ("ngram", "suffix", "outsiders.LastSeen")]
+    methods = [method | {"late_drafts": is_late} for method in methods for is_late in (False, True)]
+    methods += [{"method": "recycling"}, {"method": "draft_model", "model": "zoo"}]
+    return methods + [
+        {"method": f"outsiders.{name}", "late_drafts": is_late}
+        for name, is_late in zip(HOSTILE, [False, True] * 4, strict=True)
+    ]
+
+
+HEADS: list[dict[str, Any]] = [{"method": m, "model": "zoo"} for m in ("eagle3", "eagle", "mtp")]
+
+
+def is_held(engine: Engine, count: int, expected: list[list[int]]) -> bool:
+    """Return whether concurrent requests, some of them aborted, have their texts, and nothing is held of them."""
+    is_equal = True
+    for i, (got, reason) in enumerate(engine.stream(prompts(count), 16)):
+        wanted = expected[i % count]
+        is_equal = is_equal and got == (wanted[: len(got)] if reason == "abort" else wanted)
+    counters = engine.counters()
+    print(
+        "    16 at once:", "equal" if is_equal else "NOT EQUAL", "held", counters["requests_held"], flush=True
+    )
+    return is_equal and counters["requests_held"] == 0 and counters["adapter_failures"] == 0
+
+
+KEYS: dict[str, dict[str, Any]] = {
+    "chains": {},
+    "trees": {"speculative_eagle_topk": 4},
+    "heads": {"disable_radix_cache": True},  # SGLang has no hidden states of cached prefixes
+}
+TREES: list[dict[str, Any]] = [{"method": "recycling"}, {"method": "suffix", "use_tree_spec": True}]
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--model", help="directory of the target; default: the zoo's")
+    parser.add_argument("--methods", nargs="+", type=json.loads, help="the configurations, one for each run")
+    parser.add_argument("--kind", choices=KEYS, default="chains")
+    parser.add_argument("--num-prompts", type=int, default=6)
+    parser.add_argument("--num-speculative-tokens", type=int, default=5)
+    parser.add_argument("--tensor-parallel", type=int, default=1)
+    parser.add_argument("--role", choices=("reference", "adapter"), help=argparse.SUPPRESS)
+    parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def ids(engine: Engine, count: int) -> tuple[list[list[int]], int]:
+    """Return the tokens of each prompt, and the number of verifications."""
+    outputs = engine.ask(prompts(count))
+    verified = sum(output["meta_info"].get("spec_verify_ct") or 0 for output in outputs)
+    return [list(output["output_ids"]) for output in outputs], verified
+
+
+def compare(arguments: argparse.Namespace, keys: dict[str, Any]) -> int:
+    """Try every method; returns how many texts differ."""
+    expected = json.loads(arguments.texts.read_text())
+    methods = arguments.methods or {"chains": chains(), "trees": TREES, "heads": HEADS}[arguments.kind]
+    keys |= KEYS[arguments.kind]
+    engine = Engine(arguments.model, methods[0], arguments.num_speculative_tokens, **keys)
+    num_wrong = 0
+    for method in methods:
+        engine.reopen(method)
+        started = time.perf_counter()
+        (cold, first), (cached, second) = (ids(engine, arguments.num_prompts) for _ in range(2))
+        got = cold + cached
+        same = sum(a == b for a, b in zip(got, expected * 2, strict=True))
+        num_wrong += len(got) - same
+        seconds = time.perf_counter() - started
+        length = (sum(map(len, got)) - len(got)) / (first + second)
+        print(
+            f"{json.dumps(method)}: {same} of {len(got)} texts equal, {length:.2f} tokens a step, {seconds:.1f} s"
+        )
+        print("   ", shown(engine.counters()), flush=True)
+        num_wrong += not is_held(engine, arguments.num_prompts, expected)
+    engine.end()
+    return num_wrong
+
+
+def shown(counters: dict[str, Any]) -> str:
+    names = (
+        "num_drafts",
+        "num_draft_tokens",
+        "num_accepted_tokens",
+        "proposer_errors",
+        "proposer_nodes_cut",
+        "proposer_overruns",
+        "requests_left_out",
+        "adapter_failures",
+    )
+    return ", ".join(f"{name} {counters.get(name, 0)}" for name in names)
+
+
+def main() -> int:
+    arguments = read_arguments()
+    keys: dict[str, Any] = {}
+    if arguments.tensor_parallel > 1:
+        keys["tp_size"] = arguments.tensor_parallel
+        os.environ["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(arguments.tensor_parallel)))
+    if arguments.model is None:
+        import specdec_zoo
+
+        arguments.model = str(specdec_zoo.path("target"))
+    if arguments.role == "reference":
+        engine = Engine(arguments.model, None, **keys)
+        arguments.texts.write_text(json.dumps(ids(engine, arguments.num_prompts)[0]))
+        engine.end()
+        return 0
+    if arguments.role == "adapter":
+        return 1 if compare(arguments, keys) else 0
+    with tempfile.TemporaryDirectory() as folder:
+        texts = ["--texts", str(Path(folder) / "texts.json")]
+        for role in ("reference", "adapter"):
+            command = [sys.executable, __file__, *sys.argv[1:], "--role", role, *texts]
+            status = subprocess.run(command, check=False).returncode
+            if status:
+                return status
+    print("all texts are equal")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
