@@ -41,12 +41,12 @@ class EngineOptions:
     dtype: Any = "auto"
     """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
     weights: str = "published"
-    """`published`: weights of a GGUF file stay in its blocks, as small as the file, where a backend multiplies with them (on the
-    CPU, with `specdec-kernels`), and `dtype` is that of activations; `widen`: they are dequantised to `dtype`, as everywhere
-    else."""
+    """`published`: weights of a GGUF file stay in its blocks, as small as the file, where a backend multiplies
+    with them (on the CPU, with `specdec-kernels`), and `dtype` is that of activations; `widen`: they are
+    dequantised to `dtype`, as everywhere else."""
     activation_bits: int | None = None
-    """8: inputs of products with weights in blocks are rounded to 8 bits by block of 32, which is faster and less exact; None: as
-    exact as `dtype`."""
+    """8: inputs of products with weights in blocks are rounded to 8 bits by block of 32, which is faster and less
+    exact; None: as exact as `dtype`."""
     seed: int | None = None
     """Seed for requests without their own seed; None means fresh noise in every run."""
     max_model_len: int | None = None
@@ -137,7 +137,6 @@ class EngineOptions:
             raise ConfigError(
                 "LLM: deterministic=True needs fused layers, and enforce_eager=True runs the model's own: give one of the two"
             )
-
 
     @property
     def keeps_blocks(self) -> bool:

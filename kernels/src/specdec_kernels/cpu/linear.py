@@ -145,9 +145,7 @@ class BlockProduct(JoinedLinear):
         out = np.empty((x.shape[0], self.num_out), np.float32)
         given = x.float().contiguous().numpy()
         multiply_blocks(self._team.ctypes.data, given, self._table.ctypes.data, num_digits, out)
-        if self.bias_array is not None:
-            out += self.bias_array
-        return torch.from_numpy(out).to(x.dtype)
+        return torch.from_numpy(out if self.bias_array is None else out + self.bias_array).to(x.dtype)
 
 
 Product = CompiledLinear | QuantizedProduct | BlockProduct
@@ -184,7 +182,8 @@ class ModuleProduct:
         """Return `[..., out]` for `x [..., in]`."""
         module = self._module()
         if module is not None and (x.requires_grad or module.weight.data_ptr() != self._address):
-            return cast(torch.Tensor, type(module).forward(module, x))
+            own: Any = type(module).forward  # not this
+            return cast(torch.Tensor, own(module, x))
         if x.dim() == 2:
             return self._product(x)
         out = self._product(x.reshape(-1, x.shape[-1]))

@@ -36,9 +36,7 @@ def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTables] | Declined
             "compiled passes are for norms of one kind, in float32 or bfloat16; this model is in "
             f"{str(runner.dtype).removeprefix('torch.')}"
         )
-    return CompiledStack(layers, ends), RotaryTables(
-        parts.rotary, like_of(parts.embed_tokens), parts.layers
-    )
+    return CompiledStack(layers, ends), RotaryTables(parts.rotary, like_of(parts.embed_tokens), parts.layers)
 
 
 def _is_quantized(module: nn.Module | None) -> bool:

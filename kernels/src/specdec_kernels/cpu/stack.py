@@ -261,7 +261,9 @@ def _head_norms(parts: LayerParts) -> Floats | None:
     return np.concatenate(weights) if parts.is_joint_norm else np.stack(weights)
 
 
-def _layer_weights(layers: Sequence[FusedLayer[Product]], ends: Ends) -> list[Weights | Packed | BlockTable | None]:
+def _layer_weights(
+    layers: Sequence[FusedLayer[Product]], ends: Ends
+) -> list[Weights | Packed | BlockTable | None]:
     """Return the weights of the layers and of the join before them; None for a weight that has no compact form."""
     weights = [linear.compact for layer in layers for linear in layer.linears]
     return weights if ends.join is None else [*weights, ends.join]

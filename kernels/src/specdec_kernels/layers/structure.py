@@ -106,8 +106,12 @@ def _model_parts(
     if set(parts) != {"embed_tokens", "layers", "norm", "rotary_emb"}:
         raise _UnknownError(f"it is made of {', '.join(parts)}")
     head, embed, layers = model.get_output_embeddings(), parts["embed_tokens"], parts["layers"]
-    is_known = isinstance(embed, nn.Embedding | BlockEmbedding) and isinstance(layers, nn.ModuleList)
-    if not is_known or not (is_linear(head) or is_plain_linear(head)):
+    is_known = is_linear(head) or is_plain_linear(head)
+    if (
+        not is_known
+        or not isinstance(embed, nn.Embedding | BlockEmbedding)
+        or not isinstance(layers, nn.ModuleList)
+    ):
         raise _UnknownError("its embedding or output projection is not a plain one")
     like, config = like_of(embed), model.config.get_text_config()
     scale = getattr(embed, "embed_scale", 1.0)

@@ -104,8 +104,8 @@ def in_wider_arithmetic(module: nn.Module, dtype: torch.dtype) -> Iterator[None]
         is_number = isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(dtype) if is_number else value
 
-    for part in dtypes:
-        part.dtype = dtype
+    for embedding in dtypes:
+        embedding.dtype = dtype
     handles = []
     for part in module.modules():
         if part._parameters:
@@ -118,5 +118,5 @@ def in_wider_arithmetic(module: nn.Module, dtype: torch.dtype) -> Iterator[None]
             handle.remove()
         for part in list(held):
             restore(part)
-        for part, own in dtypes.items():
-            part.dtype = own
+        for embedding, own in dtypes.items():
+            embedding.dtype = own

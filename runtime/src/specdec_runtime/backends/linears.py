@@ -63,15 +63,19 @@ def fast_linear(module: nn.Linear | BlockLinear) -> Callable[[torch.Tensor], tor
 
 
 @torch.inference_mode()
-def _disagreement(forward: Callable[[torch.Tensor], torch.Tensor], module: nn.Linear) -> str | None:
+def _disagreement(
+    forward: Callable[[torch.Tensor], torch.Tensor], module: nn.Linear | BlockLinear
+) -> str | None:
     """Return how a product differs from the module's own on a few rows; None if it does not."""
     generator = torch.Generator().manual_seed(0)
-    x, dtype, some = torch.randn(_ROWS, module.in_features, generator=generator), module.weight.dtype, module
+    x, dtype = torch.randn(_ROWS, module.in_features, generator=generator), module.weight.dtype
     if isinstance(module, BlockLinear):
         dtype = torch.float32 if module.input_bits == 24 else torch.bfloat16
-        some = module.first_rows(_BLOCK_ROWS)
-    x = x.to(module.weight.device, dtype)
-    expected = some(x)
+        x = x.to(dtype)
+        expected = module.first_rows(_BLOCK_ROWS)(x)
+    else:
+        x = x.to(module.weight.device, dtype)
+        expected = module(x)
     got = forward(x)[:, : expected.shape[1]]
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"it returns {got.dtype} {tuple(got.shape)}, torch {expected.dtype} {tuple(expected.shape)}"

@@ -52,19 +52,21 @@ def numbers_of(blocks: Bytes, name: str) -> BlockNumbers:
     num_rows = len(blocks)
 
     def field(part: str, dtype: Any) -> npt.NDArray[Any]:
-        return np.ascontiguousarray(found[part]).view(dtype).reshape(num_rows, -1)
+        numbers: npt.NDArray[Any] = np.ascontiguousarray(found[part]).view(dtype)
+        return numbers.reshape(num_rows, -1)
 
     def bits(part: str, span: int, width: int) -> Bytes:
         shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
         shares = found[part].reshape(num_rows, -1, 1, span) >> shifts & np.uint8((1 << width) - 1)
         return shares.reshape(num_rows, -1)
 
+    codes: Bytes
     if "codes" in found:
         codes = field("codes", np.uint8) ^ np.uint8(128)
     else:
         codes = bits("lower", published.lower_span, 4)
     if "upper" in found:
-        codes = codes | bits("upper", published.upper_span, kind.bits - 4) << 4
+        codes |= bits("upper", published.upper_span, kind.bits - 4) << np.uint8(4)
     scale, scales, leasts = field("scale", np.float16), None, None
     least = field("least", np.float16) if kind.has_least else None
     if "scales" in found:

@@ -50,11 +50,12 @@ def keep_blocks(model: PreTrainedModel, file: Path, tensors: Sequence[Any]) -> N
         tensor, theirs = by_hash.get(_key(rows, weight.shape[1]), (None, rows))
         if tensor is None or not _is_known(module):
             if isinstance(module, nn.Linear) and module is not model.get_output_embeddings():
-                others = sorted({each.tensor_type.name for each in tensors} - {*KINDS, "F32"})
-                logger.warning(
-                    "%s: its weights are widened to %s, since products read none like those of %s%s",
-                    file.name, str(model.dtype).removeprefix("torch."), name, f" ({', '.join(others)})" if others else "",
-                )  # fmt: skip
+                found = {each.tensor_type.name for each in tensors} - {"F64", "F32", "F16", "BF16"}
+                if found:
+                    logger.warning(
+                        "%s: its weights are widened to %s, since products read none like those of %s (types: %s)",
+                        file.name, str(model.dtype).removeprefix("torch."), name, ", ".join(sorted(found)),
+                    )  # fmt: skip
                 return
             continue
         kinds[name] = tensor.tensor_type.name
@@ -91,7 +92,9 @@ def _hashes(parts: Iterator[torch.Tensor] | Sequence[torch.Tensor]) -> Iterator[
         bits = part.contiguous().view(torch.int16 if size == 2 else torch.int32).numpy()
         if not len(factors):
             factors = np.random.default_rng(0).integers(1, 2**63, bits.shape[1], np.uint64) * 2 + 1
-        yield (bits.view(np.uint16 if size == 2 else np.uint32).astype(np.uint64) * factors).sum(1, dtype=np.uint64)
+        yield (bits.view(np.uint16 if size == 2 else np.uint32).astype(np.uint64) * factors).sum(
+            1, dtype=np.uint64
+        )
 
 
 def _key(rows: Hashes, depth: int) -> tuple[object, ...]:

@@ -104,7 +104,8 @@ def pack(numbers: BlockNumbers, kind: BlockKind) -> Bytes:
         """Return `[tiles, blocks, M / blocks, 16]` for `[N, M]`."""
         room = np.zeros((num_tiles * TILE, array.shape[1]), array.dtype)
         room[: len(array)] = array
-        return room.reshape(num_tiles, TILE, num_blocks, -1).transpose(0, 2, 3, 1)
+        tiles: npt.NDArray[Any] = room.reshape(num_tiles, TILE, num_blocks, -1).transpose(0, 2, 3, 1)
+        return tiles
 
     parts = [numbers.scale, numbers.least, numbers.scales, numbers.leasts]
     fields = [np.ascontiguousarray(by_tile(part)).view(np.uint8) for part in parts if part is not None]
@@ -133,14 +134,15 @@ def unpack(packed: Bytes, kind: BlockKind) -> BlockNumbers:
         size = TILE * count * np.dtype(dtype).itemsize
         part = np.ascontiguousarray(blocks[:, :, place : place + size]).view(dtype)
         place += size
-        return part.reshape(num_tiles, num_blocks, count, TILE).transpose(0, 3, 1, 2).reshape(num_tiles * TILE, -1)
+        rows: npt.NDArray[Any] = part.reshape(num_tiles, num_blocks, count, TILE).transpose(0, 3, 1, 2)
+        return rows.reshape(num_tiles * TILE, -1)
 
     scale = by_row(1, np.float16)
     least = by_row(1, np.float16) if kind.has_least else None
     scales = by_row(kind.num_groups, np.int8) if kind.num_groups else None
     leasts = by_row(kind.num_groups, np.int8) if kind.num_groups and kind.has_least else None
     chunks = blocks[:, :, place:].reshape(num_tiles, num_blocks, -1, kind.bits, TILE, 4).swapaxes(-1, -2)
-    codes = chunks
+    codes: npt.NDArray[Any] = chunks
     if kind.bits < 8:
         lower = chunks[:, :, :, :4, None]
         codes = np.concatenate((lower & 15, lower >> 4), 4).reshape(*chunks.shape[:3], 8, 4, TILE)
@@ -214,9 +216,11 @@ class BlockLinear(BlockWeights):
     def first_rows(self, count: int) -> BlockLinear:
         """Return the same of the first rows of weights alone, which share memory."""
         count = min(count, self.out_features)
-        few = BlockLinear(self.kind, count, self.in_features)
-        few.weight.data, few.input_bits = self.weight.data[: len(few.weight)], self.input_bits
-        few.bias = None if self.bias is None else nn.Parameter(self.bias.data[:count], requires_grad=False)
+        with torch.inference_mode(False):
+            few = BlockLinear(self.kind, count, self.in_features, self.bias is not None)
+        few.weight = nn.Parameter(self.weight[: len(few.weight)], requires_grad=False)
+        few.bias = None if self.bias is None else nn.Parameter(self.bias[:count], requires_grad=False)
+        few.input_bits = self.input_bits
         return few
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

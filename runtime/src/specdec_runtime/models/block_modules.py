@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from specdec_runtime.interfaces.blocks import BlockEmbedding, BlockLinear
@@ -18,7 +19,7 @@ METHOD = "specdec_blocks"
 
 
 @register_quantization_config(METHOD)
-class BlockConfig(QuantizationConfigMixin):  # type: ignore[misc]  # a class without types
+class BlockConfig(QuantizationConfigMixin):
     """Which modules have weights in blocks.
 
     Args:
@@ -27,13 +28,15 @@ class BlockConfig(QuantizationConfigMixin):  # type: ignore[misc]  # a class wit
     """
 
     def __init__(self, kinds: Mapping[str, str], **more: Any) -> None:
-        self.quant_method, self.kinds = METHOD, dict(kinds)
+        self.quant_method = METHOD  # type: ignore[assignment]  # an enumeration of the library's own
+        self.kinds = dict(kinds)
 
 
 @register_quantizer(METHOD)
-class BlockQuantizer(HfQuantizer):  # type: ignore[misc]  # a class without types
+class BlockQuantizer(HfQuantizer):
     """Puts modules with blocks into a model before its weights are loaded."""
 
+    quantization_config: BlockConfig
     requires_calibration = False
     is_trainable = False
 
@@ -62,7 +65,7 @@ def put_modules(model: PreTrainedModel, kinds: Mapping[str, str]) -> None:
             made.input_bits = 8 * min(3, model.dtype.itemsize)
         else:
             assert isinstance(module, nn.Embedding)
-            factor = torch.tensor(getattr(module, "scalar_embed_scale", 1.0)).to(model.dtype)
+            factor = torch.tensor(getattr(module, "scalar_embed_scale", 1.0), dtype=model.dtype, device="cpu")
             size = module.num_embeddings, module.embedding_dim
             made = BlockEmbedding(kind, *size, model.dtype, float(factor))
         model.set_submodule(name, made)
@@ -73,8 +76,3 @@ def round_inputs(model: nn.Module, bits: int) -> None:
     for module in model.modules():
         if isinstance(module, BlockLinear):
             module.input_bits = bits
-
-
-def has_blocks(model: nn.Module) -> bool:
-    """Return whether weights of a model's linear maps are in blocks."""
-    return any(isinstance(module, BlockLinear) for module in model.modules())

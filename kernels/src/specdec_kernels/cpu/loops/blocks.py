@@ -35,6 +35,7 @@ SEGMENT = 4
 weights, then how many rows of weights there are."""
 MAX_DIGITS = 3
 _NAMES = tuple(KINDS)
+_literal: Any = types.literal  # numba is not annotated
 _ARGUMENTS = 13
 _SIGNATURE: Signature = (types.int64,) * _ARGUMENTS
 _multiply = by_address(_SIGNATURE)
@@ -53,7 +54,7 @@ def block_table(segments: Sequence[tuple[str, int, int]], num_digits: int) -> Ta
     """
     numbers = [len(segments)]
     for kind, address, num_rows in segments:
-        mark, digits = types.literal(_NAMES.index(kind)), types.literal(num_digits)
+        mark, digits = _literal(_NAMES.index(kind)), _literal(num_digits)
         numbers.append(address_of(_multiply_tiles, (*_SIGNATURE[:-2], mark, digits)))
         numbers.append(address_of(_widen_tile, (*_WIDEN_SIGNATURE[:-1], mark)))
         numbers += [address, num_rows]
@@ -218,7 +219,8 @@ class _Tile:
 
             def chunk(number: Any, carried: list[Any]) -> list[Any]:
                 codes = builder.add(
-                    builder.add(place, _index(kind.header_bytes)), builder.mul(number, _index(kind.chunk_bytes))
+                    builder.add(place, _index(kind.header_bytes)),
+                    builder.mul(number, _index(kind.chunk_bytes)),
                 )
                 parts, num_groups = self._parts(codes), CHUNK // kind.group
                 size = len(parts) // num_groups
@@ -310,7 +312,9 @@ class _Products(_Tile):
         def row(t: Any, carried: list[Any]) -> list[Any]:
             place = builder.add(first, t)
             factors = builder.add(self._factors, builder.mul(place, _index(4 * FACTORS)))
-            product = self._product(builder.mul(place, _index(CHUNK * self._num_digits)), group * kind.group, parts)
+            product = self._product(
+                builder.mul(place, _index(CHUNK * self._num_digits)), group * kind.group, parts
+            )
             total = self._load(t)
             if low is not None:
                 total = multiply_add(builder, low, self._factor(factors, sums), total)

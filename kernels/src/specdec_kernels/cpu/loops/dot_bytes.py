@@ -24,9 +24,7 @@ _LARGEST = 128
 """Of signed bytes."""
 
 
-def add_products(
-    builder: Any, total: Any, pairs: Sequence[tuple[Any, Callable[[], Any]]], most: int
-) -> Any:
+def add_products(builder: Any, total: Any, pairs: Sequence[tuple[Any, Callable[[], Any]]], most: int) -> Any:
     """Return integers plus sums of products of bytes.
 
     Args:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import gguf
 import numpy as np
 import torch
@@ -20,8 +22,9 @@ def random_blocks(kind: str, num_rows: int, depth: int, seed: int = 0) -> Bytes:
     """Return blocks `[N, bytes]` of any codes and factors, with scales of a usual size."""
     rng, size = np.random.default_rng(seed), GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]
     blocks = rng.integers(0, 256, (num_rows, depth // KINDS[kind].size, size), dtype=np.uint8)
+    most = (1 << KINDS[kind].bits) * (64 if KINDS[kind].num_groups else 1)
     for place in HALVES.get(kind, (0,)):
-        numbers = rng.standard_normal(blocks.shape[:2]) * (0.3 / depth**0.5 / (1 << KINDS[kind].bits))
+        numbers = rng.standard_normal(blocks.shape[:2]) * (2.0 / depth**0.5 / most)
         blocks[:, :, place : place + 2] = numbers.astype(np.float16)[..., None].view(np.uint8)
     return blocks.reshape(num_rows, -1)
 
@@ -31,11 +34,13 @@ def dequantised(blocks: Bytes, kind: str) -> torch.Tensor:
     return torch.from_numpy(gguf.dequantize(blocks, GGMLQuantizationType[kind]))
 
 
-def in_blocks(model: nn.Module, kinds: dict[str, str], seed: int = 0) -> nn.Module:
-    """Put random blocks into the modules of a model, and into one that has them widened.
+def in_blocks(
+    model: nn.Module, kinds: dict[str, str], seed: int = 0
+) -> Iterator[tuple[str, BlockLinear | BlockEmbedding]]:
+    """Yield modules with random blocks in place of those of a model, which gets the same weights, widened.
 
     Args:
-        model: the model, whose modules are replaced; it gets the same weights first.
+        model: the model.
         kinds: kinds by the end of a module's name; the last one that fits counts.
         seed: of the numbers.
     """
