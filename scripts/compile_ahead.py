@@ -28,10 +28,15 @@ HEADS = ("eagle", "eagle3", "draft_model")
 METHODS = ("ngram", "self")
 WEIGHTS = (
     "import numpy as np; from specdec_kernels.cpu.loops.weigh import weigher\n"
-    "for dtype in (np.float32, np.uint16, np.int8, np.uint8):\n"
-    "    for is_draft in (False, True): weigher(np.empty(0, dtype), is_draft)"
+    "for dtype in (np.float32, np.uint16, np.int8, np.uint8, np.int64):\n"
+    "    for is_draft in (False, True): weigher(np.empty(0, dtype), is_draft)\n"
+    "import torch; from specdec_runtime.backends import reads_blocks; reads_blocks(torch.device('cpu'))\n"
+    "from specdec_kernels.cpu.loops.blocks import block_table\n"
+    "from specdec_runtime.interfaces.blocks import KINDS\n"
+    "for kind in KINDS:\n"
+    "    for num_digits in (1, 2, 3): block_table([(kind, 0, 0)], num_digits)"
 )
-"""Products with weights of every type, of which the zoo has one."""
+"""Products with weights of every type, of which the zoo has one, and every kind of blocks."""
 STAMP = "stamp"
 
 
@@ -40,7 +45,7 @@ def sources() -> str:
     digest = hashlib.sha256(f"{sys.version_info[:2]} {version('numba')} {version('llvmlite')}".encode())
     for file in sorted(file for package in packages() for file in package.source.rglob("*.py")):
         text = file.read_bytes()
-        if b"njit" in text or "cpu" in file.parts:
+        if b"njit" in text or "cpu" in file.parts or file.name == "blocks.py":
             digest.update(text)
     return digest.hexdigest()
 

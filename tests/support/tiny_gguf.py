@@ -42,20 +42,20 @@ def write_gguf(
     model: LlamaForCausalLM | None = None,
     *,
     architecture: str = "llama",
-    quantised: bool = False,
+    kind: str | None = None,
     pre: str = "smollm",
     end_of_turn: int | None = END_OF_TURN,
     without: str | None = None,
     rope_factors: np.ndarray | None = None,
     rope_scaling: str | None = None,
 ) -> Path:
-    """Write a model and its tokenizer, in float32 or in blocks of 8 bits.
+    """Write a model and its tokenizer, in float32 or in blocks.
 
     Args:
         path: the file.
         model: of `tiny_llama`, the default.
         architecture: what the file says it is.
-        quantised: write matrices as Q8_0.
+        kind: type of the blocks that matrices are written in; None for float32.
         pre: how text is split, in llama.cpp's words.
         end_of_turn: its id; None leaves it out.
         without: a tensor that is left out.
@@ -82,12 +82,12 @@ def write_gguf(
     tensors = dict(_tensors(model))
     if rope_factors is not None:
         tensors["rope_freqs.weight"] = rope_factors.astype(np.float32)
+    blocks = None if kind is None else gguf.GGMLQuantizationType[kind]
     for name, tensor in tensors.items():
         if name == without:
             continue
-        if quantised and tensor.ndim == 2:
-            kind = gguf.GGMLQuantizationType.Q8_0
-            writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
+        if blocks is not None and tensor.ndim == 2:
+            writer.add_tensor(name, gguf.quants.quantize(tensor, blocks), raw_dtype=blocks)
         else:
             writer.add_tensor(name, tensor)
     writer.write_header_to_file()

@@ -38,6 +38,13 @@ class EngineOptions:
     """Branch, tag or commit of a hub repository."""
     dtype: Any = "auto"
     """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
+    weights: str = "published"
+    """`published`: weights of a GGUF file stay in its blocks, as small as the file, where a backend multiplies
+    with them (on the CPU, with `specdec-kernels`), and `dtype` is that of activations; `widen`: they are
+    dequantised to `dtype`, as everywhere else."""
+    activation_bits: int | None = None
+    """8: inputs of products with weights in blocks are rounded to 8 bits by block of 32, which is faster and less
+    exact; None: as exact as `dtype`."""
     seed: int | None = None
     """Seed for requests without their own seed; None means fresh noise in every run."""
     max_model_len: int | None = None
@@ -102,6 +109,10 @@ class EngineOptions:
                 raise ConfigError(f"LLM: {name}={value!r} must be an integer")
             if value is not None and least is not None and value < least:
                 raise ConfigError(f"LLM: {name}={value} must be at least {least}")
+        if self.weights not in ("published", "widen"):
+            raise ConfigError(f"LLM: weights={self.weights!r} must be one of published, widen")
+        if self.activation_bits not in (None, 8):
+            raise ConfigError(f"LLM: activation_bits={self.activation_bits!r} must be 8, or left out")
         share = self.gpu_memory_utilization
         if isinstance(share, bool) or not isinstance(share, float | int):
             raise ConfigError(f"LLM: gpu_memory_utilization={share!r} must be a number")
@@ -127,6 +138,13 @@ class EngineOptions:
             raise ConfigError(
                 "LLM: deterministic=True needs fused layers, and enforce_eager=True runs the model's own: give one of the two"
             )
+
+    @property
+    def keeps_blocks(self) -> bool:
+        """Whether weights may stay in the blocks of a GGUF file: on one CPU, in forms of backends."""
+        is_spread = self.device_map is not None or self.tensor_parallel_size > 1
+        device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        return self.weights == "published" and device.type == "cpu" and not (is_spread or self.enforce_eager)
 
 
 show_fields(EngineOptions)

@@ -42,7 +42,7 @@ def test_weights_are_those_that_were_written(tmp_path: Path) -> None:
 
 
 def test_blocks_are_dequantised_as_transformers_does_it_then_rounded_to_the_dtype(tmp_path: Path) -> None:
-    folder = made(tmp_path, quantised=True)
+    folder = made(tmp_path, kind="Q8_0")
     straight = AutoModelForCausalLM.from_pretrained(
         tmp_path,
         gguf_file="m.gguf",
@@ -52,7 +52,7 @@ def test_blocks_are_dequantised_as_transformers_does_it_then_rounded_to_the_dtyp
     kept = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     assert kept.keys() == straight.keys()
     assert all(torch.equal(kept[name], straight[name]) for name in straight)
-    rounded = AutoModelForCausalLM.from_pretrained(made(tmp_path, "bfloat16", quantised=True)).state_dict()
+    rounded = AutoModelForCausalLM.from_pretrained(made(tmp_path, "bfloat16", kind="Q8_0")).state_dict()
     assert all(torch.equal(rounded[name], straight[name].bfloat16()) for name in straight)
 
 

@@ -56,7 +56,7 @@ def test_a_file_as_target_and_draft(tmp_path: Path) -> None:
 def test_a_draft_of_its_own_is_dequantised_to_the_targets_dtype(tmp_path: Path, cache: Path) -> None:
     target = write_gguf(tmp_path / "target.gguf")
     (tmp_path / "drafts").mkdir()
-    draft = write_gguf(tmp_path / "drafts" / "draft.gguf", tiny_llama(seed=1), quantised=True)
+    draft = write_gguf(tmp_path / "drafts" / "draft.gguf", tiny_llama(seed=1), kind="Q8_0")
     speculation = {"model": str(draft.parent), "num_speculative_tokens": 3}
     llm = LLM(str(target), dtype="float32", speculative_config=speculation)
     assert ids(llm) == expected([5, 9, 40, 41, 42, 9, 40])

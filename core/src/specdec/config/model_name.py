@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def resolve_name(
-    name: str, *, revision: str | None = None, gguf_file: str | None = None, dtype: object = "auto"
+    name: str,
+    *,
+    revision: str | None = None,
+    gguf_file: str | None = None,
+    dtype: object = "auto",
+    keeps_blocks: bool = False,
 ) -> str:
     """Return the directory or hub id of a model.
 
@@ -34,6 +39,7 @@ def resolve_name(
         revision: revision on the hub.
         gguf_file: the GGUF file to use in a folder or repository.
         dtype: dtype of the run, which decides what a GGUF file is dequantised to; `auto` means bfloat16.
+        keeps_blocks: see `ModelFiles.stored`.
 
     Raises:
         ConfigError: for a name that matches no file or several files.
@@ -43,12 +49,14 @@ def resolve_name(
     if name in (ZOO, *PACKAGED):
         if gguf_file is not None:
             raise ConfigError(f"LLM: gguf_file={gguf_file!r} does nothing with model={name!r}: leave it out")
-        return zoo_path("target") if name == ZOO else str(_gguf(name).stored(packaged_model(name), dtype))
+        if name == ZOO:
+            return zoo_path("target")
+        return str(_gguf(name).stored(packaged_model(name), dtype, keeps_blocks=keeps_blocks))
     if gguf_file is None and not _may_be_gguf(name):
         return name
     files = _gguf(name)
     found = files.local(name, gguf_file) or files.on_hub(name, revision, gguf_file)
-    return name if found is None else str(files.stored(found, dtype))
+    return name if found is None else str(files.stored(found, dtype, keeps_blocks=keeps_blocks))
 
 
 def locate(options: EngineOptions) -> EngineOptions:
@@ -66,7 +74,11 @@ def locate(options: EngineOptions) -> EngineOptions:
             )
         return options
     found = resolve_name(
-        str(name), revision=options.revision, gguf_file=options.gguf_file, dtype=options.dtype
+        str(name),
+        revision=options.revision,
+        gguf_file=options.gguf_file,
+        dtype=options.dtype,
+        keeps_blocks=options.keeps_blocks,
     )
     return replace(options, model=found, gguf_file=None)
 

@@ -39,12 +39,13 @@ class ModelFiles(Part):
         """
 
     @abstractmethod
-    def stored(self, file: Path, dtype: object) -> Path:
+    def stored(self, file: Path, dtype: object, *, keeps_blocks: bool = False) -> Path:
         """Return a directory with the model of a file: safetensors, `config.json` and tokenizer. It is made once and kept.
 
         Args:
             file: the file.
             dtype: dtype of the run, a name or a `torch.dtype`; `auto` means bfloat16.
+            keeps_blocks: whether weights may stay in the blocks of the file; only `specdec_runtime` then loads the directory.
 
         Raises:
             ConfigError: if there is no such dtype.

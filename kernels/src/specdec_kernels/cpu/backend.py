@@ -11,7 +11,14 @@ from torch import nn
 
 from specdec.interfaces import SPECDEC_API, Compiled, Declined, RowOperations, Verify
 from specdec_kernels.cpu.compiled.threads import is_available
-from specdec_runtime.interfaces import AttentionFactory, AttentionNeeds, Form, ModelBackend, Runner
+from specdec_runtime.interfaces import (
+    AttentionFactory,
+    AttentionNeeds,
+    BlockLinear,
+    Form,
+    ModelBackend,
+    Runner,
+)
 
 _ELSEWHERE = Declined("the model is not on the CPU", is_elsewhere=True)
 _UNAVAILABLE = Declined("compiled loops do not run here")
@@ -51,12 +58,12 @@ class CpuBackend(ModelBackend):
 
         return make_form(runner, stage, inner)
 
-    def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
+    def linear(self, module: nn.Linear | BlockLinear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
         """Return its product for a linear module, or why it has none."""
         if (declined := _declined(module.weight.device)) is not None:
             return declined
-        if module.weight.dtype not in (torch.float32, torch.bfloat16):
-            return Declined("products are for float32 and bfloat16")
+        if not isinstance(module, BlockLinear) and module.weight.dtype not in (torch.float32, torch.bfloat16):
+            return Declined("products are for float32, bfloat16 and blocks")
         from specdec_kernels.cpu.linear import ModuleProduct
 
         return ModuleProduct(module)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from specdec_kernels.cpu.linear import CompiledLinear, Product
+from specdec_kernels.cpu.loops.blocks import Table, block_table
 from specdec_kernels.cpu.loops.product import Weights, compact
 from specdec_kernels.cpu.loops.quantized import Packed
 from specdec_kernels.layers.parts import ModelParts, Norm
+from specdec_runtime.interfaces import BlockEmbedding
 
 Floats = npt.NDArray[np.float32]
 
@@ -19,8 +23,11 @@ Floats = npt.NDArray[np.float32]
 class Ends:
     """Embedding, its join with a feature, the output projection, norms and factors; see `specdec_kernels.cpu.loops.frame`."""
 
-    embedding: Weights
-    head: Weights | Packed
+    embedding: Weights | Table
+    head: Weights | Packed | Table
+    num_logits: int
+    num_ids: int
+    hidden_size: int
     head_bias: Floats | None = None
     reads_features: bool = False
     is_feature_first: bool = False
@@ -44,14 +51,15 @@ def model_ends(parts: ModelParts, head: Product) -> Ends | None:
         parts: the model.
         head: its output projection.
     """
-    embedding, stored = parts.embed_tokens.weight.detach(), head.compact
-    is_tied = head.weight.data_ptr() == embedding.data_ptr()
-    looked_up = head.compact if is_tied and isinstance(head, CompiledLinear) else compact(embedding)
+    stored, looked_up = head.compact, embedding_of(parts.embed_tokens, head)
     if stored is None or looked_up is None:
         return None
     return Ends(
         embedding=looked_up,
         head=stored,
+        num_logits=head.num_out,
+        num_ids=parts.embed_tokens.num_embeddings,
+        hidden_size=parts.embed_tokens.embedding_dim,
         head_bias=head.bias_array,
         first_norm=parts.layers[0].input_norm,
         final_norm=parts.norm,
@@ -59,6 +67,15 @@ def model_ends(parts: ModelParts, head: Product) -> Ends | None:
         logits_scale=parts.logits_scale,
         logits_softcap=parts.logits_softcap,
     )
+
+
+def embedding_of(embedding: nn.Embedding | BlockEmbedding, head: Product) -> Weights | Table | None:
+    """Return what an embedding holds, which may be what the output projection holds; None if it has no compact form."""
+    if isinstance(embedding, BlockEmbedding):
+        return block_table([(embedding.kind, embedding.weight.data_ptr(), embedding.num_embeddings)], 1)
+    weight = embedding.weight.detach()
+    is_tied = isinstance(head, CompiledLinear) and head.weight.data_ptr() == weight.data_ptr()
+    return cast(Weights, head.compact) if is_tied else compact(weight)
 
 
 def floats_of(norm: Norm | None) -> Floats | None:

@@ -8,16 +8,15 @@ from typing import cast
 from torch import nn
 
 from specdec.interfaces import Declined
-from specdec_kernels.cpu.ends import Ends
+from specdec_kernels.cpu.ends import Ends, embedding_of
 from specdec_kernels.cpu.linear import CompiledLinear, compiled_linear
-from specdec_kernels.cpu.loops.product import compact
 from specdec_kernels.cpu.stack import CompiledStack
 from specdec_kernels.layers.behaviour import norm_of
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.parts import LayerParts, Norm
 from specdec_kernels.layers.rotary import RotaryTables
-from specdec_kernels.layers.structure import is_plain_linear, layer_parts
-from specdec_runtime.interfaces import DraftHead, HeadParts, Runner
+from specdec_kernels.layers.structure import is_plain_linear, layer_parts, like_of
+from specdec_runtime.interfaces import BlockEmbedding, BlockLinear, DraftHead, HeadParts, Runner
 
 _UNKNOWN = Declined("its layers are not those of Llama")
 
@@ -27,7 +26,7 @@ def head_stack(runner: Runner, stage: int) -> tuple[CompiledStack, RotaryTables]
     parts = cast(DraftHead, runner.module).parts(stage)
     if parts is None or not _has_known_ends(parts):
         return _UNKNOWN
-    like = cast(nn.Embedding, parts.embed_tokens).weight.detach()
+    like = like_of(cast(nn.Embedding, parts.embed_tokens))
     described: list[LayerParts] = []
     for layer in parts.layers:
         known = layer_parts(layer, parts.rotary, runner.windows, like=like)
@@ -58,25 +57,26 @@ def _norm(module: nn.Module | None, size: int) -> Norm | None:
 
 def _has_known_ends(parts: HeadParts) -> bool:
     return (
-        type(parts.embed_tokens) is nn.Embedding
-        and is_plain_linear(parts.head)
+        type(parts.embed_tokens) in (nn.Embedding, BlockEmbedding)
+        and (isinstance(parts.head, BlockLinear) or is_plain_linear(parts.head))
         and (parts.join is None or is_plain_linear(parts.join))
     )
 
 
 def _ends(parts: HeadParts, norms: dict[str, Norm | None]) -> Ends | None:
     head, embed = parts.head, parts.embed_tokens
-    assert isinstance(head, nn.Linear) and isinstance(embed, nn.Embedding)
-    projection = CompiledLinear([head])
-    stored = projection.compact
-    is_tied = head.weight.data_ptr() == embed.weight.data_ptr()
-    looked_up = stored if is_tied else compact(embed.weight.detach())
+    assert isinstance(head, nn.Linear | BlockLinear) and isinstance(embed, nn.Embedding | BlockEmbedding)
+    projection = compiled_linear([head])
+    stored, looked_up = projection.compact, embedding_of(embed, projection)
     joined = None if parts.join is None else CompiledLinear([parts.join])
     if stored is None or looked_up is None or (joined is not None and joined.compact is None):
         return None
     return Ends(
         embedding=looked_up,
         head=stored,
+        num_logits=projection.num_out,
+        num_ids=embed.num_embeddings,
+        hidden_size=embed.embedding_dim,
         head_bias=projection.bias_array,
         reads_features=True,
         is_feature_first=parts.is_feature_first,

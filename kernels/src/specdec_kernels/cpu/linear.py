@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, cast
 from weakref import ref
 
+import numba
 import numpy as np
 import torch
 from torch import nn
 
 from specdec_kernels.cpu.compiled.target import HOST_FEATURES
+from specdec_kernels.cpu.compiled.team import make_team
+from specdec_kernels.cpu.loops.blocks import block_table, multiply_blocks
 from specdec_kernels.cpu.loops.lanes import HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
 from specdec_kernels.cpu.loops.quantized import ALIGNMENT, Packed, scales_offset
 from specdec_kernels.layers.linear import JoinedLinear
 from specdec_kernels.quantized_linear import QuantizedLinear
 from specdec_runtime.backends import has_native_bfloat16
+from specdec_runtime.interfaces import BlockLinear
 
 _MAX_NATIVE_ROWS = 8
 """If the processor multiplies bfloat16 natively but compiled code cannot, torch wins from fewer rows on."""
 _MAX_ROWS_BESIDE_TILES = 32
 """If the processor has bfloat16 matrix tiles (AMX), they win above about this many rows; estimated, not measured."""
+
+MAX_BLOCK_ROWS = 1 << 20
+"""Of products with weights in blocks: they are the fastest for any number of rows."""
 
 
 class CompiledLinear(JoinedLinear):
@@ -76,6 +83,7 @@ class QuantizedProduct(JoinedLinear):
 
     def __init__(self, linears: list[QuantizedLinear]) -> None:
         self.weight = joined_quantized(linears)
+        self.num_out = self.weight.shape[0]
         self.group = linears[0].group_size if linears[0].bits == 4 else 0
         self.compact: Packed | None = self.weight.numpy()
         biases = [linear.bias for linear in linears]
@@ -105,15 +113,52 @@ def joined_quantized(linears: list[QuantizedLinear]) -> torch.Tensor:
     return weight
 
 
-Product = CompiledLinear | QuantizedProduct
+class BlockProduct(JoinedLinear):
+    """The same with weights in blocks, which stay as they are; products of any number of rows are compiled.
+
+    Args:
+        linears: modules with the same input; their kinds may differ.
+    """
+
+    max_product_rows = MAX_BLOCK_ROWS
+    is_rounded = False
+
+    def __init__(self, linears: list[BlockLinear]) -> None:
+        self.weights = [linear.weight for linear in linears]
+        self.num_out = sum(linear.out_features for linear in linears)
+        self.group = max(linear.input_bits for linear in linears) // 8
+        self._segments = [(linear.kind, linear.weight.data_ptr(), linear.out_features) for linear in linears]
+        self.compact = block_table(self._segments, self.group)
+        self._table, self._num_digits = self.compact, self.group
+        biases = [linear.bias for linear in linears]
+        self.bias = torch.cat([b for b in biases if b is not None]) if None not in biases else None
+        self.bias_array = None if self.bias is None else self.bias.float().numpy()
+        self._team = make_team(numba.get_num_threads())
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return `[T, out]`."""
+        num_digits = self.group
+        if num_digits > 1:
+            num_digits = 2 if x.dtype.itemsize == 2 else 3
+        if num_digits != self._num_digits:  # of a model in another dtype, for comparison
+            self._table, self._num_digits = block_table(self._segments, num_digits), num_digits
+        out = np.empty((x.shape[0], self.num_out), np.float32)
+        given = x.float().contiguous().numpy()
+        multiply_blocks(self._team.ctypes.data, given, self._table.ctypes.data, num_digits, out)
+        return torch.from_numpy(out if self.bias_array is None else out + self.bias_array).to(x.dtype)
 
 
-def compiled_linear(linears: list[nn.Linear]) -> Product:
+Product = CompiledLinear | QuantizedProduct | BlockProduct
+
+
+def compiled_linear(linears: Sequence[nn.Linear | BlockLinear]) -> Product:
     """Return the compiled product of modules with the same input."""
     first: nn.Module = linears[0]
+    if isinstance(first, BlockLinear):
+        return BlockProduct(cast(list[BlockLinear], linears))
     if isinstance(first, QuantizedLinear):
         return QuantizedProduct(cast(list[QuantizedLinear], linears))
-    return CompiledLinear(linears)
+    return CompiledLinear(cast(list[nn.Linear], linears))
 
 
 class ModuleProduct:
@@ -126,17 +171,19 @@ class ModuleProduct:
         module: the module, frozen.
     """
 
-    def __init__(self, module: nn.Linear) -> None:
+    def __init__(self, module: nn.Linear | BlockLinear) -> None:
         self._module = ref(module)  # which has this as its forward
-        self._product = CompiledLinear([module])
-        self._product.compile()
+        self._product = compiled_linear([module])
+        if isinstance(self._product, CompiledLinear):
+            self._product.compile()
         self._address = module.weight.data_ptr()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[..., out]` for `x [..., in]`."""
         module = self._module()
         if module is not None and (x.requires_grad or module.weight.data_ptr() != self._address):
-            return nn.functional.linear(x, module.weight, module.bias)
+            own: Any = type(module).forward  # not this
+            return cast(torch.Tensor, own(module, x))
         if x.dim() == 2:
             return self._product(x)
         out = self._product(x.reshape(-1, x.shape[-1]))
@@ -144,7 +191,8 @@ class ModuleProduct:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return torch's forward of the copied module."""
-        return MethodType(nn.Linear.forward, memo[id(self._module())])
+        module = memo[id(self._module())]
+        return MethodType(type(module).forward, module)
 
 
 def _max_half_rows() -> int:

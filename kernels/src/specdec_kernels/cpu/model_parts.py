@@ -13,9 +13,9 @@ from specdec_kernels.cpu.linear import compiled_linear
 from specdec_kernels.cpu.stack import CompiledStack
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.rotary import RotaryTables
-from specdec_kernels.layers.structure import model_parts
+from specdec_kernels.layers.structure import like_of, model_parts
 from specdec_kernels.quantized_linear import QuantizedLinear
-from specdec_runtime.interfaces import Runner
+from specdec_runtime.interfaces import BlockLinear, Runner
 
 
 def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTables] | Declined:
@@ -36,10 +36,8 @@ def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTables] | Declined
             "compiled passes are for norms of one kind, in float32 or bfloat16; this model is in "
             f"{str(runner.dtype).removeprefix('torch.')}"
         )
-    return CompiledStack(layers, ends), RotaryTables(
-        parts.rotary, parts.embed_tokens.weight.detach(), parts.layers
-    )
+    return CompiledStack(layers, ends), RotaryTables(parts.rotary, like_of(parts.embed_tokens), parts.layers)
 
 
 def _is_quantized(module: nn.Module | None) -> bool:
-    return isinstance(module, QuantizedLinear)
+    return isinstance(module, QuantizedLinear | BlockLinear)

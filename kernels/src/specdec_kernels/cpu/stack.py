@@ -14,9 +14,10 @@ from specdec_kernels.cpu.compiled.team import make_team
 from specdec_kernels.cpu.ends import Ends, floats_of
 from specdec_kernels.cpu.linear import Product
 from specdec_kernels.cpu.loops.attention import NO_WINDOW
+from specdec_kernels.cpu.loops.blocks import Table as BlockTable
 from specdec_kernels.cpu.loops.cached import attender
 from specdec_kernels.cpu.loops.forward import run_pass
-from specdec_kernels.cpu.loops.frame import Column, Entry, Factor, Number, Tables
+from specdec_kernels.cpu.loops.frame import Column, EmbeddingForm, Entry, Factor, Number, Tables
 from specdec_kernels.cpu.loops.heads import head_functions
 from specdec_kernels.cpu.loops.product import Weights, widened
 from specdec_kernels.cpu.loops.quantized import Packed
@@ -32,6 +33,11 @@ Ints = npt.NDArray[np.int64]
 Rotary = Sequence[tuple[Floats, Floats] | None]
 """Cosines and signed sines `[P, R]` of each layer; None for one that does not encode positions."""
 
+_FORMS = {
+    np.dtype(np.float32): EmbeddingForm.FLOATS,
+    np.dtype(np.uint16): EmbeddingForm.HALVES,
+    np.dtype(np.int64): EmbeddingForm.BLOCKS,
+}
 index_by_members()
 
 
@@ -45,8 +51,7 @@ class CompiledStack:
 
     def __init__(self, layers: Sequence[FusedLayer[Product]], ends: Ends) -> None:
         self.layers = layers
-        self.num_logits = ends.head.shape[0]
-        self.hidden_size = ends.embedding.shape[1]
+        self.num_logits, self.hidden_size = ends.num_logits, ends.hidden_size
         inner = [weight for weight in _layer_weights(layers, ends) if weight is not None]
         is_mixed = len({weight.dtype for weight in inner}) > 1
         distinct = {_address(weight): weight for weight in (*inner, ends.embedding, ends.head)}
@@ -56,7 +61,7 @@ class CompiledStack:
         # The tables hold addresses, so the arrays must be kept alive.
         self._kept: list[object] = [ends]
 
-        def stored(weight: Weights | Packed | None) -> int:
+        def stored(weight: Weights | Packed | BlockTable | None) -> int:
             """Return the address of a weight of the layers, widened to float32 if their dtypes are mixed."""
             if weight is not None and is_mixed:
                 wide = widened(weight)  # type: ignore[arg-type]  # those of 8 or 4 bits are of one type, see `supports`
@@ -124,7 +129,7 @@ class CompiledStack:
             (Entry.FEATURE_NORM, kept(floats_of(ends.feature_norm))),
             (Entry.HIDDEN, self.hidden_size),
             (Entry.NUM_LOGITS, self.num_logits),
-            (Entry.NUM_IDS, ends.embedding.shape[0]),
+            (Entry.NUM_IDS, ends.num_ids),
             (Entry.READS_FEATURES, ends.reads_features),
             (Entry.IS_FEATURE_FIRST, ends.is_feature_first),
             (Entry.IS_NORMED_RESIDUAL, ends.is_normed_residual),
@@ -137,7 +142,7 @@ class CompiledStack:
             ),
             (Entry.ARE_NORMS_CENTRED, any(norm.is_centred for norm in _norms(layers, ends))),
             (Entry.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
-            (Entry.IS_HALF_EMBEDDING, ends.embedding.dtype == np.uint16),
+            (Entry.EMBEDDING_FORM, _FORMS[ends.embedding.dtype]),
             (Entry.TEAM, self._team.ctypes.data),
             (Entry.WEIGH_LAYERS, weigher(np.empty(0, np.float32) if is_mixed else inner[0])),
             (Entry.WEIGH_HEAD, weigher(ends.head)),
@@ -161,7 +166,7 @@ class CompiledStack:
 
     @staticmethod
     def supports(layers: Sequence[FusedLayer[Product]], ends: Ends) -> bool:
-        """Return whether all weights are compact, those of 8 or 4 bits of one kind, and all norms of one kind."""
+        """Return whether all weights are compact, those of 8 or 4 bits or in blocks of one kind, and all norms of one kind."""
         weights = _layer_weights(layers, ends)
         kinds = {
             (weight.dtype, linear.group)
@@ -169,7 +174,7 @@ class CompiledStack:
             for linear in layer.linears
             if (weight := linear.compact) is not None
         }
-        is_packed = any(dtype.itemsize == 1 for dtype, _ in kinds)
+        is_packed = any(dtype not in (np.float32, np.uint16) for dtype, _ in kinds)
         return (
             len({(norm.epsilon, norm.is_centred) for norm in _norms(layers, ends)}) <= 1
             and len({norm.epsilon for norm in _all_head_norms(layers)}) <= 1
@@ -256,7 +261,9 @@ def _head_norms(parts: LayerParts) -> Floats | None:
     return np.concatenate(weights) if parts.is_joint_norm else np.stack(weights)
 
 
-def _layer_weights(layers: Sequence[FusedLayer[Product]], ends: Ends) -> list[Weights | Packed | None]:
+def _layer_weights(
+    layers: Sequence[FusedLayer[Product]], ends: Ends
+) -> list[Weights | Packed | BlockTable | None]:
     """Return the weights of the layers and of the join before them; None for a weight that has no compact form."""
     weights = [linear.compact for layer in layers for linear in layer.linears]
     return weights if ends.join is None else [*weights, ends.join]

@@ -38,7 +38,7 @@ class FusedLayer(Generic[L]):
         self.query_norm = self.make_norm(parts.query_norm)
         self.key_norm = self.make_norm(parts.key_norm)
         self.value_norm = self.make_norm(parts.value_norm)
-        self.intermediate = self.gate_up.weight.shape[0] // 2
+        self.intermediate = self.gate_up.num_out // 2
 
     def make_norm(self, norm: Norm | None) -> FastNorm | None:
         """Return a norm of the layer."""

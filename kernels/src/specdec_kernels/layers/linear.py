@@ -51,6 +51,7 @@ class JoinedLinear:
 
     def __init__(self, linears: list[nn.Linear]) -> None:
         self.weight = join(linears)
+        self.num_out = self.weight.shape[0]
         biases = [linear.bias for linear in linears]
         self.bias = torch.cat([b.detach() for b in biases]) if all(b is not None for b in biases) else None
 

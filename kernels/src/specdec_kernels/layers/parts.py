@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from specdec_kernels.attended_rows import AttendedRows
+from specdec_runtime.interfaces import BlockEmbedding
 
 
 class Activation(Enum):
@@ -106,7 +107,7 @@ class LayerParts:
 class ModelParts:
     """A model whose layers are `LayerParts`."""
 
-    embed_tokens: nn.Embedding
+    embed_tokens: nn.Embedding | BlockEmbedding
     layers: tuple[LayerParts, ...]
     norm: Norm
     rotary: nn.Module

@@ -13,6 +13,7 @@ from specdec.interfaces import Declined
 from specdec_kernels.attended_rows import ATTENDED_ROWS
 from specdec_kernels.layers.behaviour import activation_of, is_interleaved, norm_of
 from specdec_kernels.layers.parts import LayerParts, ModelParts, Norm, Rotation
+from specdec_runtime.interfaces import BlockEmbedding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -105,9 +106,14 @@ def _model_parts(
     if set(parts) != {"embed_tokens", "layers", "norm", "rotary_emb"}:
         raise _UnknownError(f"it is made of {', '.join(parts)}")
     head, embed, layers = model.get_output_embeddings(), parts["embed_tokens"], parts["layers"]
-    if not is_linear(head) or not isinstance(embed, nn.Embedding) or not isinstance(layers, nn.ModuleList):
+    is_known = is_linear(head) or is_plain_linear(head)
+    if (
+        not is_known
+        or not isinstance(embed, nn.Embedding | BlockEmbedding)
+        or not isinstance(layers, nn.ModuleList)
+    ):
         raise _UnknownError("its embedding or output projection is not a plain one")
-    like, config = embed.weight.detach(), model.config.get_text_config()
+    like, config = like_of(embed), model.config.get_text_config()
     scale = getattr(embed, "embed_scale", 1.0)
     scale = float(scale.to(like.dtype)) if isinstance(scale, torch.Tensor) else float(scale)
     return ModelParts(
@@ -182,6 +188,13 @@ def _layer_parts(
         residual_scale=float(getattr(layer, "residual_multiplier", 1.0)),
         output_scale=float(getattr(layer, "layer_scalar", 1.0)),
     )
+
+
+def like_of(embedding: nn.Embedding | BlockEmbedding) -> torch.Tensor:
+    """Return a tensor `[.., H]` of the dtype and on the device of what an embedding returns."""
+    if isinstance(embedding, BlockEmbedding):
+        return torch.empty((1, embedding.embedding_dim), dtype=embedding.dtype)
+    return embedding.weight.detach()
 
 
 def _children(module: nn.Module) -> dict[str, nn.Module]:

@@ -16,7 +16,7 @@ from specdec_plugin_self_draft.kept import kept_file, read, write
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
 from specdec_plugin_self_draft.short_head import Int64s, shorten_head
 from specdec_plugin_self_draft.skipping import least_needed, leave_out
-from specdec_runtime.models import decoder_layers, output_head
+from specdec_runtime.models import decoder_layers, has_blocks, output_head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -64,6 +64,11 @@ def quantize(model: PreTrainedModel, config: SelfDraftConfig) -> PreTrainedModel
         ConfigError: if a map does not fit the groups.
     """
     head = output_head(model)
+    if has_blocks(model) and not (config.skip_layers or config.attention_window):
+        raise ConfigError(
+            "speculative_config: 'self' does not pay here: the target's weights have the few bits of its file already, so that "
+            "drafts would be as dear; set skip_layers or attention_window, or LLM's weights='widen'"
+        )
     found = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
     of_head = config.head_weights or config.weights
     wanted = {name: of_head if linear is head else config.weights for name, linear in found.items()}

@@ -9,7 +9,12 @@ from specdec.faces import lazily
 if TYPE_CHECKING:
     from specdec_runtime.backends.attention import choose_attention
     from specdec_runtime.backends.comparison import FACTOR, agreement, distance
-    from specdec_runtime.backends.linears import fast_linear, has_native_bfloat16, speed_up_linears
+    from specdec_runtime.backends.linears import (
+        fast_linear,
+        has_native_bfloat16,
+        reads_blocks,
+        speed_up_linears,
+    )
     from specdec_runtime.backends.models import of_models
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "fast_linear",
     "has_native_bfloat16",
     "of_models",
+    "reads_blocks",
     "speed_up_linears",
 ]
 

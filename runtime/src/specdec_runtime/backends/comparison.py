@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from specdec_runtime.interfaces.blocks import BlockEmbedding
+
 FACTOR = 2.0
 """How many times the error of the model's own forward a faster form's error may be."""
 
@@ -86,6 +88,7 @@ def in_wider_arithmetic(module: nn.Module, dtype: torch.dtype) -> Iterator[None]
         dtype: see `WIDER`.
     """
     held: dict[nn.Module, dict[str, nn.Parameter | None]] = {}
+    dtypes = {part: part.dtype for part in module.modules() if isinstance(part, BlockEmbedding)}
 
     def widen(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         held[part] = dict(part._parameters)
@@ -101,6 +104,8 @@ def in_wider_arithmetic(module: nn.Module, dtype: torch.dtype) -> Iterator[None]
         is_number = isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(dtype) if is_number else value
 
+    for embedding in dtypes:
+        embedding.dtype = dtype
     handles = []
     for part in module.modules():
         if part._parameters:
@@ -113,3 +118,5 @@ def in_wider_arithmetic(module: nn.Module, dtype: torch.dtype) -> Iterator[None]
             handle.remove()
         for part in list(held):
             restore(part)
+        for embedding, own in dtypes.items():
+            embedding.dtype = own

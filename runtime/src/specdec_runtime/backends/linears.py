@@ -11,9 +11,12 @@ from specdec.backends import first_offer, grouped_warnings
 from specdec.interfaces import Declined
 from specdec_runtime.backends.comparison import LEAST, distance
 from specdec_runtime.backends.models import of_models
+from specdec_runtime.interfaces.blocks import CHUNK, TILE, BlockLinear
 
 _ROWS = 3
 """Rows that a product is tried with."""
+_BLOCK_ROWS = 40
+"""Rows of weights in blocks of which the products are compared."""
 
 
 @grouped_warnings()
@@ -22,6 +25,7 @@ def speed_up_linears(module: nn.Module) -> None:
 
     Results are the same up to summation order. Modules of other classes, subclasses included, or with hooks are not changed.
     """
+    speed_up_blocks(module)
     for linear in module.modules():
         if type(linear) is nn.Linear and not (linear._forward_hooks or linear._forward_pre_hooks):
             forward = fast_linear(linear)
@@ -29,7 +33,26 @@ def speed_up_linears(module: nn.Module) -> None:
                 linear.forward = forward  # type: ignore[method-assign, assignment]
 
 
-def fast_linear(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | None:
+@grouped_warnings()
+def speed_up_blocks(module: nn.Module) -> None:
+    """Make the modules with weights in blocks use a backend's products; torch would widen all of them in each pass."""
+    for linear in module.modules():
+        if isinstance(linear, BlockLinear) and "forward" not in vars(linear):
+            forward = fast_linear(linear)
+            if forward is not None:
+                linear.forward = forward  # type: ignore[method-assign, assignment]
+
+
+def reads_blocks(device: torch.device) -> bool:
+    """Return whether a backend multiplies with weights in blocks as they are."""
+    if device.type != "cpu":
+        return False
+    module = BlockLinear("Q8_0", TILE, CHUNK)
+    nn.init.zeros_(module.weight)
+    return fast_linear(module) is not None
+
+
+def fast_linear(module: nn.Linear | BlockLinear) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return a backend's forward `[..., in] -> [..., out]` of a frozen linear module; None if no backend has one."""
     answer = first_offer(
         "the product",
@@ -40,15 +63,24 @@ def fast_linear(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | N
 
 
 @torch.inference_mode()
-def _disagreement(forward: Callable[[torch.Tensor], torch.Tensor], module: nn.Linear) -> str | None:
+def _disagreement(
+    forward: Callable[[torch.Tensor], torch.Tensor], module: nn.Linear | BlockLinear
+) -> str | None:
     """Return how a product differs from the module's own on a few rows; None if it does not."""
-    weight, generator = module.weight, torch.Generator().manual_seed(0)
-    x = torch.randn(_ROWS, module.in_features, generator=generator).to(weight.device, weight.dtype)
-    got, expected = forward(x), module(x)
+    generator = torch.Generator().manual_seed(0)
+    x, dtype = torch.randn(_ROWS, module.in_features, generator=generator), module.weight.dtype
+    if isinstance(module, BlockLinear):
+        dtype = torch.float32 if module.input_bits == 24 else torch.bfloat16
+        x = x.to(dtype)
+        expected = module.first_rows(_BLOCK_ROWS)(x)
+    else:
+        x = x.to(module.weight.device, dtype)
+        expected = module(x)
+    got = forward(x)[:, : expected.shape[1]]
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"it returns {got.dtype} {tuple(got.shape)}, torch {expected.dtype} {tuple(expected.shape)}"
     off = distance(got, expected)
-    return None if off <= LEAST[weight.dtype] else f"it differs from torch's by {off:.1e}"
+    return None if off <= LEAST[dtype] else f"it differs from torch's by {off:.1e}"
 
 
 def has_native_bfloat16() -> bool:

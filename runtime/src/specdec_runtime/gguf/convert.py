@@ -22,13 +22,14 @@ _END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
 """End of text, and end of a conversation turn if that is a different token."""
 
 
-def convert(file: Path, dtype: str, folder: Path) -> None:
+def convert(file: Path, dtype: str, folder: Path, *, keeps_blocks: bool = False) -> None:
     """Write the model of a GGUF file into a folder: safetensors, configuration, tokenizer and chat template.
 
     Args:
         file: the GGUF file.
         dtype: dtype of the weights: `bfloat16`, `float16` or `float32`.
         folder: an empty folder.
+        keeps_blocks: whether weights stay in blocks, see `keep_blocks`.
 
     Raises:
         ModelError: if the file says more than it can hold, or if transformers cannot read it, with its
@@ -39,7 +40,7 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
     with _quiet_in_a_pipe(), read_once(), TemporaryDirectory() as alone:
         Path(alone, file.name).symlink_to(file.absolute())  # transformers also reads what lies beside a file
         try:
-            model, tokenizer = _read(file, dtype, alone)
+            model, tokenizer = _read(file, dtype, alone, keeps_blocks=keeps_blocks)
         except (ModelError, MemoryError):
             raise
         except Exception as error:  # a broken file may raise anything
@@ -48,11 +49,14 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
         _write(model, tokenizer, folder)
 
 
-def _read(file: Path, dtype: str, folder: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _read(
+    file: Path, dtype: str, folder: str, *, keeps_blocks: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import torch
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    from specdec_runtime.gguf.kept_blocks import keep_blocks
     from specdec_runtime.gguf.positions import set_position_scaling
     from specdec_runtime.gguf.splitting import set_splitting
 
@@ -77,6 +81,8 @@ def _read(file: Path, dtype: str, folder: str) -> tuple[PreTrainedModel, PreTrai
     _set_end(model, fields)
     set_position_scaling(model.config, file, fields, {tensor.name: tensor.data for tensor in reader.tensors})
     set_splitting(tokenizer, file, fields)
+    if keeps_blocks:
+        keep_blocks(model, file, reader.tensors)
     return model, tokenizer
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from specdec import ConfigError
 from specdec.interfaces import ModelFiles
 from specdec_runtime.gguf.names import hub_gguf, local_gguf
@@ -29,9 +31,13 @@ class GgufFiles(ModelFiles):
         """Return the GGUF file of a hub repository, downloaded unless it is cached; None for any other name."""
         return hub_gguf(name, revision, file)
 
-    def stored(self, file: Path, dtype: object) -> Path:
+    def stored(self, file: Path, dtype: object, *, keeps_blocks: bool = False) -> Path:
         """Return a directory with the model of a GGUF file as safetensors; made once and kept."""
-        return stored(file, stored_dtype(dtype))
+        if keeps_blocks:
+            from specdec_runtime.backends import reads_blocks
+
+            keeps_blocks = reads_blocks(torch.device("cpu"))
+        return stored(file, stored_dtype(dtype), keeps_blocks=keeps_blocks)
 
 
 def stored_dtype(dtype: object) -> str:

@@ -25,7 +25,7 @@ _FORM = "1"
 """Version of the format that `convert` writes; a new number makes every file be converted again."""
 
 
-def stored(file: Path, dtype: str) -> Path:
+def stored(file: Path, dtype: str, *, keeps_blocks: bool = False) -> Path:
     """Return the directory of a GGUF file's model as safetensors with tokenizer; it is made if missing.
 
     A directory appears atomically. If several processes need the same one, the first makes it and the others wait. It is
@@ -34,6 +34,7 @@ def stored(file: Path, dtype: str) -> Path:
     Args:
         file: the GGUF file.
         dtype: dtype of the weights: `bfloat16`, `float16` or `float32`.
+        keeps_blocks: whether they stay in blocks where they can.
 
     Raises:
         ModelError: if the file cannot be read, or the model cannot be stored.
@@ -42,13 +43,13 @@ def stored(file: Path, dtype: str) -> Path:
     try:
         digest = _digest(file, models)
         key = hashlib.sha256(f"{_FORM} {version('transformers')} {digest}".encode()).hexdigest()[:16]
-        folder = models / f"{file.stem}-{dtype}-{key}"
+        folder = models / f"{file.stem}-{dtype}{'-blocks' * keeps_blocks}-{key}"
         if folder.is_dir():
             return folder
         models.mkdir(parents=True, exist_ok=True)
         with _locked(models / f".{folder.name}.lock"):
             if not folder.is_dir():
-                _make(file, dtype, folder)
+                _make(file, dtype, folder, keeps_blocks=keeps_blocks)
     except OSError as error:
         raise ModelError(
             f"{file} cannot be kept as safetensors in {models} ({error.strerror or error}): make room there, or set "
@@ -57,20 +58,21 @@ def stored(file: Path, dtype: str) -> Path:
     return folder
 
 
-def _make(file: Path, dtype: str, folder: Path) -> None:
+def _make(file: Path, dtype: str, folder: Path, *, keeps_blocks: bool) -> None:
     """Write the directory under a temporary name, then rename it."""
     from specdec_runtime.gguf.convert import convert
 
     for left_behind in folder.parent.glob(f".{folder.name}.*.part"):  # from a process that was killed
         shutil.rmtree(left_behind)
-    message = f"{file.name} is dequantised to {dtype} once, and kept in {folder}"
+    how = "laid out for products" if keeps_blocks else f"dequantised to {dtype}"
+    message = f"{file.name} is {how} once, and kept in {folder}"
     if sys.stderr.isatty():
         print(f"specdec: {message}", file=sys.stderr)
     else:
         logger.warning(message)  # it takes seconds, in which nothing else is said
     temporary = Path(mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
     try:
-        convert(file, dtype, temporary)
+        convert(file, dtype, temporary, keeps_blocks=keeps_blocks)
         temporary.rename(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from specdec.field_docs import show_fields
 from specdec_runtime.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec_runtime.interfaces.backend import ModelBackend
+from specdec_runtime.interfaces.blocks import BlockEmbedding, BlockLinear
 from specdec_runtime.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec_runtime.interfaces.form import Form
 from specdec_runtime.interfaces.forward import ForwardOutput, HostRows, PackedBatch, Segment
@@ -23,6 +24,8 @@ __all__ = [
     "Attention",
     "AttentionFactory",
     "AttentionNeeds",
+    "BlockEmbedding",
+    "BlockLinear",
     "Chain",
     "ChainRules",
     "ChainWork",

@@ -13,6 +13,7 @@ from torch import nn
 
 from specdec.interfaces import Backend, Declined, PassMemory
 from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
+from specdec_runtime.interfaces.blocks import BlockLinear
 from specdec_runtime.interfaces.form import Form
 from specdec_runtime.interfaces.runner import Runner
 from specdec_runtime.interfaces.steps import StepLoop, Steps
@@ -47,7 +48,7 @@ class ModelBackend(Backend):
         """
         return Declined("it has no form of models")
 
-    def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
+    def linear(self, module: nn.Linear | BlockLinear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
         """Return a faster forward `[..., in] -> [..., out]` of a frozen linear module."""
         return Declined("it has no products")
 

@@ -16,6 +16,7 @@ from specdec_runtime.backends import has_native_bfloat16
 from specdec_runtime.loading.admission import check_complete, check_config, check_model
 from specdec_runtime.loading.splitting import split_arguments
 from specdec_runtime.loading.text_part import is_multimodal, of_text_part, text_part
+from specdec_runtime.models.block_modules import round_inputs
 from specdec_runtime.models.unfilled import unfilled
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     check_model(model, path)
     if getattr(model, "hf_quantizer", None) is None and not part:
         torch.nn.Module.to(model, device)
+    if options.activation_bits is not None:
+        round_inputs(model, options.activation_bits)
     ready: PreTrainedModel = model.eval()
     return ready
 

@@ -4,6 +4,7 @@ from specdec_runtime.models.parts import (
     CACHE_ARGUMENTS,
     cache_argument,
     decoder_layers,
+    has_blocks,
     input_embedding,
     output_head,
 )
@@ -13,6 +14,7 @@ __all__ = [
     "CACHE_ARGUMENTS",
     "cache_argument",
     "decoder_layers",
+    "has_blocks",
     "input_embedding",
     "keeps_states",
     "output_head",

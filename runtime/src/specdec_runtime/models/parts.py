@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from specdec.errors import ModelError
+from specdec_runtime.interfaces.blocks import BlockLinear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -56,6 +57,11 @@ def output_head(model: PreTrainedModel) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise ModelError(f"{type(model).__name__} has no output head; specdec serves causal language models")
     return module
+
+
+def has_blocks(model: nn.Module) -> bool:
+    """Return whether weights of a model's linear maps are in blocks."""
+    return any(isinstance(module, BlockLinear) for module in model.modules())
 
 
 def keeps_logits_rows(model: PreTrainedModel) -> bool:

@@ -53,7 +53,7 @@ class OwnForward(Form):
 
     @cached_property
     def _num_weights(self) -> int:
-        return sum(weight.numel() for weight in self.module.parameters())
+        return sum(weight.numel() for weight in self.module.parameters())  # of those in blocks the bytes
 
     def forward_wide(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
         """Run a pass with an empty cache in wider arithmetic; see `WIDER`."""

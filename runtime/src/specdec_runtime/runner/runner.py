@@ -15,7 +15,7 @@ from specdec.backends import grouped_warnings
 from specdec.errors import ModelError
 from specdec.interfaces import NoiseKeys, PassMemory
 from specdec_runtime.backends.forms import choose_forms, is_fast, keep_working, numbers_of
-from specdec_runtime.backends.linears import speed_up_linears
+from specdec_runtime.backends.linears import speed_up_blocks, speed_up_linears
 from specdec_runtime.interfaces.attention import AttentionFactory
 from specdec_runtime.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec_runtime.interfaces.form import Form
@@ -205,6 +205,8 @@ class ModuleRunner:
     @grouped_warnings()
     def _make_forms(self, *, is_fused: bool) -> None:
         """Probe every stage, then choose its forms, and run each, so that no request compiles anything."""
+        if is_fused:
+            speed_up_blocks(self.module)
         batch = self._probe_pass()
         features = self.probe_features(len(batch.token_ids))
         for own in self._own:

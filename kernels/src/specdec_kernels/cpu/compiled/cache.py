@@ -31,6 +31,7 @@ from numba.core.serialize import dumps
 from specdec.folders import COMPILED_VARIABLE, compiled_folder
 from specdec_kernels.cpu.compiled import still_compiling
 from specdec_kernels.cpu.compiled.target import FEATURES, TARGET, Target
+from specdec_runtime.interfaces.blocks import KINDS
 
 logger = logging.getLogger("specdec.compiled")
 
@@ -200,7 +201,8 @@ def _write(path: Path, content: bytes) -> None:
 @cache
 def _digest_of(folder: Path) -> bytes:
     """Return the digest of the sources that functions in a folder are compiled from, and of what compiles them, for what."""
-    digest = hashlib.sha256(repr((*_VERSIONS, sorted(FEATURES.items()), TARGET)).encode())
+    made_for = *_VERSIONS, sorted(FEATURES.items()), TARGET, sorted(KINDS.items())
+    digest = hashlib.sha256(repr(made_for).encode())
     for each in dict.fromkeys((folder, *_CALLED)):
         for file in sorted(each.glob("*.py")):
             if file.name not in _UNCOMPILED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -9,6 +10,10 @@ from llvmlite import binding
 from numba import config
 from numba.core import registry
 
+from specdec import ConfigError
+
+VARIABLE = "SPECDEC_CPU_TARGET"
+"""Environment variable: the name of a target that this processor runs, whose code it then has."""
 _V3 = ("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 _VNNI = (*_V4, "avx512vnni")
@@ -76,7 +81,15 @@ def _chosen() -> Target | None:
         return next((target for target in TARGETS if (target.cpu, target.flags) == asked), None)
     if "_toplevel_target_context" in vars(registry.cpu_target):  # its code is for this processor alone by now
         return None
-    for target in fitting(HOST_FEATURES, binding.get_host_cpu_name())[:1]:
+    found = fitting(HOST_FEATURES, binding.get_host_cpu_name())
+    if asked_for := os.environ.get(VARIABLE):
+        names = [target.name for target in found]
+        if asked_for not in names:
+            raise ConfigError(
+                f"{VARIABLE}={asked_for!r} is not one of {', '.join(names)}, which run on this processor"
+            )
+        found = found[names.index(asked_for) :]
+    for target in found[:1]:
         config.CPU_NAME, config.CPU_FEATURES = target.cpu, target.flags  # type: ignore[attr-defined]  # ditto
         return target
     return None

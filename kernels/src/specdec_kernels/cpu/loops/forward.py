@@ -10,8 +10,9 @@ from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import call_of
 from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.compiled.team import run_with_team
+from specdec_kernels.cpu.loops.blocks import look_up_blocks
 from specdec_kernels.cpu.loops.elementwise import finish_logits, norm
-from specdec_kernels.cpu.loops.frame import Entry, Number, Tables
+from specdec_kernels.cpu.loops.frame import EmbeddingForm, Entry, Number, Tables
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.product import Weights
 from specdec_kernels.cpu.loops.stack import Floats, Ints, add_bias, run_layers
@@ -74,7 +75,9 @@ def run_in_team(
     x = np.empty((num_rows, hidden), np.float32)
     normed = np.empty((num_rows, hidden), np.float32)
     shape, embed_scale = (frame[Entry.NUM_IDS], hidden), np.float32(numbers[Number.EMBED_SCALE])
-    if frame[Entry.IS_HALF_EMBEDDING]:
+    if frame[Entry.EMBEDDING_FORM] == EmbeddingForm.BLOCKS:
+        look_up_blocks(tokens, frame[Entry.EMBEDDING], embed_scale, x)
+    elif frame[Entry.EMBEDDING_FORM] == EmbeddingForm.HALVES:
         _look_up(tokens, array_at(frame[Entry.EMBEDDING], shape, np.uint16), embed_scale, x)
     else:
         _look_up(tokens, array_at(frame[Entry.EMBEDDING], shape, np.float32), embed_scale, x)

@@ -37,11 +37,11 @@ class Entry(IntEnum):
     IS_ROUNDED = 15
     """Inputs of products with weights are rounded to bfloat16 first, as in a model that runs in bfloat16."""
     GROUP = 16
-    """Weights of 4 bits that share a scale; 0 if there are none."""
+    """Weights of 4 bits that share a scale; for weights in blocks the digits of rows, see `split_rows`; else 0."""
     NUM_POSITIONS = 17
     """Positions that the tables of rotary factors cover."""
-    IS_HALF_EMBEDDING = 18
-    """The embedding holds the bits of bfloat16 rather than float32."""
+    EMBEDDING_FORM = 18
+    """What the embedding holds: see `EmbeddingForm`."""
     WEIGH_LAYERS = 19
     """Address of the function that multiplies with the weights of the layers, and of `JOIN`; see `weigh`."""
     WEIGH_HEAD = 20
@@ -56,6 +56,16 @@ class Entry(IntEnum):
     """The same for its output."""
     TEAM = 25
     """Address of the team whose threads run products and attention; see `make_team`."""
+
+
+class EmbeddingForm(IntEnum):
+    """What the numbers of an embedding are."""
+
+    FLOATS = 0
+    HALVES = 1
+    """The bits of bfloat16."""
+    BLOCKS = 2
+    """Its address is that of a table of segments, see `product_of_blocks`, which has one."""
 
 
 class Number(IntEnum):

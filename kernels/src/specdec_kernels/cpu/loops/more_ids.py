@@ -1,4 +1,4 @@
-"""Logits of single ids by the embedding, for a model whose output projection is tied to it."""
+"""Logits of single ids by the embedding, for a model whose output projection is tied to it, not in blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.loops.elementwise import finish_logits
-from specdec_kernels.cpu.loops.frame import Entry, Number, Tables
+from specdec_kernels.cpu.loops.frame import EmbeddingForm, Entry, Number, Tables
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.product import Weights
 from specdec_kernels.cpu.loops.stack import Floats, Ints
@@ -18,7 +18,7 @@ def logits_of(state: Floats, ids: Ints, tables: Tables, logits: Floats) -> None:
     """Write the logits `[E]` of some ids after a state `[H]`, the final norm's output."""
     frame, numbers = tables.frame, tables.numbers
     shape = (frame[Entry.NUM_IDS], frame[Entry.HIDDEN])
-    if frame[Entry.IS_HALF_EMBEDDING]:
+    if frame[Entry.EMBEDDING_FORM] == EmbeddingForm.HALVES:
         _products(state, array_at(frame[Entry.EMBEDDING], shape, np.uint16), ids, logits)
     else:
         _products(state, array_at(frame[Entry.EMBEDDING], shape, np.float32), ids, logits)

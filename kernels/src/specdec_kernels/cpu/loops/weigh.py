@@ -11,6 +11,7 @@ from numba import types
 
 from specdec_kernels.cpu.compiled.calls import Signature, address_of, by_address
 from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.loops.blocks import product_of_blocks
 from specdec_kernels.cpu.loops.byte_sums import HAS_BYTE_SUMS, product_rounded
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.product import multiply_in_team, product_in_team
@@ -30,7 +31,7 @@ def weigher(weights: npt.NDArray[np.generic], is_draft: bool = False) -> int:
     """Return the address of the function for weights of this type.
 
     Args:
-        weights: the weights.
+        weights: the weights; for those in blocks their table, see `product_of_blocks`.
         is_draft: products with weights of 4 bits may round `x` to 8 bits, where that is faster.
     """
     function = _WEIGHERS[weights.dtype]
@@ -73,9 +74,15 @@ def _weigh_halves_rounded(
         product_rounded(team, x, weights, group, out)
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def _weigh_blocks(x: Floats, address: int, group: int, is_rounded: bool, out: Floats, team: int) -> None:
+    product_of_blocks(team, x, address, group, out)
+
+
 _WEIGHERS: Mapping[np.dtype[Any], Any] = {
     np.dtype(np.float32): _weigh_float32,
     np.dtype(np.uint16): _weigh_bfloat16,
     np.dtype(np.int8): _weigh_bytes,
     np.dtype(np.uint8): _weigh_halves,
+    np.dtype(np.int64): _weigh_blocks,
 }
