@@ -15,7 +15,6 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -41,12 +40,12 @@ class Pair:
         self._caches: tuple[SuffixCache, SuffixCache] = (TreeCache(DEPTH), ArcticCache(DEPTH))
         self.seconds: dict[str, tuple[list[float], list[float]]] = {}
 
-    def call(self, what: str, call: Callable[[SuffixCache], Any]) -> list[Any]:
-        """Return what both answer."""
-        answers, times = [], self.seconds.setdefault(what, ([], []))
+    def call(self, method: str, *given: Any, **options: Any) -> list[Any]:
+        """Call a method of both, and return what they answer."""
+        answers, times = [], self.seconds.setdefault(method, ([], []))
         for cache, taken in zip(self._caches, times, strict=True):
             began = thread_time()
-            answers.append(call(cache))
+            answers.append(getattr(cache, method)(*given, **options))
             taken.append(thread_time() - began)
         return answers
 
@@ -80,27 +79,23 @@ def run(num_steps: int) -> tuple[Pair, Counter[str]]:
     counts, step = Counter(equal=0, ties=0, other=0), 0
     while step < num_steps:
         name, text, rules = f"request {len(texts)}", written(generator, texts), RULES[len(texts) % 2]
-        pair.call("start", lambda cache, name=name: cache.start_request(name))
+        pair.call("start_request", name)
         place = 0
         while place < len(text) and step < num_steps:
             emitted = text[place : place + generator.randint(1, 6)]
-            pair.call("append", lambda cache, name=name, emitted=emitted: cache.append(name, list(emitted)))
-            ours, theirs = pair.call(
-                "speculate", lambda cache, name=name, rules=rules: cache.speculate(name, MOST_NODES, rules)
-            )
+            pair.call("append", name, emitted)
+            ours, theirs = pair.call("speculate", name, MOST_NODES, rules)
             place, step = place + len(emitted), step + 1
             counts["tokens"] += len(ours.token_ids)
             if (ours.token_ids, ours.parents) == (theirs.token_ids, theirs.parents):
                 counts["equal"] += 1
             else:
                 counts["ties" if is_tie(ours, theirs) else "other"] += 1
-        pair.call("stop", lambda cache, name=name: cache.stop_request(name))
-        pair.call(
-            "learn", lambda cache, text=text: cache.append_response(list(text), is_first=True, is_last=True)
-        )
+        pair.call("stop_request", name)
+        pair.call("append_response", text, is_first=True, is_last=True)
         texts.append(text)
         if len(texts) > MOST_RESPONSES:
-            pair.call("forget", lambda cache: cache.evict_response())
+            pair.call("evict_response")
     return pair, counts
 
 

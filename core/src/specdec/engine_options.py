@@ -142,6 +142,8 @@ class EngineOptions:
     @property
     def keeps_blocks(self) -> bool:
         """Whether weights may stay in the blocks of a GGUF file: on one CPU, in forms of backends."""
+        import torch  # see `_check_device`
+
         is_spread = self.device_map is not None or self.tensor_parallel_size > 1
         device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return self.weights == "published" and device.type == "cpu" and not (is_spread or self.enforce_eager)

@@ -55,7 +55,8 @@ def run_blocks(
 
     rows = head.embed(ids).flatten(0, 1)
     states = head.run(rows, positions.flatten(), attend, places.repeat(len(anchors)))
-    return states.unflatten(0, ids.shape)
+    blocks: Tensor = states.unflatten(0, ids.shape)
+    return blocks
 
 
 def forced_logits(head: DFlashHead, states: Tensor, before: Tensor) -> Iterator[Tensor]:
