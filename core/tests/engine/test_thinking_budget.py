@@ -107,10 +107,9 @@ def test_the_prompt_decides_whether_a_text_begins_with_reasoning(prompt, is_alwa
 
 def test_tokens_are_counted_without_markers() -> None:
     reasoning = Reasoning(ReasoningMarkers(START, CLOSE, CLOSE), None, np.array([0]))
-    reasoning.follow([4, 1, 4, 4, 2, 0, 2, 3, 4, 1, 2, 3, 0])
-    assert reasoning.num_tokens == 4
-    reasoning.follow([4, 1, 4, 4, 2, 0, 2, 3, 4, 1, 2, 3, 0, 1, 0])
-    assert reasoning.num_tokens == 5
+    text = [4, 1, 4, 4, 2, 0, 2, 3, 4, 1, 2, 3, 0]
+    assert reasoning.count(text) == 4
+    assert reasoning.count([*text, 1, 0]) == 5
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,8 @@ class Engine:
         self._speculation = speculation
         self._device = scorer.cache.device
         self._has_device_nodes = scorer.supports_device_nodes and self._device.type != "cpu"
+        self._is_cut = not sampler.cuts(self._device)
+        """Whether the sampler needs logits that top-k and top-p have cut."""
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._row_ids: set[str] = set()
@@ -230,7 +232,7 @@ class Engine:
             if batch.has_trees:
                 step.transfer.add("paths", [first_node_slots(step)], growing=0)
             batch = replace(batch, transfer=step.transfer)
-        step.is_cut = not self._sampler.cuts(self._device)
+        step.is_cut = self._is_cut
         scores = self._scorer.score(step)
         step.batch, step.scores = batch, scores if self._sampler.finds_invalid_rows else valid_rows(scores)
         step.score_s += step.lap()

@@ -108,12 +108,7 @@ def _completion(sequence: Sequence) -> CompletionOutput:
         is_from_draft=sequence.draft_flags.copy(),
         draft_steps=None if sequence.draft_steps is None else list(sequence.draft_steps),
         is_refused=sequence.is_refused,
-        num_reasoning_tokens=_num_reasoning_tokens(sequence),
+        num_reasoning_tokens=None
+        if sequence.reasoning is None
+        else sequence.reasoning.count(sequence.output_token_ids),
     )
-
-
-def _num_reasoning_tokens(sequence: Sequence) -> int | None:
-    if sequence.reasoning is None:
-        return None
-    sequence.reasoning.follow(sequence.output_token_ids)
-    return sequence.reasoning.num_tokens

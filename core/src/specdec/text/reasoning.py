@@ -131,9 +131,9 @@ class Reasoning:
             self._committed = self._next(self._committed, int(token_id))
         self._num_seen = len(output)
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of reasoning in the output so far, without the markers."""
+    def count(self, output: Sequence[int]) -> int:
+        """Take in the output, see `follow`; return its tokens of reasoning, without the markers."""
+        self.follow(output)
         return self._committed.num_tokens
 
     def forced(self) -> Tokens:
