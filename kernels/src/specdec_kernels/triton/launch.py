@@ -23,6 +23,7 @@ def roomy(size: int, least: int, factor: int = 4) -> int:
     return found
 
 
+@cache
 def places_for(width: int) -> int:
     """Return how many places a program has for a draft of `width` nodes and what it follows."""
     return roomy(width + 1, 32)

@@ -282,13 +282,13 @@ class Drafter:
             self._tree_loop.draft(batch, drafts, call, places)
             return
         fed, chains = self._loop.draft(batch, drafts, call, places, more)
-        states = [self._state(batch, draft.row) for draft in drafts]
-        for state, token_ids in zip(states, fed, strict=True):
-            self.rows.keep_drafted(state, token_ids)
-        if self._head is None or not chains.logits.shape[0]:
-            return  # a model can run its last token again
-        for place, state in enumerate(states):
-            state.logits, state.carries[0] = chains.logits[place : place + 1], chains.states[place]
+        if self._head is None:  # it can run its last token again
+            for draft, token_ids in zip(drafts, fed, strict=True):
+                self.rows.keep_drafted(self._state(batch, draft.row), token_ids)
+        elif chains.logits.shape[0]:  # a head's rows of drafted tokens are not the committed ones
+            for place, draft in enumerate(drafts):
+                state = self._state(batch, draft.row)
+                state.logits, state.carries[0] = chains.logits[place : place + 1], chains.states[place]
 
     def _run_new(self, running: list[tuple[RequestState, RowChunk]]) -> torch.Tensor | None:
         """Run new tokens through every stage, each with the carries of the stage before.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from specdec.interfaces import PassMemory, VerdictOffsets
-from specdec_kernels.cuda.graphs.loop_graphs import LoopGraphs
+from specdec_kernels.cuda.graphs.loop_graphs import LoopGraphs, drafted
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
@@ -21,7 +21,7 @@ from specdec_kernels.cuda.graphs.pass_shape import (
     shape_of,
 )
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
-from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
+from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_loop import (
     ChainShape,
     Numbered,
@@ -209,13 +209,9 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
         # More padding costs less than a loop that is not recorded, when requests end one after another.
         found = self._find(shape) or next(filter(None, map(self._find, shapes)), None)
         if found is not None:
-            recorded = found[0]
-
-            def send(offsets: VerdictOffsets) -> None:
-                recorded.send(*last, work, first, offsets)
-                recorded.start.fill(given)
-
-            outputs = self._send_and_replay(found, send, work)
+            found.send(*last, work, first, self._follow(found, work))
+            found.start.fill(given)
+            outputs = self._replayed(found)
             if rows is None:
                 self._last = None  # logits do not follow verdicts
             return drafted(outputs, num_rows, work)

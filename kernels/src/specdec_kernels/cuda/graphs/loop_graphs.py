@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -11,11 +10,11 @@ import numpy as np
 
 from specdec.interfaces import NeedsTokens, PassMemory, VerdictOffsets
 from specdec_kernels.cuda.graphs.loop_table import NO_END, NOWHERE
-from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
+from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.recordings import Graphs, StaticInputs
 from specdec_kernels.cuda.graphs.static_start import Start
 from specdec_kernels.cuda.paged_pass import Int64s
-from specdec_runtime.interfaces import ChainWork
+from specdec_runtime.interfaces import Chains, ChainWork
 
 
 class Loop(StaticInputs, Protocol):
@@ -71,13 +70,12 @@ class LoopGraphs(Graphs[L]):
         memory, verdict, size = self._verdicts, work.verdict, len(work.num_cached)
         if verdict is not None and memory is not None and self._last is not None:
             loop, last = self._last
-            found, depths = self._find(loop.shape), self._depths_behind(loop, last, work)
+            depths = self._depths_behind(loop, last, work)
             # A loop that was evicted, or recorded anew, has no numbers.
-            if found is None or found[0] is not loop:
-                depths = None
-            if found and depths and loop.start.fill_from_verdict(memory, verdict, size):
+            is_known = depths is not None and self._find(loop.shape) is loop
+            if depths and is_known and loop.start.fill_from_verdict(memory, verdict, size):
                 self._last = loop, replace(work, depths=depths)
-                return self._replayed(found[1])
+                return self._replayed(loop)
         if verdict is not None:
             self._places[size] = verdict
         if work.is_unread:
@@ -98,26 +96,26 @@ class LoopGraphs(Graphs[L]):
         num_rows = np.array(work.num_cached) + (depths + 1 if work.is_unread else 0)
         return depths.tolist() if is_deep.all() and num_rows.max() <= self._most_rows(loop) else None
 
-    def _send_and_replay(
-        self, found: tuple[L, Recording], send: Callable[[VerdictOffsets], None], work: ChainWork
-    ) -> Tensors:
-        """Replay a loop with numbers of the host; returns its outputs.
+    def _follow(self, loop: L, work: ChainWork) -> VerdictOffsets:
+        """Let a loop draft with numbers of the host, to be sent with what is returned: where the verdict is expected."""
+        self._last, self._expected = (loop, work), self._places.get(len(work.num_cached), NOWHERE)
+        return self._expected
 
-        Args:
-            found: the loop.
-            send: sends them and fills what it starts from, for a verdict at some place.
-            work: what to draft.
-        """
-        self._last, self._expected = (found[0], work), self._places.get(len(work.num_cached), NOWHERE)
-        send(self._expected)
-        return self._replayed(found[1])
-
-    def _replayed(self, recording: Recording) -> Tensors:
-        recording.replay()
+    def _replayed(self, loop: L) -> Tensors:
+        loop.recording.replay()
         self.num_replays += 1
-        return recording.outputs
+        return loop.recording.outputs
 
 
 def depths_of(work: ChainWork) -> Int64s:
     """Return `[B]` how deep each draft may be."""
     return np.array(work.depths or [work.num_steps] * len(work.num_cached))
+
+
+def drafted(outputs: Tensors, num_rows: int, work: ChainWork) -> Chains:
+    """Return the drafts of the first rows from what a loop returns, ids, confidences, and q or parents."""
+    ids, confidences, others = (output[:num_rows] for output in outputs[:3])
+    if max(work.rules.width, work.rules.siblings) > 1:
+        return Chains(ids, confidences, confidences[:, :0, None], parents=others)
+    steps = slice(None if work.depths else work.num_steps)
+    return Chains(ids[:, steps], confidences[:, steps], others[:, steps])

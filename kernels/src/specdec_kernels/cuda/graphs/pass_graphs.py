@@ -17,7 +17,7 @@ from specdec_kernels.cuda.graphs.pass_shape import (
     PassShape,
     shape_of,
 )
-from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
+from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, bound_of
@@ -152,12 +152,11 @@ class PassGraphs(Graphs[StaticPass]):
 
         # What is recorded first runs eagerly, which needs ids that the host knows, or that nothing was drafted behind.
         is_alone = batch.behind is None or not (is_behind_drafts or batch.drafted)
-        found = self._find(shape)
-        if found is None and is_alone and self._is_due(shape):
-            found, numbers = self._record_batch(batch, shape, features)
-        if found is None or not found[0].has_room(batch):
+        static = self._find(shape)
+        if static is None and is_alone and self._is_due(shape):
+            static, numbers = self._record_batch(batch, shape, features)
+        if static is None or not static.has_room(batch):
             return None
-        static, recording = found
 
         # What goes with the pass is sent in its transfer, unless there is too much of it.
         more = None if batch.transfer is None else batch.transfer.packed.view(np.int64)
@@ -178,15 +177,15 @@ class PassGraphs(Graphs[StaticPass]):
             self._memory.room = static.room
         if batch.transfer is not None and more is not None:
             batch.transfer.arrive(static.more[: len(more)].view(torch.uint8))
-        recording.replay()
+        static.recording.replay()
         self.num_replays, self._last_rows = self.num_replays + 1, num_rows
         if self._table is not None:
             self._table.num_passes += 1
-        return self._results(recording.outputs, static, num_rows, host.logits_rows)
+        return self._results(static, num_rows, host.logits_rows)
 
     def _record_batch(
         self, batch: PackedBatch, shape: PassShape, features: torch.Tensor | None
-    ) -> tuple[tuple[StaticPass, Recording] | None, PassNumbers]:
+    ) -> tuple[StaticPass | None, PassNumbers]:
         """Record a shape with a batch of it; returns None on failure, and the batch's numbers, now that its trees are read."""
         batch.read_trees()
         numbers = self._backend.numbers(batch)
@@ -200,9 +199,9 @@ class PassGraphs(Graphs[StaticPass]):
         whole = partial(self._run, replace(batch, logits_rows=None), features)
         return self._record_pass(static, shape, whole, batch.num_rows), numbers
 
-    def _results(self, outputs: Tensors, static: StaticPass, num_rows: int, wanted: Int64s | None) -> Tensors:
+    def _results(self, static: StaticPass, num_rows: int, wanted: Int64s | None) -> Tensors:
         """Return what a replay left of `num_rows` rows: the logits that are wanted, None for all, and states."""
-        logits, *states = outputs
+        logits, *states = static.recording.outputs
         logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
         if wanted is None and self._keeps_outputs:
             logits = logits.clone()
@@ -249,7 +248,7 @@ class PassGraphs(Graphs[StaticPass]):
 
     def _record_pass(
         self, static: StaticPass, shape: PassShape, run: Callable[[], Tensors], num_rows: int
-    ) -> tuple[StaticPass, Recording] | None:
+    ) -> StaticPass | None:
         """Record a shape with a pass of `num_rows` rows, which `run` runs eagerly; returns None on failure."""
 
         def first() -> Tensors:

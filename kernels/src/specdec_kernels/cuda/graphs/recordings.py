@@ -21,6 +21,9 @@ MAX_BYTES = 2**29
 class StaticInputs(Protocol):
     """Tensors that a recording reads."""
 
+    recording: Recording
+    """Once there is one."""
+
     @property
     def num_bytes(self) -> int:
         """Memory of the largest of these tensors."""
@@ -42,7 +45,7 @@ class Graphs(Generic[P]):
 
     def __init__(self, what: str, recorder: Recorder) -> None:
         self._what, self._recorder = what, recorder
-        self._kept: OrderedDict[Hashable, tuple[P, Recording]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, P] = OrderedDict()
         self._seen: set[Hashable] = set()
         self.failure: str | None = None
         """Why nothing is recorded any more; None if recording works."""
@@ -58,8 +61,8 @@ class Graphs(Generic[P]):
         """Device memory that the recordings hold."""
         return self._recorded_bytes
 
-    def _find(self, shape: Hashable) -> tuple[P, Recording] | None:
-        """Return the recording of a shape and the tensors it reads, or None."""
+    def _find(self, shape: Hashable) -> P | None:
+        """Return what is recorded of a shape, or None."""
         found = self._kept.get(shape)
         if found is not None:
             self._kept.move_to_end(shape)
@@ -80,7 +83,7 @@ class Graphs(Generic[P]):
         run: Callable[[], Tensors],
         first: Callable[[], Tensors],
         differ: Callable[[Tensors, Tensors], str | None],
-    ) -> tuple[P, Recording] | None:
+    ) -> P | None:
         """Record a run and compare one replay of it; None if that fails, after which nothing is recorded any more.
 
         All runs write the same values to the cache.
@@ -108,19 +111,18 @@ class Graphs(Generic[P]):
                 "%s are not captured in graphs and run operation by operation: %s", self._what, wrong
             )
             return None
-        self._kept[shape] = place, recording
+        place.recording, self._kept[shape] = recording, place
         self._count()
         # The least recently used ones make room.
         while self.num_recordings > MAX_RECORDINGS or (
             self._recorded_bytes > MAX_BYTES and self.num_recordings > 1
         ):
-            dropped, _ = self._kept.popitem(last=False)
-            self._seen.discard(dropped)
+            self._seen.discard(self._kept.popitem(last=False)[0])
             self._count()
-        return place, recording
+        return place
 
     def _count(self) -> None:
         self.num_recordings = len(self._kept)
         self._recorded_bytes = sum(
-            place.num_bytes + recording.num_bytes for place, recording in self._kept.values()
+            place.num_bytes + place.recording.num_bytes for place in self._kept.values()
         )

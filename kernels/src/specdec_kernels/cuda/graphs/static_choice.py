@@ -12,7 +12,7 @@ from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_kernels.triton.noise import NoiseKeys, uniforms
 from specdec_kernels.triton.process_logits import Cuts, process_logits
-from specdec_runtime.interfaces import ChainRules, Chains, ChainWork
+from specdec_runtime.interfaces import ChainRules, ChainWork
 
 _MOST_KEPT = 64
 """Most ids that a cut keeps: enough for a guess, and found without sorting all."""
@@ -162,12 +162,3 @@ class ChosenTokens:
             confidences,
             torch.stack([*self._laws, self._laws[-1]], 1) if self._laws else none[:, None],
         )
-
-
-def drafted(outputs: Tensors, num_rows: int, work: ChainWork) -> Chains:
-    """Return the drafts of the first rows from what a loop returns, ids, confidences, and q or parents."""
-    ids, confidences, others = (output[:num_rows] for output in outputs[:3])
-    if max(work.rules.width, work.rules.siblings) > 1:
-        return Chains(ids, confidences, confidences[:, :0, None], parents=others)
-    steps = slice(None if work.depths else work.num_steps)
-    return Chains(ids[:, steps], confidences[:, steps], others[:, steps])

@@ -11,7 +11,7 @@ import torch
 from specdec.interfaces import VerdictOffsets
 from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable, TokenChoice
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
-from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, copy_in, num_numbers
 from specdec_kernels.cuda.graphs.static_start import (
@@ -64,6 +64,9 @@ class RecordedLoop(ABC):
         reads: how a head reads the target's states.
         verdicts: where the verdict on its last draft may be, and the most new tokens of a request; None if it is nowhere.
     """
+
+    recording: Recording
+    """Once there is one."""
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ import torch
 
 from specdec.interfaces import DeviceNodes, UnreadVerdict, VerdictOffsets
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
+from specdec_kernels.cuda.graphs.recorder import Recording
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
 from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
 from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
@@ -35,6 +36,9 @@ class StaticPass:
         memory: int64, the place of its numbers, which may be others' between passes, of at least
             `num_numbers(shape, num_more, num_drafted)`; None allocates it.
     """
+
+    recording: Recording
+    """Once there is one."""
 
     def __init__(
         self,

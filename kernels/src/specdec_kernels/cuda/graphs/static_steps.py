@@ -11,7 +11,7 @@ import torch
 
 from specdec.interfaces import VerdictOffsets
 from specdec_kernels.cuda.graphs.loop_table import NOWHERE, LoopTable, TokenChoice
-from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.graphs.recorder import Recording, Tensors
 from specdec_kernels.cuda.graphs.static_choice import ChosenTokens
 from specdec_kernels.cuda.graphs.static_pass import copy_in
 from specdec_kernels.cuda.graphs.static_start import RunStep, StatesStart
@@ -65,6 +65,9 @@ class StaticSteps:
         given: `[n, ...]` the place of what it begins with, of as many new tokens as there may be.
         verdicts: where the verdict on its last draft may be, and the most new tokens of a request; None if it is nowhere.
     """
+
+    recording: Recording
+    """Once there is one."""
 
     def __init__(
         self, shape: StepsShape, steps: Steps, given: torch.Tensor, verdicts: tuple[torch.Tensor, int] | None

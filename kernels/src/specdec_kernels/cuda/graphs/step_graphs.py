@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import torch
 
-from specdec.interfaces import PassMemory, VerdictOffsets
-from specdec_kernels.cuda.graphs.loop_graphs import LoopGraphs
+from specdec.interfaces import PassMemory
+from specdec_kernels.cuda.graphs.loop_graphs import LoopGraphs, drafted
 from specdec_kernels.cuda.graphs.loop_table import NO_END
 from specdec_kernels.cuda.graphs.pass_shape import sizes_for
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
-from specdec_kernels.cuda.graphs.static_choice import StaticChoice, drafted
+from specdec_kernels.cuda.graphs.static_choice import StaticChoice
 from specdec_kernels.cuda.graphs.static_steps import StaticSteps, StepsShape
 from specdec_kernels.cuda.paged_pass import Int64s
 from specdec_runtime.interfaces import Chains, ChainWork, Steps
@@ -99,13 +99,9 @@ class StepGraphs(LoopGraphs[StaticSteps]):
             static.start.put(given, range(num_rows))
             outputs = self._run(static)
         else:
-            recorded = found[0]
-
-            def send(offsets: VerdictOffsets) -> None:
-                recorded.send(token_ids, work, offsets)
-                recorded.start.put(given, range(num_rows))
-
-            outputs = self._send_and_replay(found, send, work)
+            found.send(token_ids, work, self._follow(found, work))
+            found.start.put(given, range(num_rows))
+            outputs = self._replayed(found)
         return drafted(outputs, num_rows, work)
 
     def _most_rows(self, loop: StaticSteps) -> int:
