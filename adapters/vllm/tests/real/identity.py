@@ -32,6 +32,7 @@ ENVIRONMENT = {
 }
 V2 = {
     "VLLM_USE_V2_MODEL_RUNNER": "1",
+    "TORCHDYNAMO_DISABLE": "1",  # it would compile for the stand-in
     "PYTHONPATH": os.pathsep.join((str(HERE), str(HERE / "interpreter"))),
 }
 V1 = {"VLLM_USE_V2_MODEL_RUNNER": "0", "PYTHONPATH": str(HERE)}
@@ -77,17 +78,12 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def avoid_kernel() -> None:
-    """Have vLLM truncate by torch, as without Triton: the interpreter stops in its kernel."""
-    from vllm.v1.sample.ops import topk_topp_sampler
-
-    topk_topp_sampler.HAS_TRITON = False
-
-
 def make_engine(arguments: argparse.Namespace, **keys: Any) -> Any:
+    import v2_on_cpu
     from vllm import LLM
 
-    avoid_kernel()
+    if arguments.runner == "v2":
+        v2_on_cpu.prepare()
     return LLM(
         arguments.model,
         dtype=arguments.dtype,

@@ -28,6 +28,10 @@ import importlib.metadata as metadata
 from vllm import __version__
 find = metadata.version
 metadata.version = lambda name: __version__ + "+cpu" if name == "vllm" else find(name)
+import os
+if os.environ["VLLM_USE_V2_MODEL_RUNNER"] == "1":
+    import v2_on_cpu
+    v2_on_cpu.prepare()
 from vllm.entrypoints.cli.main import main
 main()
 """
