@@ -68,7 +68,10 @@ class Worker(NGRAMWorker):
                 "--speculative-eagle-topk out for chains"
             )
         self._drafting: Drafting | None = None
-        self._late: list[tuple[int, ...]] = []
+        self._late: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+        """Late drafts `[B, 2 n]`, padded with -1, and `[B]` the last token of requests all of whose tokens are read, or -1."""
+        self._last_rids = set[str]()
+        """Requests of the pass before, whose results SGLang reads after it has launched the next one."""
         self.open_specdec(read_settings())
         self.model_runner.spec_algorithm.worker = self
 
@@ -136,6 +139,7 @@ class Worker(NGRAMWorker):
         """Run a pass and verify, as SGLang does, and keep the hidden states that the proposer reads."""
         is_prompt = batch.forward_mode.is_extend()
         result = super().forward_batch_generation(batch, on_publish, pp_proxy_tensors)
+        self._last_rids = {req.rid for req in batch.reqs}
         states = None if self._drafting is None else self._drafting.states
         if states is not None and batch.reqs:
             states.note(batch, result.logits_output, None if is_prompt else self.draft_token_num)
@@ -148,7 +152,19 @@ class Worker(NGRAMWorker):
     def draft_late(self, batch: Any) -> None:
         """Draft for a batch without the tokens of the step that runs; called before SGLang waits for that step."""
         if self._drafting is not None and self._drafts_late(batch) and batch.forward_mode.is_decode():
-            self._late = [*self._drafting.draft(batch.reqs, is_late=True).rows]
+            is_unread = [req.rid in self._last_rids for req in batch.reqs]
+            rows = self._drafting.draft(batch.reqs, is_late=is_unread).rows
+            width = 2 * self.draft_token_num
+            drafts = np.full((len(rows), width), -1, np.int64)
+            for place, row, late in zip(drafts, rows, is_unread, strict=True):
+                kept = (
+                    row if late else (-1, *row)
+                )  # behind the last token, which is in the place of a step's tokens
+                place[: len(kept)] = kept[:width]
+            known = [
+                -1 if late else _last_token(req, []) for req, late in zip(batch.reqs, is_unread, strict=True)
+            ]
+            self._late = drafts, np.array(known, np.int64)
 
     def _drafts_late(self, batch: Any) -> bool:
         """Return whether the batch may have tokens that nobody has read, and its drafts are made without them."""
@@ -160,18 +176,19 @@ class Worker(NGRAMWorker):
         super()._prepare_for_speculative_decoding(batch)
         if not batch.forward_mode.is_target_verify() or not self._drafts_late(batch):
             return
-        rows, self._late = self._shared(self._late), []
+        late, self._late = self._shared(self._late), None
         width, device = self.draft_token_num, batch.input_ids.device
-        drafts = np.full((len(batch.reqs), max(2 * width, *map(len, rows), 0)), -1, np.int64)
-        for place, row in zip(drafts, rows, strict=False):  # no rows if none were asked for
-            place[: len(row)] = row
-        lengths = np.array([*map(len, rows)] or [0] * len(drafts), np.int64)
-        there = [torch.from_numpy(part).to(device, non_blocking=True) for part in (drafts, lengths)]
         token_ids = before.accept_tokens.view(-1, width).to(torch.int64)
         num_accepted = before.accept_lens.to(torch.int64) - 1
         ids = batch.input_ids.view(-1, width)
+        if late is None:  # none were asked for
+            ids.copy_(token_ids.gather(1, num_accepted[:, None]).expand(-1, width))
+            return
+        drafts, known = (torch.from_numpy(part).to(device, non_blocking=True) for part in late)
+        token_ids[:, 0] = torch.where(known < 0, token_ids[:, 0], known)
+        num_accepted = torch.where(known < 0, num_accepted, 0)
         ids[:, :1] = token_ids.gather(1, num_accepted[:, None])
-        ids[:, 1:] = aligned(there[0], there[1], token_ids, num_accepted, width - 1)
+        ids[:, 1:] = aligned(drafts, (drafts >= 0).sum(1) + (known >= 0), token_ids, num_accepted, width - 1)
 
     def _prepare_draft_tokens(self, batch: Any) -> tuple[Any, Any]:
         """Return the tokens to verify `[B * n]` and their mask `[B * n * n]`; has SGLang's signature."""
@@ -183,7 +200,7 @@ class Worker(NGRAMWorker):
         if self._drafting is not None:
             emitted: list[list[int]] | None = None
             if self.enable_overlap and not batch.grammar_needs_sync():
-                emitted = _read(batch.spec_info, self.draft_token_num)
+                emitted = _read(batch, self.draft_token_num)
             draft = self._drafting.draft(batch.reqs, emitted)
             new = emitted or [[] for _ in batch.reqs]
             last = [_last_token(req, tokens) for req, tokens in zip(batch.reqs, new, strict=True)]
@@ -215,10 +232,20 @@ class Worker(NGRAMWorker):
             self._drafting.finish_all()
 
 
-def _read(spec_info: Any, width: int) -> list[list[int]]:
-    """Return the tokens of each request in the step before; waits for the device."""
-    tokens = spec_info.accept_tokens.view(-1, width).tolist()
-    return [row[:count] for row, count in zip(tokens, spec_info.accept_lens.tolist(), strict=True)]
+def _read(batch: Any, width: int) -> list[list[int]]:
+    """Return the tokens of each request that are not in its `output_ids` yet; waits for the device.
+
+    These are the last ones of its last step, if SGLang has not read that: not if a prompt has run since.
+    """
+    tokens = batch.spec_info.accept_tokens.view(-1, width).tolist()
+    found = []
+    for req, length, row, count in zip(
+        batch.reqs, batch.seq_lens_cpu.tolist(), tokens, batch.spec_info.accept_lens.tolist(), strict=True
+    ):
+        # The last token of a text is not in the cache.
+        num_unread = max(0, length + 1 - len(req.origin_input_ids) - len(req.output_ids))
+        found.append(row[max(0, count - num_unread) : count])
+    return found
 
 
 def _last_token(req: Any, emitted: list[int]) -> int:
