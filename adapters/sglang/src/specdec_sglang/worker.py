@@ -69,7 +69,7 @@ class Worker(NGRAMWorker):
             )
         self._drafting: Drafting | None = None
         self._late: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-        """Late drafts `[B, 2 n]`, padded with -1, and `[B]` the last token of requests all of whose tokens are read, or -1."""
+        """Late drafts `[B, 2 n]`, padded with -1, and `[B]` whether each begins with the tokens of the step before."""
         self._last_rids = set[str]()
         """Requests of the pass before, whose results SGLang reads after it has launched the next one."""
         self.open_specdec(read_settings())
@@ -98,7 +98,7 @@ class Worker(NGRAMWorker):
             layers = hosted.aux_layer_ids if hosted.needs_hidden else None
             asked = settings.late_drafts
             is_late = self.device != "cpu" if asked is None else asked
-            self._is_late = is_late and self.enable_overlap and hosted.drafts_late
+            self._is_late = is_late and self.enable_overlap and self.topk == 1 and hosted.drafts_late
             self._say(hosted, is_ignored=bool(asked) and not self._is_late)
         self._is_late, layers = self._shared((self._is_late, layers))
         states = None
@@ -127,10 +127,9 @@ class Worker(NGRAMWorker):
                 hosted.name,
             )
         if is_ignored:
-            reason = f"{hosted.name!r} reads more than token ids"
             logger.warning(
-                "%s: %r has no effect: %s", VARIABLE, LATE_KEY,
-                reason if self.enable_overlap else "SGLang does not overlap steps",
+                "%s: %r has no effect: it needs steps that SGLang overlaps, chains, and a method that reads only token ids",
+                VARIABLE, LATE_KEY,
             )  # fmt: skip
 
     def forward_batch_generation(
@@ -157,14 +156,9 @@ class Worker(NGRAMWorker):
             width = 2 * self.draft_token_num
             drafts = np.full((len(rows), width), -1, np.int64)
             for place, row, late in zip(drafts, rows, is_unread, strict=True):
-                kept = (
-                    row if late else (-1, *row)
-                )  # behind the last token, which is in the place of a step's tokens
-                place[: len(kept)] = kept[:width]
-            known = [
-                -1 if late else _last_token(req, []) for req, late in zip(batch.reqs, is_unread, strict=True)
-            ]
-            self._late = drafts, np.array(known, np.int64)
+                first = 0 if late else 1  # the place of a token that is read already
+                place[first : first + len(row)] = row[: width - first]
+            self._late = drafts, np.array(is_unread)
 
     def _drafts_late(self, batch: Any) -> bool:
         """Return whether the batch may have tokens that nobody has read, and its drafts are made without them."""
@@ -184,11 +178,11 @@ class Worker(NGRAMWorker):
         if late is None:  # none were asked for
             ids.copy_(token_ids.gather(1, num_accepted[:, None]).expand(-1, width))
             return
-        drafts, known = (torch.from_numpy(part).to(device, non_blocking=True) for part in late)
-        token_ids[:, 0] = torch.where(known < 0, token_ids[:, 0], known)
-        num_accepted = torch.where(known < 0, num_accepted, 0)
+        drafts, is_unread = (torch.from_numpy(part).to(device, non_blocking=True) for part in late)
         ids[:, :1] = token_ids.gather(1, num_accepted[:, None])
-        ids[:, 1:] = aligned(drafts, (drafts >= 0).sum(1) + (known >= 0), token_ids, num_accepted, width - 1)
+        lengths = (drafts >= 0).sum(1) + ~is_unread
+        num_accepted = torch.where(is_unread, num_accepted, 0)
+        ids[:, 1:] = aligned(drafts, lengths, token_ids, num_accepted, width - 1)
 
     def _prepare_draft_tokens(self, batch: Any) -> tuple[Any, Any]:
         """Return the tokens to verify `[B * n]` and their mask `[B * n * n]`; has SGLang's signature."""
@@ -198,12 +192,14 @@ class Worker(NGRAMWorker):
             return ids.reshape(-1), mask.reshape(-1)
         made = None
         if self._drafting is not None:
-            emitted: list[list[int]] | None = None
+            emitted = None
             if self.enable_overlap and not batch.grammar_needs_sync():
-                emitted = _read(batch, self.draft_token_num)
+                steps = _read(batch.spec_info, self.draft_token_num)
+                last = [tokens[-1] for tokens in steps]
+                emitted = [*map(_unread, batch.reqs, batch.seq_lens_cpu.tolist(), steps)]
+            else:
+                last = [(req.output_ids or req.origin_input_ids_unpadded)[-1] for req in batch.reqs]
             draft = self._drafting.draft(batch.reqs, emitted)
-            new = emitted or [[] for _ in batch.reqs]
-            last = [_last_token(req, tokens) for req, tokens in zip(batch.reqs, new, strict=True)]
             made = laid_out(last, draft.rows, draft.parents, self.draft_token_num)
         ids, mask = self._shared(made)
         return ids.reshape(-1), mask.reshape(-1)
@@ -232,22 +228,16 @@ class Worker(NGRAMWorker):
             self._drafting.finish_all()
 
 
-def _read(batch: Any, width: int) -> list[list[int]]:
-    """Return the tokens of each request that are not in its `output_ids` yet; waits for the device.
+def _read(spec_info: Any, width: int) -> list[list[int]]:
+    """Return the tokens of each request in its last step; waits for the device."""
+    tokens = spec_info.accept_tokens.view(-1, width).tolist()
+    return [row[:count] for row, count in zip(tokens, spec_info.accept_lens.tolist(), strict=True)]
 
-    These are the last ones of its last step, if SGLang has not read that: not if a prompt has run since.
+
+def _unread(req: Any, num_cached: int, step: list[int]) -> list[int]:
+    """Return the tokens of a request's last step that are not in its `output_ids`: none if a prompt has run since.
+
+    All tokens but the last one are in the cache.
     """
-    tokens = batch.spec_info.accept_tokens.view(-1, width).tolist()
-    found = []
-    for req, length, row, count in zip(
-        batch.reqs, batch.seq_lens_cpu.tolist(), tokens, batch.spec_info.accept_lens.tolist(), strict=True
-    ):
-        # The last token of a text is not in the cache.
-        num_unread = max(0, length + 1 - len(req.origin_input_ids) - len(req.output_ids))
-        found.append(row[max(0, count - num_unread) : count])
-    return found
-
-
-def _last_token(req: Any, emitted: list[int]) -> int:
-    known = emitted or req.output_ids or req.origin_input_ids_unpadded
-    return int(known[-1])
+    num_unread = num_cached + 1 - len(req.origin_input_ids) - len(req.output_ids)
+    return step[max(0, len(step) - num_unread) :] if num_unread > 0 else []
