@@ -91,14 +91,18 @@ def test_tokens_arrive_in_order_whether_or_not_sglang_has_read_them(drafting: Dr
 
 def test_a_late_draft_is_longer_and_counted_as_far_as_it_was_verified(drafting: Drafting) -> None:
     req = Req("a", [1, 2])
-    (row,) = drafting.draft([req], is_late=True).rows
+    (row,) = drafting.draft([req], is_late=[True]).rows
     assert row == (3, 4, 5, 6, 7, 8, 9), "what the prompt may emit, then a draft"
-    drafting.draft([req], is_late=True)
+    drafting.draft([req], is_late=[True])
     req.output_ids.extend([3])
-    drafting.draft([req], is_late=True)
+    drafting.draft([req], is_late=[True])
     req.output_ids.extend([4, 5])
-    drafting.draft([req], is_late=True)
+    drafting.draft([req], is_late=[True])
     assert Scripted.results[-1] == (WIDTH - 1, 1), "(4, 5, 6) was left of the first draft, and 4 was accepted"
+    req.output_ids.extend([7, 8])
+    assert drafting.draft([req], is_late=[False]).rows == ((9, 10, 11),), (
+        "a prompt ran since: SGLang has read all"
+    )
 
 
 def test_ends_are_told_with_the_last_tokens_and_their_reason(drafting: Drafting) -> None:

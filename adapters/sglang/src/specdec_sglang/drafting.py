@@ -65,21 +65,24 @@ class Drafting:
         self._asked_at = 0.0
 
     def draft(
-        self, reqs: Sequence[Any], emitted: Sequence[list[int]] | None = None, *, is_late: bool = False
+        self,
+        reqs: Sequence[Any],
+        emitted: Sequence[list[int]] | None = None,
+        is_late: Sequence[bool] | None = None,
     ) -> CheckedDraft:
         """Commit the tokens that requests have emitted, and draft for them.
 
         Args:
             reqs: SGLang's requests of a batch that decodes.
             emitted: tokens of each that are emitted, and not in its `output_ids` yet; None for none.
-            is_late: whether there are such tokens that nobody has read. The draft then begins with what they may be, and is
-                longer by as many as they can be.
+            is_late: whether each has such tokens that nobody has read; None for no. Its draft then begins with what they may
+                be, and is longer by as many as they can be.
 
         Returns:
             a draft with a row per request.
         """
         try:
-            return self._draft(reqs, emitted or [[] for _ in reqs], is_late=is_late)
+            return self._draft(reqs, emitted or [[]] * len(reqs), is_late or [False] * len(reqs))
         except Exception:
             if self.hosted.resolved.config.on_proposer_error == "raise":
                 raise
@@ -91,7 +94,9 @@ class Drafting:
             self.finish_all()
             return CheckedDraft.empty(len(reqs))
 
-    def _draft(self, reqs: Sequence[Any], emitted: Sequence[list[int]], *, is_late: bool) -> CheckedDraft:
+    def _draft(
+        self, reqs: Sequence[Any], emitted: Sequence[list[int]], is_late: Sequence[bool]
+    ) -> CheckedDraft:
         now = time.perf_counter()
         if any(req.rid in self._requests for req in reqs):
             self.hosted.observe_target(now - self._asked_at)
@@ -100,12 +105,13 @@ class Drafting:
         names, caps = [], []
         for place in running:
             req = reqs[place]
-            has_ended = self._take_in(req, emitted[place], is_late=is_late)
+            has_ended = self._take_in(req, emitted[place], is_late=is_late[place])
             names.append(req.rid)
             caps.append(0 if has_ended else self._width - 1)
-        draft = self.hosted.propose(names, caps, [self._width] * len(names) if is_late else None)
-        for name, row in zip(names, draft.rows, strict=True):
-            self._requests[name].asked.append((row, is_late))
+        unread = [self._width if is_late[place] else 0 for place in running]
+        draft = self.hosted.propose(names, caps, unread if any(unread) else None)
+        for name, row, place in zip(names, draft.rows, running, strict=True):
+            self._requests[name].asked.append((row, is_late[place]))
         self._asked_at = time.perf_counter()
         return draft if len(running) == len(reqs) else _spread(draft, running, len(reqs))
 
@@ -115,7 +121,7 @@ class Drafting:
         output = [*req.output_ids, *kept]
         name, hosted = req.rid, self.hosted
         request = self._requests.get(name)
-        num_known = num_new = 0
+        num_known = num_before = 0
         if request is not None:
             num_known = hosted.num_tokens(name) - request.num_prompt_tokens
             if num_known > len(output) or request.theirs is not req:
@@ -129,24 +135,24 @@ class Drafting:
             hosted.start(name, prompt, _params(req), output_token_ids=output)
         elif len(output) > num_known:
             new = output[num_known:]
-            num_new = len(new)
+            num_before = hosted.num_tokens(name)
             num_drafted = request.num_drafted(self._width - 1)
             hosted.commit(name, new, num_drafted=num_drafted, num_accepted=min(len(new) - 1, num_drafted))
             request.last = new
-            if not is_late:
-                request.asked.clear()  # of steps that SGLang did not overlap, between late drafts
-        self._keep_states(name, num_new)
+            while len(request.asked) > is_late:  # SGLang has read two steps
+                request.asked.popleft()
+        self._keep_states(name, num_before)
         return len(kept) > 0 and _ends(req, kept[-1])
 
-    def _keep_states(self, name: str, num_new: int) -> None:
-        """Keep the states of a request's passes since the last call, the last of which emitted `num_new` tokens."""
+    def _keep_states(self, name: str, num_before: int) -> None:
+        """Keep the states of a request's passes since the last call; the last one followed `num_before` tokens."""
         held = None if self.states is None else self.states.take(name)
-        if held is None:
+        if held is None or (held[0] is None and not num_before):
             return
         start, states = held
         if start is None:  # a chain was verified: its accepted nodes are the first ones
-            start = self.hosted.num_tokens(name) - num_new - 1
-            states = tuple(kind[:num_new] for kind in states)
+            start = num_before - 1
+            states = tuple(kind[: self.hosted.num_tokens(name) - num_before] for kind in states)
         self.hosted.keep_states(name, start, states)
 
     def finish(self, name: str) -> None:

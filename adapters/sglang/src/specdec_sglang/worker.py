@@ -68,7 +68,10 @@ class Worker(NGRAMWorker):
                 "--speculative-eagle-topk out for chains"
             )
         self._drafting: Drafting | None = None
-        self._late: list[tuple[int, ...]] = []
+        self._late: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+        """Late drafts `[B, 2 n]`, padded with -1, and `[B]` whether each begins with the tokens of the step before."""
+        self._last_rids = set[str]()
+        """Requests of the pass before, whose results SGLang reads after it has launched the next one."""
         self.open_specdec(read_settings())
         self.model_runner.spec_algorithm.worker = self
 
@@ -95,7 +98,7 @@ class Worker(NGRAMWorker):
             layers = hosted.aux_layer_ids if hosted.needs_hidden else None
             asked = settings.late_drafts
             is_late = self.device != "cpu" if asked is None else asked
-            self._is_late = is_late and self.enable_overlap and hosted.drafts_late
+            self._is_late = is_late and self.enable_overlap and self.topk == 1 and hosted.drafts_late
             self._say(hosted, is_ignored=bool(asked) and not self._is_late)
         self._is_late, layers = self._shared((self._is_late, layers))
         states = None
@@ -124,10 +127,9 @@ class Worker(NGRAMWorker):
                 hosted.name,
             )
         if is_ignored:
-            reason = f"{hosted.name!r} reads more than token ids"
             logger.warning(
-                "%s: %r has no effect: %s", VARIABLE, LATE_KEY,
-                reason if self.enable_overlap else "SGLang does not overlap steps",
+                "%s: %r has no effect: it needs steps that SGLang overlaps, chains, and a method that reads only token ids",
+                VARIABLE, LATE_KEY,
             )  # fmt: skip
 
     def forward_batch_generation(
@@ -136,6 +138,7 @@ class Worker(NGRAMWorker):
         """Run a pass and verify, as SGLang does, and keep the hidden states that the proposer reads."""
         is_prompt = batch.forward_mode.is_extend()
         result = super().forward_batch_generation(batch, on_publish, pp_proxy_tensors)
+        self._last_rids = {req.rid for req in batch.reqs}
         states = None if self._drafting is None else self._drafting.states
         if states is not None and batch.reqs:
             states.note(batch, result.logits_output, None if is_prompt else self.draft_token_num)
@@ -148,7 +151,14 @@ class Worker(NGRAMWorker):
     def draft_late(self, batch: Any) -> None:
         """Draft for a batch without the tokens of the step that runs; called before SGLang waits for that step."""
         if self._drafting is not None and self._drafts_late(batch) and batch.forward_mode.is_decode():
-            self._late = [*self._drafting.draft(batch.reqs, is_late=True).rows]
+            is_unread = [req.rid in self._last_rids for req in batch.reqs]
+            rows = self._drafting.draft(batch.reqs, is_late=is_unread).rows
+            width = 2 * self.draft_token_num
+            drafts = np.full((len(rows), width), -1, np.int64)
+            for place, row, late in zip(drafts, rows, is_unread, strict=True):
+                first = 0 if late else 1  # the place of a token that is read already
+                place[first : first + len(row)] = row[: width - first]
+            self._late = drafts, np.array(is_unread)
 
     def _drafts_late(self, batch: Any) -> bool:
         """Return whether the batch may have tokens that nobody has read, and its drafts are made without them."""
@@ -160,18 +170,19 @@ class Worker(NGRAMWorker):
         super()._prepare_for_speculative_decoding(batch)
         if not batch.forward_mode.is_target_verify() or not self._drafts_late(batch):
             return
-        rows, self._late = self._shared(self._late), []
+        late, self._late = self._shared(self._late), None
         width, device = self.draft_token_num, batch.input_ids.device
-        drafts = np.full((len(batch.reqs), max(2 * width, *map(len, rows), 0)), -1, np.int64)
-        for place, row in zip(drafts, rows, strict=False):  # no rows if none were asked for
-            place[: len(row)] = row
-        lengths = np.array([*map(len, rows)] or [0] * len(drafts), np.int64)
-        there = [torch.from_numpy(part).to(device, non_blocking=True) for part in (drafts, lengths)]
         token_ids = before.accept_tokens.view(-1, width).to(torch.int64)
         num_accepted = before.accept_lens.to(torch.int64) - 1
         ids = batch.input_ids.view(-1, width)
+        if late is None:  # none were asked for
+            ids.copy_(token_ids.gather(1, num_accepted[:, None]).expand(-1, width))
+            return
+        drafts, is_unread = (torch.from_numpy(part).to(device, non_blocking=True) for part in late)
         ids[:, :1] = token_ids.gather(1, num_accepted[:, None])
-        ids[:, 1:] = aligned(there[0], there[1], token_ids, num_accepted, width - 1)
+        lengths = (drafts >= 0).sum(1) + ~is_unread
+        num_accepted = torch.where(is_unread, num_accepted, 0)
+        ids[:, 1:] = aligned(drafts, lengths, token_ids, num_accepted, width - 1)
 
     def _prepare_draft_tokens(self, batch: Any) -> tuple[Any, Any]:
         """Return the tokens to verify `[B * n]` and their mask `[B * n * n]`; has SGLang's signature."""
@@ -181,12 +192,14 @@ class Worker(NGRAMWorker):
             return ids.reshape(-1), mask.reshape(-1)
         made = None
         if self._drafting is not None:
-            emitted: list[list[int]] | None = None
+            emitted = None
             if self.enable_overlap and not batch.grammar_needs_sync():
-                emitted = _read(batch.spec_info, self.draft_token_num)
+                steps = _read(batch.spec_info, self.draft_token_num)
+                last = [tokens[-1] for tokens in steps]
+                emitted = [*map(_unread, batch.reqs, batch.seq_lens_cpu.tolist(), steps)]
+            else:
+                last = [(req.output_ids or req.origin_input_ids_unpadded)[-1] for req in batch.reqs]
             draft = self._drafting.draft(batch.reqs, emitted)
-            new = emitted or [[] for _ in batch.reqs]
-            last = [_last_token(req, tokens) for req, tokens in zip(batch.reqs, new, strict=True)]
             made = laid_out(last, draft.rows, draft.parents, self.draft_token_num)
         ids, mask = self._shared(made)
         return ids.reshape(-1), mask.reshape(-1)
@@ -216,11 +229,15 @@ class Worker(NGRAMWorker):
 
 
 def _read(spec_info: Any, width: int) -> list[list[int]]:
-    """Return the tokens of each request in the step before; waits for the device."""
+    """Return the tokens of each request in its last step; waits for the device."""
     tokens = spec_info.accept_tokens.view(-1, width).tolist()
     return [row[:count] for row, count in zip(tokens, spec_info.accept_lens.tolist(), strict=True)]
 
 
-def _last_token(req: Any, emitted: list[int]) -> int:
-    known = emitted or req.output_ids or req.origin_input_ids_unpadded
-    return int(known[-1])
+def _unread(req: Any, num_cached: int, step: list[int]) -> list[int]:
+    """Return the tokens of a request's last step that are not in its `output_ids`: none if a prompt has run since.
+
+    All tokens but the last one are in the cache.
+    """
+    num_unread = num_cached + 1 - len(req.origin_input_ids) - len(req.output_ids)
+    return step[max(0, len(step) - num_unread) :] if num_unread > 0 else []

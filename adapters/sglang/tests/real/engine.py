@@ -55,7 +55,7 @@ class Engine:
             max_total_tokens=8192,
             max_running_requests=8,
             context_length=1024,
-            log_level="error",
+            log_level=os.environ.get("LEVEL", "error"),
             skip_server_warmup=True,
             **arguments,
         )
