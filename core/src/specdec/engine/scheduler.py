@@ -20,7 +20,7 @@ _MOST_LISTED = 1024
 
 _PROMPT_ROWS = 128
 """Rows of prompts whose log probabilities are listed in one step, of all requests."""
-_SPARE_NODES = 128
+_SPARE_NODES = 64
 """Drafted tokens in one step beyond what proposers may draft for all requests: forced and predicted ones."""
 
 

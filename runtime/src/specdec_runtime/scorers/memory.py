@@ -106,11 +106,16 @@ def step_bytes(
             f"lower it ({str(error).split('. ')[0]})"
         ) from None
     peak = torch.cuda.max_memory_allocated(runner.device) - before
-    copies = _FLOAT32_COPIES * logits.numel() * torch.float32.itemsize
+    copies = logits_bytes(logits.numel())
     del logits
     runner.allocate(0)
     torch.cuda.empty_cache()
     return peak + copies + reserved_bytes
+
+
+def logits_bytes(count: int) -> int:
+    """Return the bytes of the copies of so many logits."""
+    return _FLOAT32_COPIES * count * torch.float32.itemsize
 
 
 def longest_pass(

@@ -174,7 +174,8 @@ def find_rank(
     before = tl.full((), 0, tl.int64)
     found, before = next_digit(row_ptr, vocab_size, rank, found, before, 21, 2048, BLOCK_V)
     found, before = next_digit(row_ptr, vocab_size, rank, found, before, 10, 2048, BLOCK_V)
-    return next_digit(row_ptr, vocab_size, rank, found, before, 0, 1024, BLOCK_V)
+    found, before = next_digit(row_ptr, vocab_size, rank, found, before, 0, 1024, BLOCK_V)
+    return found, before
 
 
 @triton.jit
