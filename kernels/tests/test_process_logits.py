@@ -172,6 +172,8 @@ MUTANTS = {
     "leaves the ties at the border of top-k out of the mass": ("+ room * weight\n", "\n"),
     "rounds ties at the border of top-p down": ("(missing + weight - 1) //", "missing //"),
     "searches half of the bits": ("for _ in range(16)", "for _ in range(8)"),
+    "forgets the ids before a digit": ("(before + tl.cumsum(counts, 0) < rank)", "(tl.cumsum(counts, 0) < rank)"),
+    "takes the lowest digit for the highest": ("before, 21, 2048", "before, 0, 2048"),
     "heats from 0": ("tl.div_rn(logits - best, divisor)", "tl.div_rn(logits, divisor)"),
     "turns min-p round": ("found < floor", "found > floor"),
     "overlooks a NaN": ("(logits != logits).to(tl.int32)", "(logits < logits).to(tl.int32)"),

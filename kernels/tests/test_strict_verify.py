@@ -324,7 +324,7 @@ MUTANTS = {
         "tl.load(positions_ptr + request) + depth", "tl.load(positions_ptr + request)",
     ),
     "takes a place for its depth": ("                depth += 1\n", "                depth += 1\n            depth = place\n"),
-    "reads the first request's rows": ("tl.load(row_starts_ptr + request)", "tl.load(row_starts_ptr)"),
+    "reads the first request's rows": ("row = tl.load(row_starts_ptr + request)", "row = tl.load(row_starts_ptr)"),
     "forgets the token after the path": ("places == last, drawn", "places == 0, drawn"),
     "does not pad what it emits": ("tl.full((BLOCK_N,), -1, tl.int64)\n    step", "places.to(tl.int64)\n    step"),
     "calls rows with a NaN numbers": ("tl.where(is_broken, -1 - winner, winner)", "winner"),

@@ -8,6 +8,7 @@ from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted
 from speccheck.models import prompts
 
 from specdec import ConfigError, SamplingParams
+from specdec.engine.scheduler import most_logits_rows
 from specdec.engine.sequence import Sequence
 
 SPECULATION = {
@@ -341,3 +342,30 @@ def test_prompts_of_one_call_run_by_priority(subject, monkeypatch) -> None:
     outputs = llm.generate(prompts, greedy(3), priority=[3, 1, 2])
     assert ended == [prompts[1], prompts[2], prompts[0]]
     assert [output.prompt_token_ids for output in outputs] == prompts
+
+
+def test_logits_of_a_step_are_bounded(subject, monkeypatch) -> None:
+    """Prompts whose log probabilities are listed wait for each other; nothing shows, and no step has more rows than memory."""
+    monkeypatch.setattr("specdec.engine.scheduler._PROMPT_ROWS", 5)
+    monkeypatch.setattr("specdec.engine.scheduler._SPARE_NODES", 0)
+    llm = make_llm(
+        subject.model,
+        scripted("Recorder", 4, shape="chain", wrong=0.2) | {"texts": subject.texts},
+        max_num_seqs=3,
+    )
+    scorer, seen = llm._built.scorer, list[int]()
+    score, most = scorer.score, most_logits_rows(3, 4, 2048)
+    assert scorer.max_logits_rows == most == 3 * 5 + 5
+
+    def counted(batch):
+        scores = score(batch)
+        listed = 0 if scores.prompt_logits is None else len(scores.prompt_logits)
+        assert listed <= 5
+        seen.append(len(scores.logits) + listed)
+        return scores
+
+    monkeypatch.setattr(scorer, "score", counted)
+    outputs = llm.generate([{"prompt_token_ids": p} for p in subject.prompts], greedy(12, prompt_logprobs=0))
+    assert [list(output.outputs[0].token_ids) for output in outputs] == [e[:12] for e in subject.expected]
+    assert [len(output.prompt_logprobs) for output in outputs] == [len(p) for p in subject.prompts]
+    assert max(seen) <= most

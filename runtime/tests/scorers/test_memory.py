@@ -67,9 +67,10 @@ def test_a_step_needs_its_peak_and_the_copies_of_its_logits(monkeypatch: pytest.
     given = options(max_num_batched_tokens=40)
     assert step_bytes(runner, given, 0) == 300 + memory._FLOAT32_COPIES * logits
     assert step_bytes(runner, given, 2_000) == 300 + memory._FLOAT32_COPIES * logits + 2_000
+    assert step_bytes(runner, given, 0, 10) == 300 + memory._FLOAT32_COPIES * logits // 4
     longer = options(max_num_batched_tokens=150)
     assert step_bytes(runner, longer, 0) == 300 + memory._FLOAT32_COPIES * logits // 40 * 150
-    assert passes == [40, 40, 150]
+    assert passes == [40, 40, 40, 150]
     assert runner.cache.num_slots == 0
 
     def fail(batch):

@@ -14,7 +14,7 @@ from specdec.config import ResolvedSpeculation, default_sampler, parse_speculati
 from specdec.engine.commit import Committer
 from specdec.engine.engine import Engine
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.scheduler import Scheduler
+from specdec.engine.scheduler import Scheduler, most_logits_rows
 from specdec.engine_options import EngineOptions
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
@@ -118,6 +118,7 @@ def assemble(
     if speculation is not None:
         drafts, most = speculation.capabilities, speculation.num_speculative_tokens
     warm_up(sampler, handle.info, drafts, most)
+    scorer.max_logits_rows = most_logits_rows(options.max_num_seqs, most, options.max_num_batched_tokens)
     scorer.allocate()
     kv = KVManager(
         scorer.cache,

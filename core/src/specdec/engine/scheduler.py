@@ -18,6 +18,16 @@ _PROMPT_SHARE = 4
 _MOST_LISTED = 1024
 """Log probabilities of a prompt that are listed in one step, for each request: spelling them keeps all requests waiting."""
 
+_PROMPT_ROWS = 128
+"""Rows of prompts whose log probabilities are listed in one step, of all requests."""
+_SPARE_NODES = 64
+"""Drafted tokens in one step beyond what proposers may draft for all requests: forced and predicted ones."""
+
+
+def most_logits_rows(max_num_seqs: int, num_nodes: int, max_num_batched_tokens: int) -> int:
+    """Return the most rows of logits in one step, where a proposer drafts up to `num_nodes` tokens for a request."""
+    return min(max_num_batched_tokens, max_num_seqs * (1 + num_nodes) + _SPARE_NODES + _PROMPT_ROWS)
+
 
 class Scheduler:
     """Continuous batching: chunked prefill, preemption by recompute, admission in `WaitingQueue` order.
@@ -43,6 +53,8 @@ class Scheduler:
         self._max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
         self._token_budget = max_num_batched_tokens
         self._speculation = speculation
+        most = 0 if speculation is None else speculation.num_speculative_tokens
+        self._most_nodes = self._max_num_seqs * most + _SPARE_NODES
         self.waiting = WaitingQueue(has_priorities=has_priorities)
         self.running: list[Sequence] = []
         self._without_room: Sequence | None = None
@@ -109,6 +121,7 @@ class Scheduler:
         order = sorted(self.running, key=prefilling.__contains__)
         # Reserve one row for every decoding sequence: drafts of the first ones must not starve the others.
         num_owed = sum(sequence not in prefilling for sequence in order)
+        num_nodes, num_listed = self._most_nodes, _PROMPT_ROWS
         for sequence in order:
             row = rows[sequence]
             if sequence not in prefilling:
@@ -117,14 +130,14 @@ class Scheduler:
                 continue
             chunk = min(row.num_tokens - row.start, budget)
             if sequence.prompt_logprobs is not None:
-                chunk = _listed_chunk(sequence, chunk)
+                chunk = _listed_chunk(sequence, chunk, num_listed)
             is_last = chunk > 0 and row.start + chunk == row.num_tokens
             nodes = row.cap if is_last and speculation is not None else 0
             if is_last and sequence.expected is not None:
                 row.expected = _expected(sequence, nodes, num_running)
                 nodes = len(row.expected) or nodes
             # A draft takes what the chunk, the rows owed to others and the share of prompts leave of the budget.
-            nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
+            nodes = max(0, min(nodes, num_nodes, budget - chunk - num_owed - for_prompts))
             depth = nodes and max(nodes, step.num_draft_slots)
             if chunk > 0 and not self._kv.reserve(sequence, row.start + chunk + depth, row.start):
                 nodes = 0  # a draft preempts nobody
@@ -134,10 +147,11 @@ class Scheduler:
             row.expected = row.expected[:nodes]
             if sequence.prompt_logprobs is not None:
                 row.prompt_rows = sequence.missing_prompt_rows(chunk)
-            budget -= chunk + nodes
+                num_listed -= len(row.prompt_rows)
+            budget, num_nodes = budget - chunk - nodes, num_nodes - nodes
         # The last sequence may have preempted itself: it could not grow in place, and restarts in an empty cache.
         if self.waiting.num_samples and (len(step.preempted) == num_displaced or not self.running):
-            self._admit(budget, rows)
+            self._admit(budget, rows, num_listed)
         step.rows = [rows[sequence] for sequence in self.running]
         step.sampled = [row for row in step.rows if row.is_sampled]
         return step
@@ -222,12 +236,12 @@ class Scheduler:
         ]
         return [max(others, key=num_running)] if others else []
 
-    def _admit(self, budget: int, rows: dict[Sequence, Row]) -> None:
+    def _admit(self, budget: int, rows: dict[Sequence, Row], num_listed: int) -> None:
         """Admit waiting samples; those whose prefix is being computed wait for it, and others go before them."""
         put_off, most = list[Sequence](), self._max_num_seqs
         while self.waiting.num_samples and budget > 0 and len(self.running) + len(put_off) < most:
             sequence = self.waiting.next(self.running)
-            if self._is_put_off(sequence):
+            if self._is_put_off(sequence) or (sequence.prompt_logprobs is not None and num_listed <= 0):
                 self.waiting.remove(sequence)
                 put_off.append(sequence)
                 continue
@@ -240,10 +254,13 @@ class Scheduler:
             self.running.append(sequence)
             if sequence.admission_time is None:
                 sequence.admission_time = perf_counter()
-            chunk = _listed_chunk(sequence, min(sequence.num_tokens - sequence.num_computed, budget))
+            chunk = _listed_chunk(
+                sequence, min(sequence.num_tokens - sequence.num_computed, budget), num_listed
+            )
             is_last = sequence.num_computed + chunk == sequence.num_tokens
             row = Row(sequence, sequence.num_computed, sequence.num_tokens, 0, chunk, is_last)
             row.prompt_rows = sequence.missing_prompt_rows(chunk)
+            num_listed -= len(row.prompt_rows)
             rows[sequence] = row
             budget -= chunk
         for sequence in reversed(put_off):
@@ -274,12 +291,15 @@ def _expected(sequence: Sequence, most_proposed: int, num_running: int) -> list[
     return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []
 
 
-def _listed_chunk(sequence: Sequence, chunk: int) -> int:
-    """Return how many of the next `chunk` tokens run in a step: few, if log probabilities of the prompt are listed."""
+def _listed_chunk(sequence: Sequence, chunk: int, most_rows: int) -> int:
+    """Return how many of the next `chunk` tokens run in a step: few, if log probabilities of the prompt are listed.
+
+    Those of at most `most_rows` positions are.
+    """
     if sequence.prompt_logprobs is None:
         return chunk
     count, missing = sequence.params.prompt_logprobs, sequence.missing_prompt_rows(chunk)
     if count is None or not missing:
         return chunk
     num_rows = max(1, _MOST_LISTED // (count + 1)) if count >= 0 else 1
-    return min(chunk, missing.start - sequence.num_computed + num_rows)
+    return min(chunk, missing.start - sequence.num_computed + min(num_rows, most_rows))

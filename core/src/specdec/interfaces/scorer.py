@@ -70,6 +70,9 @@ class Scorer(ABC):
     num_tree_nodes: int = 0
     """Set before `allocate`: most nodes of a tree that a request's draft may have; 0 if drafts are chains."""
 
+    max_logits_rows: int | None = None
+    """Set before `allocate`: most rows of logits that a step needs; None if it may need those of all rows."""
+
     draft_slots: DraftSlots | None = None
     """Where proposers may write in the target's cache; None if it is not lent (`TargetHandle.make_target_runner`)."""
 

@@ -77,18 +77,22 @@ def _available(options: EngineOptions, device: torch.device) -> int:
     return int(max(0.0, min(own, options.gpu_memory_utilization * free)))
 
 
-def step_bytes(runner: ModuleRunner, options: EngineOptions, reserved_bytes: int) -> int:
+def step_bytes(
+    runner: ModuleRunner, options: EngineOptions, reserved_bytes: int, max_logits_rows: int | None = None
+) -> int:
     """Return the device memory of the largest step without weights and caches; runs its pass once.
 
     Args:
         runner: the target's runner, before its cache is allocated; only that cache is changed.
         options: the engine's options, with the token budget of a step.
         reserved_bytes: what the forms of all runners may take later.
+        max_logits_rows: most rows whose logits a step needs; None for all.
 
     Raises:
         ConfigError: if that pass does not fit.
     """
-    batch = longest_pass(options.max_num_batched_tokens, runner.max_context, runner.device)
+    size = options.max_num_batched_tokens
+    batch = longest_pass(size, runner.max_context, runner.device, max_logits_rows)
     try:
         runner.allocate(len(batch.token_ids))
         torch.cuda.synchronize(runner.device)
@@ -98,28 +102,37 @@ def step_bytes(runner: ModuleRunner, options: EngineOptions, reserved_bytes: int
         torch.cuda.synchronize(runner.device)
     except torch.OutOfMemoryError as error:
         raise ConfigError(
-            f"LLM: a step of max_num_batched_tokens={options.max_num_batched_tokens} tokens does not fit beside the weights: "
+            f"LLM: a step of max_num_batched_tokens={size} tokens does not fit beside the weights: "
             f"lower it ({str(error).split('. ')[0]})"
         ) from None
     peak = torch.cuda.max_memory_allocated(runner.device) - before
-    copies = _FLOAT32_COPIES * logits.numel() * torch.float32.itemsize
+    copies = logits_bytes(logits.numel())
     del logits
     runner.allocate(0)
     torch.cuda.empty_cache()
     return peak + copies + reserved_bytes
 
 
-def longest_pass(num_rows: int, max_context: int, device: torch.device) -> PackedBatch:
-    """Return a pass of requests of maximum length with all logits, as if every row were verified.
+def logits_bytes(count: int) -> int:
+    """Return the bytes of the copies of so many logits."""
+    return _FLOAT32_COPIES * count * torch.float32.itemsize
+
+
+def longest_pass(
+    num_rows: int, max_context: int, device: torch.device, max_logits_rows: int | None = None
+) -> PackedBatch:
+    """Return a pass of requests of maximum length, with as many logits as a step may need.
 
     Args:
         num_rows: rows of the pass.
         max_context: maximum length of a request, in tokens.
         device: where its tensors are.
+        max_logits_rows: most rows whose logits are needed; None for all.
     """
     slots = torch.arange(num_rows, device=device)
     segments = [
         Segment(row=start, num_rows=min(max_context, num_rows - start), first_slot=start, num_cached=0)
         for start in range(0, num_rows, max_context)
     ]
-    return PackedBatch(torch.zeros_like(slots), slots % max_context, segments, slots, logits_rows=None)
+    wanted = None if max_logits_rows is None or max_logits_rows >= num_rows else slots[-max_logits_rows:]
+    return PackedBatch(torch.zeros_like(slots), slots % max_context, segments, slots, logits_rows=wanted)

@@ -111,7 +111,7 @@ class TransformersScorer(Scorer):
         """Allocate the KV caches: as many slots for each of the proposer's models as for the target."""
         runners = self._runners
         reserved = sum(runner.reserved_bytes for runner in runners) + self._runner_factory.state_bytes
-        needed = partial(step_bytes, self.runner, self.options, reserved)
+        needed = partial(step_bytes, self.runner, self.options, reserved, self.max_logits_rows)
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
         spread = self.runner.cache.bytes_by_device if places(self.target.model) else {}
         slots = num_slots(self.options, self.target, bytes_per_token, needed, spread, self._allocate_states)

@@ -1,7 +1,8 @@
 """Temperature and truncation as Triton kernels: one for all, or without top-k and top-p two that divide a row into tiles.
 
 The cuts do not sort. Scaled logits are at most 0, so the bits of their magnitude, read as integers, have the order of the
-logits. The integer at a cut is found two bits at a time, by counting ids or summing weights below three candidates.
+logits. The integer at the cut of top-k is found by histograms of three digits, that of top-p two bits at a time, by summing
+weights below three candidates.
 """
 
 from __future__ import annotations
@@ -130,28 +131,58 @@ def wanted_of(top_p: tl.tensor, total: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def amount_before(
-    row_ptr: tl.tensor, vocab_size: tl.tensor, key: tl.tensor, COUNTS: tl.constexpr, BLOCK_V: tl.constexpr
+def mass_before(
+    row_ptr: tl.tensor, vocab_size: tl.tensor, key: tl.tensor, BLOCK_V: tl.constexpr
 ) -> tl.tensor:
-    """Return the number of ids of a row with a smaller key, or their total weight, int64."""
+    """Return the total weight of the ids of a row with a smaller key, int64."""
     total = tl.zeros((BLOCK_V,), tl.int64)
     for start in range(0, vocab_size, BLOCK_V):
         logits, keys = load_keys(row_ptr, start + tl.arange(0, BLOCK_V), vocab_size)
-        amounts = tl.full((BLOCK_V,), 1, tl.int64) if COUNTS else weights_of(logits)
-        total += tl.where(keys < key, amounts, 0)
+        total += tl.where(keys < key, weights_of(logits), 0)
     return tl.sum(total, 0)
 
 
 @triton.jit
-def find_key(
+def next_digit(
     row_ptr: tl.tensor,
     vocab_size: tl.tensor,
-    bound: tl.tensor,
-    greatest: tl.tensor,
-    COUNTS: tl.constexpr,
+    rank: tl.tensor,
+    found: tl.tensor,
+    before: tl.tensor,
+    SHIFT: tl.constexpr,
+    NUM_BINS: tl.constexpr,
     BLOCK_V: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Return a key with one more digit of that of an id, and the number of ids with smaller keys; see `find_rank`."""
+    bins = tl.arange(0, NUM_BINS)
+    counts = tl.zeros((NUM_BINS,), tl.int32)
+    for start in range(0, vocab_size, BLOCK_V):
+        keys = load_keys(row_ptr, start + tl.arange(0, BLOCK_V), vocab_size)[1]
+        digits = (keys - found) >> SHIFT
+        counts += tl.histogram(digits.to(tl.int32), NUM_BINS, mask=(keys >= found) & (digits < NUM_BINS))
+    digit = tl.sum((before + tl.cumsum(counts, 0) < rank).to(tl.int32), 0)
+    before += tl.sum(tl.where(bins < digit, counts, 0), 0)
+    return found + (digit.to(tl.uint32) << SHIFT), before
+
+
+@triton.jit
+def find_rank(
+    row_ptr: tl.tensor, vocab_size: tl.tensor, rank: tl.tensor, BLOCK_V: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Return the key of an id by its rank, from 1 on, and the number of ids with smaller keys, by three passes."""
+    found = tl.full((), 0, tl.uint32)
+    before = tl.full((), 0, tl.int64)
+    found, before = next_digit(row_ptr, vocab_size, rank, found, before, 21, 2048, BLOCK_V)
+    found, before = next_digit(row_ptr, vocab_size, rank, found, before, 10, 2048, BLOCK_V)
+    found, before = next_digit(row_ptr, vocab_size, rank, found, before, 0, 1024, BLOCK_V)
+    return found, before
+
+
+@triton.jit
+def find_key(
+    row_ptr: tl.tensor, vocab_size: tl.tensor, bound: tl.tensor, greatest: tl.tensor, BLOCK_V: tl.constexpr
 ) -> tl.tensor:
-    """Return the greatest key, at most `greatest`, below which there are fewer ids, or less weight, than `bound`."""
+    """Return the greatest key, at most `greatest`, below which there is less weight than `bound`."""
     found = tl.full((), 0, tl.uint32)
     one = tl.full((), 1, tl.uint32)
     shift = tl.full((), 32, tl.uint32)
@@ -165,10 +196,10 @@ def find_key(
         before3 = tl.zeros((BLOCK_V,), tl.int64)
         for start in range(0, vocab_size, BLOCK_V):
             logits, keys = load_keys(row_ptr, start + tl.arange(0, BLOCK_V), vocab_size)
-            amounts = tl.full((BLOCK_V,), 1, tl.int64) if COUNTS else weights_of(logits)
-            before1 += tl.where(keys < key1, amounts, 0)
-            before2 += tl.where(keys < key2, amounts, 0)
-            before3 += tl.where(keys < key3, amounts, 0)
+            weights = weights_of(logits)
+            before1 += tl.where(keys < key1, weights, 0)
+            before2 += tl.where(keys < key2, weights, 0)
+            before3 += tl.where(keys < key3, weights, 0)
         digit = ((tl.sum(before1, 0) < bound) & (key1 <= greatest)).to(tl.uint32)
         digit += ((tl.sum(before2, 0) < bound) & (key2 <= greatest)).to(tl.uint32)
         digit += ((tl.sum(before3, 0) < bound) & (key3 <= greatest)).to(tl.uint32)
@@ -226,14 +257,14 @@ def cut_kernel(
     last = tl.full((), PADDING_KEY, tl.uint32)  # ids with smaller keys are kept
     room = tl.full((), 0, tl.int64)  # and this many ids with exactly this key
     if is_cut_to_k:
-        last = find_key(row_ptr, vocab_size, top_k, last, True, BLOCK_V)
-        room = top_k - amount_before(row_ptr, vocab_size, last, True, BLOCK_V)
+        last, before = find_rank(row_ptr, vocab_size, top_k, BLOCK_V)
+        room = top_k - before
     if is_cut_to_p:
         weight = weights_of(-last.to(tl.float32, bitcast=True)) if is_cut_to_k else tl.full((), 0, tl.int64)
-        total = amount_before(row_ptr, vocab_size, last, False, BLOCK_V) + room * weight
+        total = mass_before(row_ptr, vocab_size, last, BLOCK_V) + room * weight
         wanted = wanted_of(top_p, total)
-        key = find_key(row_ptr, vocab_size, wanted, last, False, BLOCK_V)
-        missing = wanted - amount_before(row_ptr, vocab_size, key, False, BLOCK_V)
+        key = find_key(row_ptr, vocab_size, wanted, last, BLOCK_V)
+        missing = wanted - mass_before(row_ptr, vocab_size, key, BLOCK_V)
         weight = weights_of(-key.to(tl.float32, bitcast=True))
         room = (missing + weight - 1) // tl.maximum(weight, 1)  # at most what top-k kept, since `wanted` is
         last = key

@@ -10,13 +10,7 @@ import triton
 import triton.language as tl
 
 from specdec_kernels.triton.gumbel_sample.kernel import load_logits, race_tile, scaled_below
-from specdec_kernels.triton.process_logits.kernel import (
-    PADDING_KEY,
-    amount_before,
-    find_key,
-    wanted_of,
-    weights_of,
-)
+from specdec_kernels.triton.process_logits.kernel import find_rank, mass_before, wanted_of, weights_of
 
 
 @triton.jit
@@ -66,10 +60,9 @@ def mass_of_top_k(
     row_ptr: tl.tensor, vocab_size: tl.tensor, top_k: tl.tensor, BLOCK_V: tl.constexpr
 ) -> tl.tensor:
     """Return the mass of the ids that top-k keeps of a row, int64."""
-    last = find_key(row_ptr, vocab_size, top_k, tl.full((), PADDING_KEY, tl.uint32), True, BLOCK_V)
-    room = top_k - amount_before(row_ptr, vocab_size, last, True, BLOCK_V)
+    last, before = find_rank(row_ptr, vocab_size, top_k, BLOCK_V)
     weight = weights_of(-last.to(tl.float32, bitcast=True))
-    return amount_before(row_ptr, vocab_size, last, False, BLOCK_V) + room * weight
+    return mass_before(row_ptr, vocab_size, last, BLOCK_V) + (top_k - before) * weight
 
 
 @triton.jit

@@ -226,8 +226,9 @@ def draw_and_walk_kernel(
                 tl.store(own_ptr + amounts_stride, tl.sum(tl.where(comes_before, masses, 0), 0))
                 tl.store(own_ptr + 2 * amounts_stride, tl.sum(masses, 0))
         else:
-            logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
-            raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=0.0).to(dtype)
+            raw = tl.load(logits_ptr + row * row_stride + ids, mask=ids < vocab_size, other=-float("inf"))
+            raw = raw.to(dtype)
+            logits = tl.where(raw != raw, -float("inf"), raw)
             is_broken = tl.max((raw != raw).to(tl.int32), 0) > 0
             best = tl.max(logits, 0)
             score, winner = race_tile(

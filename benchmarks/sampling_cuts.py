@@ -1,0 +1,157 @@
+"""Top-k and top-p before a draw, and after it: how often a device reads a row, and milliseconds per token on the CPU.
+
+    python benchmarks/sampling_cuts.py [--model smollm2] [--rounds 9] [--max-tokens 48] [--vocab-size 128256] [--rows 8]
+
+Reads are counted in Triton's interpreter, of rows of normal logits times 3: bytes that `process_logits` and `strict_verify`
+load and store of logits, divided by the bytes of a row in float32. Rounds alternate; the tokens of both ways are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from importlib.metadata import version
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import torch
+from common.provenance import load_average, provenance
+from common.results import RESULTS
+
+from specdec import LLM, SamplingParams
+
+KINDS: tuple[dict[str, Any], ...] = ({}, {"top_p": 0.95}, {"top_k": 50}, {"top_k": 50, "top_p": 0.95})
+TEMPERATURE = 0.8
+
+
+class Traffic:
+    """Bytes of some tensors that kernels load and store in the interpreter, while it is entered."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self._ranges: list[tuple[int, int]] = []
+
+    def watch(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Count what is loaded and stored of a tensor."""
+        self._ranges.append((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes))
+        return tensor
+
+    def count(self, pointers: Any, mask: Any) -> None:
+        """Add what is loaded or stored at pointers."""
+        places, used = np.atleast_1d(pointers.data), np.atleast_1d(mask.data)
+        for start, end in self._ranges:
+            self.num_bytes += 4 * int(((places >= start) & (places < end) & used).sum())
+
+    def __enter__(self) -> Traffic:
+        from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+        self._load, self._store = Builder.create_masked_load, Builder.create_masked_store
+
+        def load(builder: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+            self.count(pointers, mask)
+            return self._load(builder, pointers, mask, *rest)
+
+        def store(builder: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+            self.count(pointers, mask)
+            return self._store(builder, pointers, value, mask, *rest)
+
+        Builder.create_masked_load, Builder.create_masked_store = load, store
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+        Builder.create_masked_load, Builder.create_masked_store = self._load, self._store
+
+
+def passes(kind: dict[str, Any], vocab_size: int, num_rows: int) -> dict[str, list[float]]:
+    """Return how often each row is read or written before and after."""
+    from specdec_kernels.triton import Backend, use_backend
+    from specdec_kernels.triton.noise import NoiseKeys
+    from specdec_kernels.triton.process_logits import Cuts, process_logits
+    from specdec_kernels.triton.strict_verify import RequestCuts, strict_verify
+
+    generator, one = torch.Generator().manual_seed(0), torch.ones(1, dtype=torch.int64)
+    found: dict[str, list[float]] = {"before": [], "after": []}
+    for row in range(num_rows):
+        logits, tokens = 3.0 * torch.randn(1, vocab_size, generator=generator), []
+        for name, counts in found.items():
+            top_k, top_p = kind.get("top_k", 0) * one, kind.get("top_p", 1.0) * torch.ones(1)
+            given = {"top_k": top_k if "top_k" in kind else None, "top_p": top_p if "top_p" in kind else None}
+            is_after = name == "after"
+            cuts = Cuts(torch.full((1,), TEMPERATURE), None, *([None, None] if is_after else given.values()))
+            with use_backend(Backend.TRITON), Traffic() as traffic:
+                out = torch.empty_like(logits)
+                traffic.watch(logits), traffic.watch(out)
+                process_logits(logits, cuts, out=out)
+                keys = NoiseKeys(one * row, one, one)
+                batch = torch.empty(1, 0, dtype=torch.int64), 0 * one, 0 * one, torch.ones(1), keys
+                late = RequestCuts(top_k, top_p) if is_after and kind else None
+                tokens.append(strict_verify(out, *batch, cuts=late).token_ids.tolist())
+            counts.append(round(traffic.num_bytes / logits.nbytes, 2))
+        assert tokens[0] == tokens[1]
+    return found
+
+
+def times(model: str, num_rounds: int, max_tokens: int) -> list[list[Any]]:
+    """Return for each kind of sampling the median milliseconds per token before and after, and all rounds."""
+    llm, rows = LLM(model), list[list[Any]]()
+    sampler = llm._built.sampler
+    for kind in KINDS:
+        ms: dict[str, list[float]] = {"before": [], "after": []}
+        for index in range(num_rounds + 1):
+            params = SamplingParams(
+                temperature=TEMPERATURE, seed=index, max_tokens=max_tokens, ignore_eos=True, **kind
+            )
+            texts = []
+            for name, taken in ms.items():
+                sampler.__dict__.pop("cuts", None)
+                if name == "before":
+                    sampler.__dict__["cuts"] = lambda device: False
+                start = time.perf_counter()
+                texts.append(
+                    llm.generate("A good way to learn a language is", params)[0].outputs[0].token_ids
+                )
+                if index:  # the first round loads code
+                    taken.append(round(1e3 * (time.perf_counter() - start) / max_tokens, 3))
+            assert texts[0] == texts[1]
+        rows.append([kind, *(statistics.median(taken) for taken in ms.values()), *ms.values()])
+    return rows
+
+
+def main() -> None:
+    """Count, measure and write `results/sampling_cuts.json`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--vocab-size", type=int, default=128256)
+    parser.add_argument("--rows", type=int, default=8)
+    given = parser.parse_args()
+    counted = [[kind, passes(kind, given.vocab_size, given.rows)] for kind in KINDS]
+    measured = times(given.model, given.rounds, given.max_tokens)
+    columns = ["sampling", "before_ms_per_token", "after_ms_per_token", "before_rounds", "after_rounds"]
+    began = provenance() | {"load_average": load_average(), "versions": {"torch": version("torch")}}
+    content = {
+        "environment": began,
+        "settings": vars(given),
+        "passes": counted,
+        "columns": columns,
+        "rows": measured,
+    }
+    text = json.dumps(content, separators=(",", ":"), default=lambda number: float(f"{number:.4g}"))
+    (RESULTS / "sampling_cuts.json").write_text(text + "\n", encoding="utf-8")
+    for (kind, count), row in zip(counted, measured, strict=True):
+        means = {name: statistics.mean(each) for name, each in count.items()}
+        print(kind, "passes", means, "ms per token", row[1:3])
+
+
+if __name__ == "__main__":
+    main()
