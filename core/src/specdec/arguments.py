@@ -21,6 +21,13 @@ class LLMOptions(TypedDict, total=False):
     """Branch, tag or commit of a hub repository."""
     dtype: Any
     """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
+    weights: str
+    """`published`: weights of a GGUF file stay in its blocks, as small as the file, where a backend multiplies with
+    them (on the CPU, with `specdec-kernels`), and `dtype` is that of activations; `widen`: they are dequantised to
+    `dtype`, as everywhere else."""
+    activation_bits: int | None
+    """8: inputs of products with weights in blocks are rounded to 8 bits by block of 32, which is faster and less
+    exact; None: as exact as `dtype`."""
     seed: int | None
     """Seed for requests without their own seed; None means fresh noise in every run."""
     max_model_len: int | None

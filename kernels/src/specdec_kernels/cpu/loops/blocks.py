@@ -25,6 +25,7 @@ from specdec_kernels.cpu.loops.lanes import FLOAT, FLOATS, INDEX, LANES, WORD, m
 from specdec_kernels.cpu.loops.loops import loop
 from specdec_kernels.cpu.loops.memory import floats, keep
 from specdec_kernels.cpu.loops.pointer import array_at
+from specdec_kernels.cpu.loops.prefetch import emit_prefetch
 from specdec_runtime.interfaces.blocks import CHUNK, KINDS, TILE, BlockKind
 
 Floats = npt.NDArray[np.float32]
@@ -33,7 +34,6 @@ Table = npt.NDArray[np.int64]
 SEGMENT = 4
 """Numbers of a segment in a table: addresses of the functions that multiply with its weights and that widen them, and of the
 weights, then how many rows of weights there are."""
-MAX_DIGITS = 3
 _NAMES = tuple(KINDS)
 _literal: Any = types.literal  # numba is not annotated
 _ARGUMENTS = 13
@@ -41,6 +41,8 @@ _SIGNATURE: Signature = (types.int64,) * _ARGUMENTS
 _multiply = by_address(_SIGNATURE)
 _WIDEN_SIGNATURE: Signature = (types.int64,) * 5
 _widen = by_address(_WIDEN_SIGNATURE)
+_BYTES_AHEAD, _LINE = 4096, 64
+"""Distance at which weights are prefetched, and bytes of a line."""
 _PARTS = 8
 """Parts of a chunk, of 4 codes each."""
 
@@ -74,7 +76,7 @@ def product_of_blocks(team: int, x: Floats, table: int, num_digits: int, out: Fl
     """
     num_rows, depth = x.shape
     num_chunks = depth // CHUNK
-    digits = np.empty((num_chunks, num_rows, num_digits, CHUNK), np.int8)
+    digits = np.empty((num_chunks, num_rows, num_digits | 1, CHUNK), np.int8)
     factors = np.empty((num_chunks, num_rows, FACTORS), np.float32)
     split_rows(team, x, num_digits, digits, factors)
     share(team, job_of(_part, (
@@ -222,6 +224,7 @@ class _Tile:
                     builder.add(place, _index(kind.header_bytes)),
                     builder.mul(number, _index(kind.chunk_bytes)),
                 )
+                self._prefetch(codes)
                 parts, num_groups = self._parts(codes), CHUNK // kind.group
                 size = len(parts) // num_groups
                 for group in range(num_groups):
@@ -237,6 +240,13 @@ class _Tile:
             return loop(builder, zero, _index(num_chunks), 1, carried, chunk)
 
         loop(builder, zero, num_blocks, 1, [], block)
+
+    def _prefetch(self, codes: Any) -> None:
+        """Emit requests for the lines that are read a while later, as those of the chunk are read now."""
+        builder = self._builder
+        for line in range(0, self._kind.chunk_bytes if self._lane == 0 else 0, _LINE):
+            ahead = builder.add(codes, _index(_BYTES_AHEAD + line))
+            emit_prefetch(builder, builder.inttoptr(ahead, ir.IntType(8).as_pointer()))
 
     def _group(self, chunk: Any, group: int, parts: list[Any], scale: Any, least: Any | None) -> None:
         """Emit what is done with the codes of a group."""
@@ -313,7 +323,7 @@ class _Products(_Tile):
             place = builder.add(first, t)
             factors = builder.add(self._factors, builder.mul(place, _index(4 * FACTORS)))
             product = self._product(
-                builder.mul(place, _index(CHUNK * self._num_digits)), group * kind.group, parts
+                builder.mul(place, _index(CHUNK * (self._num_digits | 1))), group * kind.group, parts
             )
             total = self._load(t)
             if low is not None:
@@ -328,21 +338,20 @@ class _Products(_Tile):
         """Return the sums of codes times whole numbers, as floats."""
         builder = self._builder
         most = (1 << self._kind.bits) - 1
-        total: Any = words(0)
-        floating = None
+        sums = []  # apart, so that none waits for another
         for digit in range(self._num_digits):
             pairs = []
             for index, part in enumerate(parts):
                 offset = digit * CHUNK + start + 4 * index
                 pairs.append((part, lambda offset=offset: self._digits_at(place, offset)))
-            if digit == MAX_DIGITS - 1:  # three digits together do not fit
-                floating = builder.fmul(builder.sitofp(total, FLOATS), _floats(256.0))
-                total = words(0)
-            elif digit:
-                total = builder.shl(total, words(8))
-            total = add_products(builder, total, pairs, most)
-        last = builder.sitofp(total, FLOATS)
-        return last if floating is None else builder.fadd(floating, last)
+            sums.append(add_products(builder, words(0), pairs, most))
+        total = sums[0]
+        for lower in sums[1:2]:
+            total = builder.add(builder.shl(total, words(8)), lower)
+        wide = builder.sitofp(total, FLOATS)
+        for lower in sums[2:]:  # three digits together do not fit
+            wide = multiply_add(builder, wide, _floats(256.0), builder.sitofp(lower, FLOATS))
+        return wide
 
     def _digits_at(self, place: Any, offset: int) -> Any:
         builder = self._builder

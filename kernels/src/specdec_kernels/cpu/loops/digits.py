@@ -45,7 +45,7 @@ def _split_part(
     rows: int, out: int, more: int, num_rows: int, depth: int, num_digits: int, part: int, num_parts: int
 ) -> None:
     x, num_chunks = array_at(rows, (num_rows, depth), np.float32), depth // CHUNK
-    digits = array_at(out, (num_chunks, num_rows, num_digits, CHUNK), np.int8)
+    digits = array_at(out, (num_chunks, num_rows, num_digits | 1, CHUNK), np.int8)
     factors = array_at(more, (num_chunks, num_rows, FACTORS), np.float32)
     whole = np.empty(CHUNK, np.int32)
     unit = np.float32(1 << 8 * (num_digits - 1))
