@@ -41,15 +41,20 @@ HEADS: list[dict[str, Any]] = [{"method": m, "model": "zoo"} for m in ("eagle3",
 
 def is_held(engine: Engine, count: int, expected: list[list[int]]) -> bool:
     """Return whether concurrent requests, some of them aborted, have their texts, and nothing is held of them."""
-    is_equal = True
+    wrong = []
     for i, (got, reason) in enumerate(engine.stream(prompts(count), 16)):
         wanted = expected[i % count]
-        is_equal = is_equal and got == (wanted[: len(got)] if reason == "abort" else wanted)
+        # An aborted request keeps all tokens of its last step, which may be more than it asked for.
+        if got[: len(wanted)] != wanted[: len(got)] or (reason != "abort" and len(got) != len(wanted)):
+            wrong.append(f"request {i}, {reason}: {got} for {wanted}")
     counters = engine.counters()
     print(
-        "    16 at once:", "equal" if is_equal else "NOT EQUAL", "held", counters["requests_held"], flush=True
+        f"    16 at once: {len(wrong)} differ, {counters['requests_held']} held",
+        *wrong,
+        sep="\n    ",
+        flush=True,
     )
-    return is_equal and counters["requests_held"] == 0 and counters["adapter_failures"] == 0
+    return not wrong and counters["requests_held"] == 0 and counters["adapter_failures"] == 0
 
 
 KEYS: dict[str, dict[str, Any]] = {
