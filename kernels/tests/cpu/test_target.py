@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from llvmlite import binding
 
-from specdec_kernels.cpu.compiled.target import TARGETS, fitting
+from specdec_kernels.cpu.compiled.target import HOST_FEATURES, TARGETS, fitting
 from specdec_kernels.cpu.loops.product import product_in_team
 
 NAMES = {target.name: target for target in TARGETS}
@@ -35,7 +36,9 @@ def test_a_processor_takes_the_code_that_does_all_it_can(features, cpu, expected
 
 
 def told(program: str, **variables: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_CPU", "SPECDEC_CPU"))
+    }
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment | variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -65,3 +68,11 @@ def test_numba_compiles_for_it_unless_it_compiles_already():
 def test_python_cannot_call_what_is_compiled_into_its_callers_alone():
     with pytest.raises(TypeError, match="only compiled functions call product_in_team: it needs cache=True"):
         product_in_team(0, None, None, None)
+
+
+def test_a_variable_names_a_lower_target():
+    lower = {"SPECDEC_CPU_TARGET": V3.name}
+    if V3 in fitting(HOST_FEATURES, binding.get_host_cpu_name()):
+        assert told(CHOICE, **lower) == f"x86-64-v3 {len(V3.features)}"
+    wrong = "try: import specdec_kernels.cpu.compiled.target\nexcept Exception as error: print(error)"
+    assert "SPECDEC_CPU_TARGET='pentium' is not one of " in told(wrong, SPECDEC_CPU_TARGET="pentium")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from random_blocks import in_blocks
 from speccheck.models import CONFIGS, make
 from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec import LLM, ConfigError
 from specdec_plugin_self_draft import SelfDraftConfig
@@ -112,3 +114,17 @@ def test_what_does_not_fit_is_named() -> None:
                 "group_size": 256,
             },
         )
+
+
+def test_weights_that_are_in_blocks_are_no_cheaper_draft() -> None:
+    config = LlamaConfig(
+        vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+    )
+    model = LlamaForCausalLM(config)
+    for name, module in dict(in_blocks(model, {"": "Q4_0"})).items():
+        model.set_submodule(name, module)
+    with pytest.raises(
+        ConfigError, match="'self' does not pay here: the target's weights have the few bits of its file"
+    ):
+        quantize(model, SelfDraftConfig.model_validate({"num_speculative_tokens": 4}))
+    quantize(model, SelfDraftConfig.model_validate({"num_speculative_tokens": 4, "skip_layers": 1}))
