@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from dflash_check.shape import Shape, make_head
+from dflash_check.shape import Shape, make_head, make_staged
 from pretend import Counts, PretendDevice, heads
 from pretend.requests import params, text_ids
 from safetensors.torch import load_file, save_file
@@ -43,10 +43,16 @@ Drafts = dict[tuple[str, int], list[int]]
 """The tokens of every draft, by request and length of its text."""
 
 
-def dflash(folder: Path, *, predicts_at_anchor: bool = False, **inner: Any) -> dict[str, Any]:
+def dflash(
+    folder: Path, *, predicts_at_anchor: bool = False, family: str | None = None, **inner: Any
+) -> dict[str, Any]:
     """Write a head whose guesses depend on the text and on each other."""
     sizes = {"hidden": 256, "target_hidden": 256, "head_dim": 64, "num_target_layers": 15, "aux": (2, 7, 12)}
-    make_head(folder, Shape(vocab=4096, num_logits=4096, predicts_at_anchor=predicts_at_anchor, **sizes))
+    shape = Shape(vocab=4096, num_logits=4096, predicts_at_anchor=predicts_at_anchor, **sizes)
+    if family is None:
+        make_head(folder, shape)
+    else:
+        make_staged(folder, shape, family)
     tensors = load_file(folder / "model.safetensors")
     strong = {"q_proj": 6.0, "k_proj": 6.0, "v_proj": 12.0, "o_proj": 12.0}
     for name in tensors:
@@ -105,6 +111,8 @@ KINDS = {
     "dflash at the anchor": lambda folder: dflash(folder, predicts_at_anchor=True),
     "causal dflash": lambda folder: dflash(folder, is_causal=True),
     "dflash beside a grammar": dflash,
+    "dspark": lambda folder: dflash(folder, family="dspark"),
+    "xpress": lambda folder: dflash(folder, family="xpress"),
     "parallel": lambda folder: heads.make("parallel", folder),
     "masks of a head": peagle,
     "lookup": lambda _: {"method": "ngram_gpu", "num_speculative_tokens": 4},
@@ -121,7 +129,7 @@ KINDS = {
 }  # fmt: skip
 OFTEN = ("dflash", "siblings", "lookup", "trees beside a text that ends")
 """Kinds that are not for the slow tests alone."""
-MOST_WAITS = {"a threshold": 2, "dflash beside a grammar": 13}
+MOST_WAITS = {"a threshold": 2, "dflash beside a grammar": 13, "dspark": 4, "xpress": 4}
 """Of a step; one of others."""
 
 

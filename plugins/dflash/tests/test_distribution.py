@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from dflash_check.shape import Shape, make_head
+from dflash_check.shape import Shape, make_head, make_staged
 from speccheck.engines import engine_of, make_llm, tokens_of
 from speccheck.models import few_ids
 from speccheck.naive import Constraints, text_probs
@@ -19,18 +19,24 @@ PROMPT = [1, 4, 0, 2]
 
 
 @pytest.mark.parametrize(
-    ("sampler", "num_logits"),
+    ("sampler", "num_logits", "family"),
     [
-        pytest.param("strict", VOCAB, marks=pytest.mark.slow),
-        ("strict", 4),
-        ("probabilistic", VOCAB),
-        pytest.param("probabilistic", 4, marks=pytest.mark.slow),
-        pytest.param("block", VOCAB, marks=pytest.mark.slow),
-        ("block", 4),
+        pytest.param("strict", VOCAB, None, marks=pytest.mark.slow),
+        ("strict", 4, None),
+        ("probabilistic", VOCAB, None),
+        pytest.param("probabilistic", 4, None, marks=pytest.mark.slow),
+        pytest.param("block", VOCAB, None, marks=pytest.mark.slow),
+        ("block", 4, None),
+        ("probabilistic", VOCAB, "dflash2"),
+        pytest.param("strict", VOCAB, "dflash2", marks=pytest.mark.slow),
+        ("block", 4, "dspark"),
+        pytest.param("probabilistic", 4, "xpress", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.sampled(1, slow=2)
-def test_texts_follow_the_exact_law(tmp_path: Path, sampler: str, num_logits: int) -> None:
+@pytest.mark.sampled(2, slow=3)
+def test_texts_follow_the_exact_law(
+    tmp_path: Path, sampler: str, num_logits: int, family: str | None
+) -> None:
     model = few_ids(VOCAB, flatness=0.25)
     size, layers = model.config.hidden_size, model.config.num_hidden_layers
     is_reduced = num_logits < VOCAB
@@ -38,7 +44,7 @@ def test_texts_follow_the_exact_law(tmp_path: Path, sampler: str, num_logits: in
         vocab=VOCAB, num_logits=num_logits, hidden=size, target_hidden=size, aux=(1, layers), num_target_layers=layers,
         mask_id=3, block_size=4, has_map=is_reduced, has_own_lm_head=is_reduced,
     )  # fmt: skip
-    path, _ = make_head(tmp_path, shape)
+    path = make_staged(tmp_path, shape, family) if family else make_head(tmp_path, shape)[0]
     config = {
         "method": "dflash",
         "model": path,

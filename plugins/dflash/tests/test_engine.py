@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from dflash_check.session import make_reference
-from dflash_check.shape import Shape, make_head
+from dflash_check.shape import STAGES, Shape, make_head, make_staged
 from head_check.target import states_of, target_model
 from head_check.watch import ENGINES, PROMPTS, Watch
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -43,8 +43,9 @@ def pairs(ones: Collection[str], others: Collection[str], first: int = 0) -> lis
     ]
 
 
-def make_llm(folder: Path, shape: Shape, keys: dict[str, Any], **arguments: Any) -> LLM:
-    path, _ = make_head(folder, shape)
+def make_llm(folder: Path, shape: Shape | str, keys: dict[str, Any], **arguments: Any) -> LLM:
+    """An engine with a random head of a shape, or with the stage of a family."""
+    path = make_staged(folder, FLAT, shape) if isinstance(shape, str) else make_head(folder, shape)[0]
     speculation = {
         "method": "dflash",
         "model": path,
@@ -148,6 +149,27 @@ def test_sampled_text_is_that_of_plain_decoding(tmp_path: Path, kind: str, way: 
     outputs = make_llm(tmp_path, SHAPES[kind], WAYS[way]).generate(PROMPTS, SEEDED)
     assert tokens(outputs) == sampled()
     assert sum(output.metrics.num_accepted_tokens for output in outputs) > 0
+
+
+@pytest.mark.parametrize(("family", "way"), pairs(STAGES, WAYS))
+def test_sampled_text_behind_a_stage_is_that_of_plain_decoding(tmp_path: Path, family: str, way: str) -> None:
+    outputs = make_llm(tmp_path, family, WAYS[way]).generate(PROMPTS, SEEDED)
+    assert tokens(outputs) == sampled()
+    assert sum(output.metrics.num_accepted_tokens for output in outputs) > 0
+
+
+def test_a_confidence_head_ends_drafts(tmp_path: Path) -> None:
+    params, lengths = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True), []
+    for threshold in (0.0, 0.5, 1.0):
+        llm = make_llm(tmp_path, "dspark", {"draft_confidence_threshold": threshold})
+        watch = Watch(llm)
+        assert tokens(llm.generate(PROMPTS, params)) == expected()
+        drafted = [(row.tokens, row.confidence or ()) for _, _, row in watch.drafts]
+        for ids, confidences in drafted:  # a draft ends with the first token that is not sure
+            assert all(confidence >= threshold for confidence in confidences[: len(ids) - 1])
+        lengths.append(sum(len(ids) for ids, _ in drafted) / len(drafted))
+    assert lengths[0] > lengths[1] + 0.1 > lengths[2] + 0.2
+    assert lengths[2] == 1
 
 
 def test_an_aborted_request_leaves_nothing_behind(tmp_path: Path) -> None:

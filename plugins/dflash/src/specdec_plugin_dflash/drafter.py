@@ -70,9 +70,11 @@ class BlockDrafter:
         )
         if stage is not None:
             speed_up_linears(stage)
-        if self.is_fused and stage is None and can_record(info):
+        if self.is_fused and can_record(info):  # which also tells the runner which passes there will be
             self._loop = BlockLoop(config, head, runner, self._context, vocabulary, info)
-        elif self._confidences is None:
+        if stage is not None:
+            self._loop = None
+        if self._loop is None and self._confidences is None:
             self._steps = ChainSteps(config, vocabulary, head.settings.num_logits, info, runner.pass_memory)
             if stage is None:
                 self._steps.prepare_logits(runner.dtype)

@@ -14,6 +14,7 @@ _TO_MODULE = (
     (re.compile(r"^lm_head\."), "model.lm_head."),
     (re.compile(r"^draft_id_to_target_id$"), "d2t"),
 )
+_CONVOLUTIONS = re.compile(r"^convolutions\.(\d+)\.(\w+)\.")
 _UNUSED = re.compile(r"^t2d$|rotary_emb\.inv_freq$|^verifier_(?:norm|lm_head)\.")
 """What training leaves there."""
 
@@ -33,4 +34,4 @@ def is_used(name: str) -> bool:
 
 def published_name(name: str) -> str:
     """Return the name of a tensor of `DFlashHead` in published files."""
-    return _PREFIXES.sub("", name)
+    return _CONVOLUTIONS.sub(r"layers.\1.\2_conv.", _PREFIXES.sub("", name))

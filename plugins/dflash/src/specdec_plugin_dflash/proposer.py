@@ -79,7 +79,7 @@ class DFlashProposer(RowsProposer):
         drafter = BlockDrafter(config, head, target.make_runner(head.model), vocabulary, info)
         if not drafter.is_fused:
             logger.warning(
-                "%s: its layers have windows or see differently, so blocks run layer by layer in torch, without the compiled "
-                "pass of the CPU or captured graphs", name,
+                "%s: its layers have windows, convolutions or views of their own: blocks run layer by layer in torch, without "
+                "the compiled pass of the CPU or captured graphs", name,
             )  # fmt: skip
         return drafter

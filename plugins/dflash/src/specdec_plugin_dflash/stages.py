@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from specdec.interfaces import sent
 from specdec_plugin_dflash.stage_settings import StageSettings
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class RefinerStage(Stage):
         own = F.linear(torch.cat((parts["down_h"](states), parts["down_g"](mean)), -1), weight)
         mixed = torch.zeros_like(own)
         if self._first:
-            anchor = own[0] + self._entered(torch.tensor(before, device=states.device))
+            anchor = own[0] + self._entered(sent(torch.tensor(before), states.device))
             mixed = parts.get_parameter("mix_l")[:, : len(own), 0].T * anchor
         return torch.cat((own, mixed), -1)[-count:]
 

@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from head_check.files import write_tensors
 from head_check.target import VOCAB
 from head_check.tensors import Drawn, layer_config
-from torch import Tensor
+from torch import Tensor, nn
+
+from specdec_plugin_dflash import DFlashHead, DFlashSettings
+from specdec_plugin_dflash.names import published_name
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,32 @@ def make_head(
     """Write a random head; returns its folder and tensors."""
     tensors = random_tensors(shape, seed)
     return write_head(folder, shape, tensors, layout), tensors
+
+
+STAGES: dict[str, dict[str, Any]] = {
+    "dspark": {"markov_rank": 4, "markov_head_type": "rnn", "enable_confidence_head": True},
+    "dflash2": {"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 4, "selector_top_k": 40},
+    "domino": {"gru_hidden_dim": 6, "emb_dim": 5, "pure_draft_prefix_len": 1},
+    "xpress": {"xpress_rank": 4},
+}
+"""Keys of heads with a stage, by family."""
+
+
+def make_staged(folder: Path, shape: Shape, family: str) -> str:
+    """Write a random head with the stage of a family; returns its folder."""
+    keys = STAGES[family]
+    if "selector_top_k" in keys:
+        keys = keys | {"selector_top_k": min(keys["selector_top_k"], shape.vocab - 2)}
+    layout = Layout(keys=keys)
+    settings = DFlashSettings.from_dict(_config(shape, layout), "here", num_layers=shape.num_target_layers)
+    head = DFlashHead(settings, nn.Embedding(shape.vocab, shape.hidden))
+    generator = torch.Generator().manual_seed(5)
+    own = {
+        published_name(name): 0.5 * torch.randn(parameter.shape, generator=generator)
+        for name, parameter in head.named_parameters()
+        if name.startswith(("stage.", "convolutions."))
+    }
+    return write_head(folder, shape, random_tensors(shape) | own, layout)
 
 
 def _config(shape: Shape, layout: Layout) -> dict[str, Any]:
