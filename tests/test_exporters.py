@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 from packages import ROOT
-from speccheck.exported import FOLDER, HEADS, NUM_LAYERS, Key, drafted, expected, load
+from speccheck.exported import FOLDER, HEADS, NUM_LAYERS, PLAN, Key, drafted, expected, load, target
 from torch import Tensor
+
+from specdec_plugin_dflash import DFlashHead, forced_logits, run_blocks
 
 TOLERANCE = 1e-5
 """Of the largest logit, as in the parity tests of the plugins."""
@@ -60,6 +62,38 @@ def test_dflash2_in_the_layout_of_z_lab(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     proposer = load(name, is_fused=False, model=str(tmp_path))
     assert worst(drafted(proposer), expected(name)) < TOLERANCE
+
+
+WHOLE = (
+    "specforge/domino",
+    "speculators/dflash2",
+    "speculators/dflash_window",
+    "speculators/dspark_bonus_anchor",
+    "speculators/xpress",
+    "speculators/xpress_at_anchor",
+)
+"""Heads of which some blocks are as long as they can be."""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_blocks_given_their_tokens(name: str) -> None:
+    """What training and `check-head` run gives the same logits, of blocks that are as long as they can be."""
+    proposer, num_compared = load(name, is_fused=False), 0
+    head: DFlashHead = proposer._drafter._head  # type: ignore[attr-defined]  # of this plugin
+    for (text, length, path), logits in expected(name).items():
+        longest = max(len(row[2]) for row in expected(name) if row[:2] == (text, length)) + 1
+        if longest < head.settings.max_tokens and "xpress" not in name:
+            continue
+        tokens = PLAN["texts"][text]
+        states = tuple(state[None] for state in target().states(tokens, proposer.aux_layer_ids)[1:])
+        before = torch.tensor([[*tokens[length - 2 : length], *path]])
+        with torch.inference_mode():
+            at = torch.tensor([0]), torch.tensor([length - 1])
+            blocks = run_blocks(head, torch.tensor([tokens]), states, *at)
+            *_, got = forced_logits(head, blocks, before)
+        assert worst({(text, length, path): got[0]}, {(text, length, path): logits}) < TOLERANCE
+        num_compared += 1
+    assert num_compared > 5
 
 
 @pytest.mark.parametrize("name", [name for name in HEADS if "dspark" in name])

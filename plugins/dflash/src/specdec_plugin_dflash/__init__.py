@@ -1,6 +1,7 @@
 """DFlash: a block-diffusion head drafts a whole block in one pass from the target's hidden states."""
 
 from specdec_plugin_dflash.config import DFlashConfig
+from specdec_plugin_dflash.forcing import forced_logits, run_blocks
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_plugin_dflash.proposer import DFlashProposer
 from specdec_plugin_dflash.saving import save_dflash
@@ -14,5 +15,7 @@ __all__ = [
     "DFlashSettings",
     "View",
     "default_layers",
+    "forced_logits",
+    "run_blocks",
     "save_dflash",
 ]

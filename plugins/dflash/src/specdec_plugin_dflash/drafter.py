@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from specdec.interfaces import NeedsTokens, ProposeBatch, TargetInfo
+from specdec.interfaces import NeedsTokens, ProposeBatch, TargetInfo, sent
 from specdec_kernels import can_record
 from specdec_plugin_dflash.block import BlockRunner
 from specdec_plugin_dflash.config import DFlashConfig
@@ -126,7 +126,7 @@ class BlockDrafter:
             given = []
             for draft, (logits, states) in zip(drafts, blocks, strict=True):
                 assert states is not None
-                before = int(batch.token_ids(draft.row)[-2:][0])
+                before = sent(torch.tensor(int(batch.token_ids(draft.row)[-2:][0])), logits.device)
                 features = stage.features(states.to(self._head.fc.weight.dtype), len(logits), before)
                 given.append(torch.cat((logits, features), -1)[: draft.max_depth])
         if self._steps is not None and self._steps.draft(batch, drafts, given):

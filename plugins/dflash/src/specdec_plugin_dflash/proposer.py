@@ -12,6 +12,7 @@ from specdec.interfaces import Capability, Draft, ProposeBatch, ProposerConfig, 
 from specdec_plugin_dflash.config import DFlashConfig
 from specdec_plugin_dflash.drafter import BlockDrafter
 from specdec_plugin_dflash.loading import load_dflash
+from specdec_plugin_dflash.readings import BlockReadings
 from specdec_plugin_dflash.settings import DFlashSettings
 from specdec_runtime.drafting import (
     AcceptanceWatch,
@@ -20,6 +21,7 @@ from specdec_runtime.drafting import (
     equal_vocabulary,
     reduced_vocabulary,
 )
+from specdec_runtime.drafting.checking import HeadReadings
 from specdec_runtime.loading import check_rope
 
 logger = logging.getLogger("specdec")
@@ -31,6 +33,7 @@ class DFlashProposer(RowsProposer):
     name: ClassVar[str] = "dflash"
     aliases: ClassVar[tuple[str, ...]] = ("dflash2", "domino", "dspark", "xpress")
     Config: ClassVar[type[ProposerConfig]] = DFlashConfig
+    Readings: ClassVar[type[HeadReadings]] = BlockReadings
     capabilities = RowsProposer.capabilities | {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
 
     def __init__(self, config: DFlashConfig, target: TargetInfo) -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from specdec.interfaces import sent
 from specdec_plugin_dflash.stage_settings import StageSettings
 
 if TYPE_CHECKING:
@@ -39,15 +38,15 @@ class Stage(nn.Module, ABC):
         self.has_confidence = settings.stage.confidence is not None
         self.memory_size = 0
 
-    def features(self, states: Tensor, count: int, before: int) -> Tensor:
-        """Return what steps read of a block, `[count, F]`.
+    def features(self, states: Tensor, count: int, before: Tensor) -> Tensor:
+        """Return what steps read of a block, `[..., count, F]`.
 
         Args:
-            states: `[n, H]` final states of all rows of the block.
+            states: `[..., n, H]` final states of all rows of the block.
             count: number of rows, the last ones, that predict a token.
-            before: the token before the block's first one.
+            before: `[...]` the token before the block's first one.
         """
-        return states[-count:]
+        return states[..., -count:, :]
 
     def begin(self, given: Tensor) -> tuple[Tensor, Tensor]:
         """Return what step 0 reads, for `[R, n, V' + F]` given."""
@@ -117,10 +116,10 @@ class MarkovStage(Stage):
             self._is_joined = stage.confidence == "joined"
             self.confidence_head = nn.ModuleDict({"proj": nn.Linear(size + rank * self._is_joined, 1)})
 
-    def features(self, states: Tensor, count: int, before: int) -> Tensor:
+    def features(self, states: Tensor, count: int, before: Tensor) -> Tensor:
         """See `Stage.features`: states, and for a recurrent state that begins with the last committed token's row this one."""
-        own = states[-count:]
-        return torch.cat((own, states[:1].expand_as(own)), -1) if self._runs_anchor else own
+        own = states[..., -count:, :]
+        return torch.cat((own, states[..., :1, :].expand_as(own)), -1) if self._runs_anchor else own
 
     def acceptance(self, features: Tensor, token_ids: Tensor) -> Tensor:
         """See `Stage.acceptance`."""
@@ -199,9 +198,9 @@ class SelectorStage(Stage):
             table = nn.Parameter(torch.zeros(self.num_logits, stage.rank))
             self.candidate_selector.register_parameter(name, table)
 
-    def features(self, states: Tensor, count: int, before: int) -> Tensor:
+    def features(self, states: Tensor, count: int, before: Tensor) -> Tensor:
         """See `Stage.features`: states projected to the rank of the tables."""
-        projected: Tensor = self.candidate_selector["hidden_projection"](states[-count:])
+        projected: Tensor = self.candidate_selector["hidden_projection"](states[..., -count:, :])
         return projected
 
     def correct(
@@ -244,17 +243,17 @@ class RefinerStage(Stage):
         mixer = nn.Parameter(torch.zeros(rank, settings.block_size, settings.block_size))
         self.refiner_head.register_parameter("mix_l", mixer)
 
-    def features(self, states: Tensor, count: int, before: int) -> Tensor:
+    def features(self, states: Tensor, count: int, before: Tensor) -> Tensor:
         """See `Stage.features`: what the state gives to a row, and what the last committed token's row gives to it, where that
         one predicts nothing."""
-        parts, mean = self.refiner_head, states.mean(0, keepdim=True).expand_as(states)
+        parts, mean = self.refiner_head, states.mean(-2, keepdim=True).expand_as(states)
         weight = parts.get_submodule("in_proj").get_parameter("weight")[:, : 2 * self._rank]
         own = F.linear(torch.cat((parts["down_h"](states), parts["down_g"](mean)), -1), weight)
         mixed = torch.zeros_like(own)
         if self._first:
-            anchor = own[0] + self._entered(sent(torch.tensor(before), states.device))
-            mixed = parts.get_parameter("mix_l")[:, : len(own), 0].T * anchor
-        return torch.cat((own, mixed), -1)[-count:]
+            anchor = own[..., 0, :] + self._entered(before)
+            mixed = parts.get_parameter("mix_l")[:, : own.shape[-2], 0].T * anchor[..., None, :]
+        return torch.cat((own, mixed), -1)[..., -count:, :]
 
     def correct(
         self, index: int, logits: Tensor, features: Tensor, memory: Tensor, token_ids: Tensor

@@ -6,10 +6,9 @@ import zlib
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_plugin_dflash import DFlashHead
+from specdec_plugin_dflash import DFlashHead, forced_logits, run_blocks
 from specdec_train.heads.guess import Guess, decayed_mean
 from specdec_train.heads.loss_positions import LossPositions
 from specdec_train.heads.states import StateReader
@@ -70,13 +69,17 @@ class BlockObjective:
         anchors = self._anchors(tokens, places.rows(rows, 0, 0)[0], rows, 0.0 if is_whole else self.done)
         number = torch.full((tokens.shape[0] * rows,), -1, device=tokens.device)
         number[anchors] = torch.arange(len(anchors), device=tokens.device)
-        out = self._run(tokens, self._head.fuse(states.aux), anchors // rows, anchors % rows)
-        for step in range(self._num_steps):
+        windows, firsts = anchors // rows, anchors % rows
+        out = run_blocks(self._head, tokens, states.aux, windows, firsts)
+        reach = torch.arange(-1, self._num_steps, device=tokens.device)
+        before = tokens[windows[:, None], (firsts[:, None] + reach).clamp_min(0)]
+        own = out[:, -self._num_steps :]
+        for step, logits in enumerate(forced_logits(self._head, out, before)):
             at, of, _ = places.rows(rows, 0, step)
             taken = number[at] >= 0
             chosen = number[at[taken]]
-            here = out[chosen, step]
-            yield Guess(self._head.project(here), target_probs, of[taken], chosen, target_logits, here, here)
+            here = own[chosen, step]
+            yield Guess(logits[chosen], target_probs, of[taken], chosen, target_logits, here, here)
 
     def _anchors(self, tokens: Tensor, candidates: Tensor, rows: int, done: float) -> Tensor:
         """Return some of the `[N]` candidates, indices into the flattened `[B, rows]`, ascending."""
@@ -85,65 +88,3 @@ class BlockObjective:
         count = tokens.shape[0] * -(-rows // self._head.settings.block_size)
         order = torch.randperm(len(candidates), generator=generator)[:count]
         return candidates[order.to(candidates.device)].sort().values
-
-    def _run(self, tokens: Tensor, fused: Tensor, windows: Tensor, anchors: Tensor) -> Tensor:
-        """Return the states `[A, K, H]` that guess the tokens behind anchors `[A]` of windows `[A]`, ascending.
-
-        Args:
-            tokens: `[B, W]`.
-            fused: `[B, T, H]` the target's fused states.
-            windows: index of each anchor's window.
-            anchors: its position there.
-        """
-        head, size = self._head, self._head.settings.block_size
-        ids = torch.full((len(anchors), size), head.settings.mask_id, device=tokens.device)
-        ids[:, 0] = tokens[windows, anchors]
-        positions = anchors[:, None] + torch.arange(size, device=tokens.device)
-        texts = torch.arange(fused.shape[1], device=tokens.device)
-        context = head.context(fused, texts)
-        parts = [windows == window for window in range(len(tokens))]
-        seen = [_visible(anchors[part], positions[part], texts, head) for part in parts]
-
-        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            outputs, end = [], 0
-            for window, masks in enumerate(seen):
-                start, end = end, end + masks[layer].shape[0]
-                keys, values = (
-                    torch.cat((before[window].to(own.dtype), own[start:end])).transpose(0, 1)[None]
-                    for before, own in zip(context[layer], (key, value), strict=True)
-                )
-                queries = query[start:end].transpose(0, 1)[None]
-                out = F.scaled_dot_product_attention(
-                    queries,
-                    keys,
-                    values,
-                    attn_mask=masks[layer],
-                    enable_gqa=queries.shape[1] != keys.shape[1],
-                )
-                outputs.append(out[0].transpose(0, 1))
-            return torch.cat(outputs)
-
-        states: Tensor = head.run(head.embed(ids).flatten(0, 1), positions.flatten(), attend).unflatten(
-            0, ids.shape
-        )
-        first = 0 if head.settings.predicts_at_anchor else 1
-        return states[:, first : first + self._num_steps]
-
-
-def _visible(anchors: Tensor, positions: Tensor, texts: Tensor, head: DFlashHead) -> list[Tensor]:
-    """Return for each layer what the rows of a window's blocks see, `[A * S, T + A * S]`.
-
-    Args:
-        anchors: `[A]`.
-        positions: `[A, S]`.
-        texts: `[T]` positions of the window.
-        head: the head.
-    """
-    rows, first = positions.flatten(), anchors.repeat_interleave(positions.shape[1])[:, None]
-    block = torch.arange(len(anchors), device=anchors.device).repeat_interleave(positions.shape[1])
-    masks = {}
-    for view in set(head.settings.views):
-        before = (texts < first) & view.visible(rows[:, None], texts[None], first)
-        own = (block[:, None] == block) & view.visible(rows[:, None], rows[None], first)
-        masks[view] = torch.cat((before, own), 1)
-    return [masks[view] for view in head.settings.views]
