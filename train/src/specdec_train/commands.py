@@ -22,6 +22,7 @@ class Method(StrEnum):
     EAGLE = "eagle"
     EAGLE3 = "eagle3"
     DFLASH = "dflash"
+    DSPARK = "dspark"
     MTP = "mtp"
     MLP = "mlp"
 
@@ -103,15 +104,15 @@ def train(
         int | None,
         typer.Option(
             min=1,
-            help="Tokens guessed one after the other in training; heads of an mlp, tokens of a dflash block.",
+            help="Tokens guessed one after the other in training; heads of an mlp, tokens of a dflash or dspark block.",
         ),
     ] = None,
     draft_vocab_size: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Ids that an eagle3 or dflash head can name, the most frequent ones; 0 for all. Default for answers: as many "
-            "as cover 98 % of their tokens, at least 8192.",
+            help="Ids that an eagle3, dflash or dspark head can name, the most frequent ones; 0 for all. Default for answers: "
+            "as many as cover 98 % of their tokens, at least 8192.",
         ),
     ] = None,
     heldout_permille: Annotated[int, typer.Option(min=1, max=500, help="Share of texts held out.")] = 50,

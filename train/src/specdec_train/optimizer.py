@@ -10,7 +10,7 @@ from torch import nn
 
 from specdec_train.muon import Muon
 
-_VOCABULARY = re.compile(r"(^|\.)(embed_tokens|emb|wte|lm_head|head)(\.|$)")
+_VOCABULARY = re.compile(r"(^|\.)(embed_tokens|emb|wte|lm_head|head|markov_w[12])(\.|$)")
 """Names of weights with a row for each token."""
 _MAP = ".through"
 """Name suffix of the map of a `Factored` table, which is an ordinary matrix."""

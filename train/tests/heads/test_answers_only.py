@@ -14,7 +14,7 @@ from specdec_train.heads.acceptance import Acceptance
 from specdec_train.heads.closed_form import fit
 from specdec_train.heads.data import split_batch
 from specdec_train.heads.made import make
-from specdec_train.heads.recipe import HEADS
+from specdec_train.heads.recipe import BLOCK_METHODS, HEADS
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.states import StateReader
 from specdec_train.target_probs import divergence, target_probs_of
@@ -22,7 +22,7 @@ from specdec_train.target_probs import divergence, target_probs_of
 KINDS = {
     name: replace(recipe, num_steps=3, first_share=0.0, draft_vocab_size=40 if name == "eagle3" else 0)
     for name, recipe in HEADS.items()
-    if name != "dflash"  # which learns at some of the places: `test_block.py`
+    if name not in BLOCK_METHODS  # which learns at some of the places: `test_block.py`
 }
 
 

@@ -27,6 +27,7 @@ METHODS = {
     "eagle": "eagle",
     "eagle3": "eagle3",
     "dflash": "dflash",
+    "dspark": "dflash",
     "mtp": "mtp",
     "mlp": "mlp_speculator",
 }

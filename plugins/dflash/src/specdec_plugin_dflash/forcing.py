@@ -54,8 +54,10 @@ def run_blocks(
         return torch.cat(outputs)
 
     rows = head.embed(ids).flatten(0, 1)
-    states = head.run(rows, positions.flatten(), attend, places.repeat(len(anchors)))
-    return states.unflatten(0, ids.shape)
+    states: Tensor = head.run(rows, positions.flatten(), attend, places.repeat(len(anchors))).unflatten(
+        0, ids.shape
+    )
+    return states
 
 
 def forced_logits(head: DFlashHead, states: Tensor, before: Tensor) -> Iterator[Tensor]:

@@ -37,8 +37,8 @@ def save_dflash(head: DFlashHead, directory: Path, config: Mapping[str, Any]) ->
         tensors["t2d"] = torch.zeros(size, dtype=torch.bool).index_fill(0, ids, True)
     directory.mkdir(parents=True, exist_ok=True)
     described = {
-        **config,
         "architectures": ["DFlashDraftModel"],
+        **config,
         "torch_dtype": str(head.fc.weight.dtype).removeprefix("torch."),
     }
     (directory / "config.json").write_text(json.dumps(described, indent=2, sort_keys=True) + "\n")

@@ -23,7 +23,7 @@ from specdec_train.heads.made import to_bfloat16
 from specdec_train.heads.make import read_layers
 from specdec_train.heads.measure import configs_of, measure
 from specdec_train.heads.options import FINETUNED, TrainOptions
-from specdec_train.heads.recipe import HEADS, HeadRecipe, finetuning, for_answers
+from specdec_train.heads.recipe import BLOCK_METHODS, HEADS, HeadRecipe, finetuning, for_answers
 from specdec_train.heads.report import coverage, report_of
 from specdec_train.heads.run import TrainedHead, train_head
 from specdec_train.heads.texts import read_texts, split_texts
@@ -58,8 +58,8 @@ def _check(options: TrainOptions) -> None:
             "--data trains on every token of a text and cannot be combined with prompts or answers: leave one of them out"
         )
     for key, option, methods in (
-        ("draft_vocab_size", "--draft-vocab-size", ("eagle3", "dflash")),
-        ("num_steps", "--num-steps", ("eagle", "eagle3", "dflash", "mtp", "mlp")),
+        ("draft_vocab_size", "--draft-vocab-size", ("eagle3", *BLOCK_METHODS)),
+        ("num_steps", "--num-steps", ("eagle", "eagle3", *BLOCK_METHODS, "mtp", "mlp")),
     ):
         if key in options.changes and method not in methods:
             raise ConfigError(f"{option} has no effect for {method}: leave it out")

@@ -35,7 +35,7 @@ from specdec_train.heads.make import (
 )
 from specdec_train.heads.make_dflash import make_dflash
 from specdec_train.heads.make_mlp import make_mlp
-from specdec_train.heads.recipe import HeadRecipe
+from specdec_train.heads.recipe import BLOCK_METHODS, HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.states import StateReader
 
@@ -94,7 +94,7 @@ def make(
         reader = StateReader(target, read_layers(target, recipe))
         objective = _recurrent(recipe, eagle3, reader)
         return Made(eagle3, objective, eagle3.target_ids, partial(save_eagle3, eagle3, config=config))
-    if recipe.method == "dflash":
+    if recipe.method in BLOCK_METHODS:
         dflash, config = make_dflash(target, recipe, documents if guessed is None else guessed)
         reader = StateReader(target, read_layers(target, recipe))
         block = BlockObjective(dflash, reader, decay=recipe.step_decay)

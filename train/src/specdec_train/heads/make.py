@@ -18,7 +18,7 @@ from specdec_runtime.models import decoder_layers, input_embedding, output_head
 from specdec_train.heads.best_layers import best_layers
 from specdec_train.heads.finetuned import load_published, published_layers
 from specdec_train.heads.own_token import read_own_token
-from specdec_train.heads.recipe import HeadRecipe
+from specdec_train.heads.recipe import BLOCK_METHODS, HeadRecipe
 from specdec_train.heads.weights import weight_of
 
 _VOCAB_STEP = 128
@@ -70,7 +70,7 @@ def aux_layer_ids(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...
 
 def read_layers(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads beside the target's final states."""
-    if recipe.method == "dflash":
+    if recipe.method in BLOCK_METHODS:
         num_layers: int = target.config.get_text_config().num_hidden_layers
         return tuple(k + 1 for k in default_layers(num_layers, recipe.num_layers + 1))
     if recipe.method != "eagle3":

@@ -1,4 +1,4 @@
-"""Initialises DFlash heads."""
+"""Initialises DFlash and DSpark heads."""
 
 from __future__ import annotations
 
@@ -49,12 +49,23 @@ def make_dflash(
         "layer_types": ["full_attention"] * recipe.num_layers,
         "attention_bias": False,
         "tie_word_embeddings": False,
-        "block_size": recipe.num_steps + 1,
-        "dflash_config": {
-            "mask_token_id": vocab_size - 1 - int(counts.flip(0).argmin()),
-            "target_layer_ids": [k - 1 for k in layers],
-        },
     }
+    own = {
+        "mask_token_id": vocab_size - 1 - int(counts.flip(0).argmin()),
+        "target_layer_ids": [k - 1 for k in layers],
+    }
+    if (
+        recipe.method == "dspark"
+    ):  # in the layout of DeepSpec, whose blocks begin to predict with their first row
+        config |= own | {
+            "architectures": ["Qwen3DSparkModel"],
+            "block_size": recipe.num_steps,
+            "markov_rank": recipe.markov_rank,
+            "markov_head_type": "vanilla",
+            "enable_confidence_head": False,
+        }
+    else:
+        config |= {"block_size": recipe.num_steps + 1, "dflash_config": own}
     if ids is not None:
         config["draft_vocab_size"] = len(ids)
     settings = DFlashSettings.from_dict(config, "the target", num_layers=int(config["num_target_layers"]))
@@ -65,6 +76,8 @@ def make_dflash(
         if ids is not None:
             head.target_ids = ids.to(target.device)
             head.model.lm_head.weight.copy_(weight_of(projection)[head.target_ids])
+        if head.stage is not None:  # without a bias at first
+            head.stage.get_parameter("markov_head.markov_w2.weight").zero_()
         for layer in head.layers:
             for part in (layer.self_attn.o_proj, layer.mlp.down_proj):
                 weight_of(part).zero_()

@@ -11,6 +11,7 @@ from typing import Any
 from specdec.config import target_facts
 from specdec_cli.bench import Comparison, Workload, contenders_of
 from specdec_runtime.loading import LoadedTarget
+from specdec_train.heads.recipe import BLOCK_METHODS
 from specdec_train.interruption import IsInterrupted
 
 METHODS = {
@@ -18,6 +19,7 @@ METHODS = {
     "eagle": "eagle",
     "eagle3": "eagle3",
     "dflash": "dflash",
+    "dspark": "dflash",
     "mtp": "mtp",
     "mlp": "mlp_speculator",
 }
@@ -32,7 +34,7 @@ _SURE = 0.3
 def configs_of(method: str, out: Path, num_steps: int) -> list[dict[str, Any]]:
     """Return the configurations to try: short and long drafts, some with a confidence threshold."""
     lengths = [num_steps] if method == "mlp" else [2, 3, 5]
-    if method == "dflash":  # a longer draft costs it little
+    if method in BLOCK_METHODS:  # a longer draft costs it little
         lengths = sorted({min(k, num_steps) for k in (3, 5, 7)})
     configs: list[dict[str, Any]] = [
         {"method": METHODS[method], "model": str(out), "num_speculative_tokens": k} for k in lengths

@@ -7,7 +7,9 @@ from typing import Literal
 
 from specdec_train.schedule import Schedule
 
-HeadMethod = Literal["draft", "eagle", "eagle3", "dflash", "mtp", "mlp"]
+HeadMethod = Literal["draft", "eagle", "eagle3", "dflash", "dspark", "mtp", "mlp"]
+BLOCK_METHODS = ("dflash", "dspark")
+"""Heads that guess a block in one pass."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +18,8 @@ class HeadRecipe:
 
     Args:
         method: the kind of head.
-        num_steps: recurrent steps simulated in training; for an MLP speculator, its number of heads, and for a DFlash head
-            the tokens of a block that it guesses.
+        num_steps: recurrent steps simulated in training; for an MLP speculator, its number of heads, and for a DFlash or
+            DSpark head the tokens of a block that it guesses.
         first_share: share of the run, from its start, that simulates only one step: the next token is learnt
             fastest.
         last_share: share of the run, at its end, in which the loss is `target_probs.rejection`, which spends a head's
@@ -26,8 +28,9 @@ class HeadRecipe:
             (`replay.Replay`), for heads that read one state only; 0 runs the target in each step.
         step_decay: factor on the loss weight from one step to the next.
         regression: weight of the distance between the head's states and the target's.
-        num_layers: decoder layers of a DFlash head, which reads the target's states at as many depths and one.
-        draft_vocab_size: draft vocabulary of an EAGLE-3 or DFlash head, the most frequent ids of the training text; 0
+        num_layers: decoder layers of a DFlash or DSpark head, which reads the target's states at as many depths and one.
+        markov_rank: rank of the bias that a DSpark head has from the token before.
+        draft_vocab_size: draft vocabulary of an EAGLE-3, DFlash or DSpark head, the most frequent ids of the training text; 0
             for all ids.
         finetuned_from: directory or hub id of a published head whose training is continued, `zoo` for the zoo's;
             empty for a new head.
@@ -62,6 +65,7 @@ class HeadRecipe:
     step_decay: float = 0.8
     regression: float = 0.0
     num_layers: int = 2
+    markov_rank: int = 64
     draft_vocab_size: int = 0
     draft_vocab_coverage: float = 0.0
     finetuned_from: str = ""
@@ -131,6 +135,7 @@ HEADS: dict[str, HeadRecipe] = {
     "eagle": HeadRecipe("eagle", num_steps=3, first_share=0.3, regression=0.5, muon_lr=0.015, adamw_lr=0.002),
     "eagle3": HeadRecipe("eagle3", num_steps=3, first_share=0.4, muon_lr=0.025, adamw_lr=0.003),
     "dflash": HeadRecipe("dflash", num_steps=7, muon_lr=0.02, adamw_lr=0.003),
+    "dspark": HeadRecipe("dspark", num_steps=7, muon_lr=0.02, adamw_lr=0.003),
     "mtp": HeadRecipe("mtp", num_steps=2, first_share=0.3, muon_lr=0.015, adamw_lr=0.002),
     "mlp": HeadRecipe("mlp", num_steps=3, is_tied=True, last_share=0.4, reuse=2),
 }
@@ -168,7 +173,7 @@ def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:
         micro_batch=2,
         reuse=0,
         eval_windows=48,
-        draft_vocab_coverage=_DRAFT_VOCAB_COVERAGE if recipe.method in ("eagle3", "dflash") else 0.0,
+        draft_vocab_coverage=_DRAFT_VOCAB_COVERAGE if recipe.method in ("eagle3", *BLOCK_METHODS) else 0.0,
         max_steps=_ENDLESS if has_limit else recipe.max_steps,
     )
 
