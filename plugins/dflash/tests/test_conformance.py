@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from dflash_check.shape import Layout, Shape, make_head
+from dflash_check.shape import Layout, Shape, make_head, make_staged
 from head_check.target import target_model
 
 from specdec_testing import ProposerConformance
@@ -22,6 +22,12 @@ WINDOWS = replace(FLAT, windows=(5, None), causal=(True, False))
 def head(shape: Shape) -> str:
     """Return the directory of a random head, the same in every process."""
     return make_head(Path(tempfile.mkdtemp(prefix="head-")), shape, Layout())[0]
+
+
+@cache
+def staged(family: str) -> str:
+    """Return the directory of a random head with the stage of a family."""
+    return make_staged(Path(tempfile.mkdtemp(prefix="head-")), FLAT, family)
 
 
 class DFlash(ProposerConformance):
@@ -55,6 +61,24 @@ class TestDrawnBlocksWithThreshold(DFlash):
 
 class TestWindows(DFlash):
     config = {"model": head(WINDOWS), "num_speculative_tokens": 4, "rejection_sample_method": "probabilistic"}
+
+
+class TestDrawnStage(DFlash):
+    config = {
+        "model": staged("xpress"),
+        "num_speculative_tokens": 4,
+        "rejection_sample_method": "probabilistic",
+    }
+
+
+@pytest.mark.full
+class TestStageWithConfidence(DFlash):
+    config = {
+        "model": staged("dspark"),
+        "num_speculative_tokens": 5,
+        "draft_confidence_threshold": 0.4,
+        "rejection_sample_method": "block",
+    }
 
 
 @pytest.mark.full

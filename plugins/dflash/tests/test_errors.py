@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,20 @@ def test_more_tokens_than_a_block_has(tmp_path: Path) -> None:
     assert told.endswith("use 5 or less")
     told = error_of(tmp_path, num_speculative_tokens=11, tree_top_k=2)
     assert told.endswith("(block_size 6), 2 candidates each (tree_top_k): use 10 or less")
+
+
+def test_a_layout_that_the_file_leaves_open_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    layout = replace(SPECULATORS, keys={"speculators_model_type": "dspark"})
+    with caplog.at_level(logging.WARNING, "specdec"):
+        proposer = make_proposer(write_head(tmp_path, FLAT, random_tensors(FLAT), layout))
+        assert not proposer._settings.predicts_at_anchor
+    assert "a DSpark head without sample_from_anchor" in caplog.text
+    path = write_head(
+        tmp_path, FLAT, random_tensors(FLAT), replace(layout, keys=layout.keys | {"sample_from_anchor": True})
+    )
+    caplog.clear()
+    assert make_proposer(path)._settings.predicts_at_anchor
+    assert "sample_from_anchor" not in caplog.text
 
 
 def test_what_the_file_does_not_say_is_given(tmp_path: Path) -> None:

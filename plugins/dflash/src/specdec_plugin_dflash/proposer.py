@@ -80,4 +80,9 @@ class DFlashProposer(RowsProposer):
                 "%s: its layers have windows, convolutions or views of their own: blocks run layer by layer in torch, without "
                 "the compiled pass of the CPU or captured graphs", name,
             )  # fmt: skip
+        elif head.stage is not None and info.device.type != "cpu":
+            logger.warning(
+                "%s: its stage runs behind the pass over the block, so the host waits between them, and steps do not overlap",
+                name,
+            )
         return drafter

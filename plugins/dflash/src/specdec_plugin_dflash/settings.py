@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from specdec_runtime.drafting.config_keys import factor_of, flag_of, ids_of, num
 if TYPE_CHECKING:
     from transformers import Qwen3Config
 
+logger = logging.getLogger("specdec")
 _SPECULATORS = "transformer_layer_config"
 _KIND = "a DFlash head"
 _MOST_LAYERS = 256
@@ -183,6 +185,12 @@ def _predicts_at_anchor(family: str, more: Mapping[str, Any], origin: str, *, is
     """Return whether the last committed token's row predicts: Domino says so by `shift_label`, DSpark is trained so, and
     speculators writes it down since it can do both."""
     is_usual = family == "dspark" and not is_speculators
+    if family == "dspark" and is_speculators and more.get("sample_from_anchor") is None:
+        logger.warning(
+            "%s: a DSpark head without sample_from_anchor; its last token's row is taken to predict nothing, as vLLM reads it, "
+            "and predicts if the head was trained with the default of speculators 0.9: specdec check-head tells",
+            origin,
+        )
     if family == "domino":
         is_usual = flag_of(more, "shift_label", origin)
     return flag_of(more, "sample_from_anchor", origin, is_usual)

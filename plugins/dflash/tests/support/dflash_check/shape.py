@@ -108,7 +108,7 @@ def make_head(
 
 STAGES: dict[str, dict[str, Any]] = {
     "dspark": {"markov_rank": 4, "markov_head_type": "rnn", "enable_confidence_head": True},
-    "dflash2": {"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 4, "selector_top_k": 4},
+    "dflash2": {"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 4, "selector_top_k": 40},
     "domino": {"gru_hidden_dim": 6, "emb_dim": 5, "pure_draft_prefix_len": 1},
     "xpress": {"xpress_rank": 4},
 }
@@ -117,7 +117,10 @@ STAGES: dict[str, dict[str, Any]] = {
 
 def make_staged(folder: Path, shape: Shape, family: str) -> str:
     """Write a random head with the stage of a family; returns its folder."""
-    layout = Layout(keys=STAGES[family])
+    keys = STAGES[family]
+    if "selector_top_k" in keys:
+        keys = keys | {"selector_top_k": min(keys["selector_top_k"], shape.vocab - 2)}
+    layout = Layout(keys=keys)
     settings = DFlashSettings.from_dict(_config(shape, layout), "here", num_layers=shape.num_target_layers)
     head = DFlashHead(settings, nn.Embedding(shape.vocab, shape.hidden))
     generator = torch.Generator().manual_seed(5)
