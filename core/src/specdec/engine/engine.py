@@ -224,7 +224,7 @@ class Engine:
             if not self._has_device_nodes or any(each is not None and each.reads_drafts for each in rules):
                 step.read_nodes()
         # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
-        step.place()
+        step.place(is_cut=self._is_cut)
         num_top_k = 0 if self._speculation is None or step.is_suspended else self._speculation.num_top_k
         batch = step.verify_batch(num_top_k, self._scorer.pass_memory, None if lines is None else lines.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
@@ -232,7 +232,6 @@ class Engine:
             if batch.has_trees:
                 step.transfer.add("paths", [first_node_slots(step)], growing=0)
             batch = replace(batch, transfer=step.transfer)
-        step.is_cut = self._is_cut
         scores = self._scorer.score(step)
         step.batch, step.scores = batch, scores if self._sampler.finds_invalid_rows else valid_rows(scores)
         step.score_s += step.lap()

@@ -245,8 +245,9 @@ class Step:
         if self.batch is not None:
             self.batch = replace(self.batch, num_tokens=[row.num_tokens for row in self.sampled])
 
-    def place(self) -> None:
-        """Give the rows their places in the pass, in the logits and in the cache."""
+    def place(self, *, is_cut: bool = True) -> None:
+        """Give the rows their places in the pass, in the logits and in the cache; `is_cut` see the field."""
+        self.is_cut = is_cut
         first = first_logits = first_prompt = 0
         for row in self.rows:
             if not row.chunk:
