@@ -32,12 +32,10 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Table = npt.NDArray[np.int64]
 SEGMENT = 4
-"""Numbers of a segment in a table: addresses of the functions that multiply with its weights and that widen them, and of the
-weights, then how many rows of weights there are."""
+"""Numbers of a segment: addresses of functions that multiply with it and widen it, and of its weights; its rows."""
 _NAMES = tuple(KINDS)
 _literal: Any = types.literal  # numba is not annotated
-_ARGUMENTS = 13
-_SIGNATURE: Signature = (types.int64,) * _ARGUMENTS
+_SIGNATURE: Signature = (types.int64,) * 13
 _multiply = by_address(_SIGNATURE)
 _WIDEN_SIGNATURE: Signature = (types.int64,) * 5
 _widen = by_address(_WIDEN_SIGNATURE)
@@ -362,9 +360,8 @@ class _Products(_Tile):
         return splat(self._builder, self._word(factors, 4 * number, FLOAT))
 
     def _row(self, t: Any) -> Any:
-        builder = self._builder
-        place = builder.add(self._totals, builder.mul(t, _index(4 * TILE)))
-        return builder.inttoptr(place, FLOATS.as_pointer())
+        place = self._builder.add(self._totals, self._builder.mul(t, _index(4 * TILE)))
+        return self._builder.inttoptr(place, FLOATS.as_pointer())
 
     def _load(self, t: Any) -> Any:
         return self._builder.load(self._row(t), align=4)
