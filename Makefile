@@ -69,6 +69,7 @@ test-newest: ## what other libraries' versions can break, with the newest that t
 	$(NEWEST)/bin/python -m pip install --quiet --no-compile --no-build-isolation --upgrade --upgrade-strategy eager --group dev -r requirements.txt
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
 	$(NEWEST)/bin/python -m pytest $(WORKERS) $(OF_OTHERS)
+	$(NEWEST)/bin/python -m pytest $(WORKERS) -m full tests/test_sweep.py
 
 # Only the libraries that change how others work are held to their lower bounds: the rest is the newest that fits them.
 test-oldest: ## the same with the oldest supported transformers, pydantic, numpy and others
