@@ -65,7 +65,7 @@ class Engine:
         is_overlapped: bool = False,
     ) -> None:
         self._scorer = scorer
-        self._sampler = sampler
+        self._sampler, self._is_cut = sampler, not sampler.cuts(scorer.cache.device)
         self._scheduler = scheduler
         self.reset_prefix_cache = scheduler.reset_prefix_cache
         self._committer = committer
@@ -224,7 +224,7 @@ class Engine:
             if not self._has_device_nodes or any(each is not None and each.reads_drafts for each in rules):
                 step.read_nodes()
         # The draft is final: rows have their places in the pass, and the sampler's input is known before the pass runs.
-        step.place(is_cut=not self._sampler.cuts(self._device))
+        step.place(is_cut=self._is_cut)
         num_top_k = 0 if self._speculation is None or step.is_suspended else self._speculation.num_top_k
         batch = step.verify_batch(num_top_k, self._scorer.pass_memory, None if lines is None else lines.table)
         if self._device.type != "cpu":  # which shares the host's memory: nothing is sent
