@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from common.provenance import provenance
 from common.results import RESULTS
 
 from specdec import EngineOptions
@@ -89,7 +90,7 @@ def main() -> None:
         "max_num_batched_tokens": 2048,
         "dtype": "bfloat16",
     }
-    content = {"settings": settings, "columns": columns, "rows": rows}
+    content = {"environment": provenance(), "settings": settings, "columns": columns, "rows": rows}
     (RESULTS / "cache_tokens.json").write_text(
         json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8"
     )

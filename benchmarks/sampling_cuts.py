@@ -17,6 +17,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
 import torch
+from common.provenance import provenance
 from common.results import RESULTS
 
 KINDS: tuple[dict[str, Any], ...] = ({}, {"top_p": 0.95}, {"top_k": 50}, {"top_k": 50, "top_p": 0.95})
@@ -104,7 +105,12 @@ def main() -> None:
     for kind in KINDS:
         rows.append([kind, *passes(kind, given.vocab_size, given.rows).values()])
         print(*rows[-1], sep=" | ", flush=True)
-    content = {"settings": vars(given), "columns": ["sampling", "before", "after"], "rows": rows}
+    content = {
+        "environment": provenance(),
+        "settings": vars(given),
+        "columns": ["sampling", "before", "after"],
+        "rows": rows,
+    }
     text = json.dumps(content, separators=(",", ":"))
     (RESULTS / "sampling_cuts.json").write_text(text + "\n", encoding="utf-8")
 

@@ -63,7 +63,7 @@ class Engine:
         is_overlapped: bool = False,
     ) -> None:
         self._scorer = scorer
-        self._sampler = sampler
+        self._sampler, self._is_cut = sampler, not sampler.cuts(scorer.cache.device)
         self._scheduler = scheduler
         self.reset_prefix_cache = scheduler.reset_prefix_cache
         self._committer = committer
