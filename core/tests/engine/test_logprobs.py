@@ -159,7 +159,7 @@ def test_what_does_not_fit_the_target_is_refused_with_the_prompt(subject, keys, 
     assert not llm._built.engine.has_work
 
 
-@pytest.mark.parametrize(("count", "rows"), [(0, 1024), (20, 48), (-1, 1)])
+@pytest.mark.parametrize(("count", "rows"), [(0, 128), (20, 48), (-1, 1)])
 def test_a_step_lists_few_log_probabilities_of_a_prompt(subject, monkeypatch, count, rows) -> None:
     """They are spelled on the engine's thread, where other requests wait for the step."""
     prompt = [1 + i % 15 for i in range(150)]

@@ -165,6 +165,11 @@ def test_the_race_draws_in_proportion_to_the_weights(axis) -> None:
     assert statistic < chi_square_bound(int(alive.sum()) - 1)
 
 
+def uncut(logits: np.ndarray, batch: int) -> np.ndarray:
+    """Top-k and top-p that keep all ids."""
+    return np.array([[logits.shape[1], 1.0]] * batch)
+
+
 def naive_walk(weights, row_start, drafted, parents, seed, sample, position, node=-1, depth=0):
     """Follow every child that equals the token drawn at its parent; the first of the longest paths."""
     token = torch_race(weights[row_start + node + 1], seed, position + depth, sample, 0)
@@ -201,7 +206,7 @@ def test_walk_equals_a_naive_tree_walk(seed, batch, width) -> None:
         parents[:] = np.arange(-1, width)
     logits = np.log(weights.astype(np.float64)) - 3.0
     requests = np.stack([starts, counts, seeds, samples, positions, is_greedy], 1)
-    walk(logits, requests, drafted, parents[:, : 0 if is_chain else None], found)
+    walk(logits, uncut(logits, batch), requests, drafted, parents[:, : 0 if is_chain else None], found)
     for i in range(batch):
         count = int(counts[i])
         if is_greedy[i]:
@@ -225,6 +230,6 @@ def test_greedy_walk_takes_the_first_highest_logit_and_no_row_with_nan(seed, voc
     if has_nan:
         logits[0, rng.integers(vocab)] = np.nan
     nodes, found = np.empty((1, 0), np.int64), np.full((1, 2), -99, np.int64)
-    walk(logits, np.array([[0, 0, 1, 0, 1, 1]]), nodes, nodes, found)
+    walk(logits, uncut(logits, 1), np.array([[0, 0, 1, 0, 1, 1]]), nodes, nodes, found)
     is_dead = has_nan or np.isneginf(logits).all()
     assert found.tolist() == [[0, -1 if is_dead else int(logits[0].argmax())]]
