@@ -62,7 +62,7 @@ def test_a_draft_of_its_own_is_dequantised_to_the_targets_dtype(tmp_path: Path, 
     assert ids(llm) == expected([5, 9, 40, 41, 42, 9, 40])
     assert sorted(path.name.rsplit("-", 1)[0] for path in (cache / "models").glob("[dt]*-*")) == [
         "draft-float32",
-        "target-float32",
+        "target-float32-blocks",
     ]
 
 

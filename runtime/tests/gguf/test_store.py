@@ -39,7 +39,7 @@ def folders(cache: Path) -> list[str]:
 
 
 def refuse_to_convert(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("converted again")
 
     monkeypatch.setattr(converting, "convert", refuse)
@@ -119,7 +119,7 @@ def test_what_a_killed_process_left_behind_goes(tmp_path: Path, cache: Path) -> 
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill(file: Path, dtype: str, folder: Path) -> None:
+    def fill(file: Path, dtype: str, folder: Path, **_: object) -> None:
         (folder / "model.safetensors").write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -26,7 +26,7 @@ from specdec_kernels.triton.results import ChainDraft, PathVerdict
 from specdec_kernels.triton.rms_norm import NormOutput, rms_norm
 from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
 from specdec_kernels.triton.silu_mul import silu_mul
-from specdec_kernels.triton.strict_verify import strict_verify
+from specdec_kernels.triton.strict_verify import RequestCuts, strict_verify
 
 __all__ = [
     "NUM_GROWING",
@@ -41,6 +41,7 @@ __all__ = [
     "PassRows",
     "PathRows",
     "PathVerdict",
+    "RequestCuts",
     "Texts",
     "Workspace",
     "accepted_rows",

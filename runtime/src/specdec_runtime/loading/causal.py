@@ -16,7 +16,6 @@ from specdec_runtime.backends import has_native_bfloat16
 from specdec_runtime.loading.admission import check_complete, check_config, check_model
 from specdec_runtime.loading.splitting import split_arguments
 from specdec_runtime.loading.text_part import is_multimodal, of_text_part, text_part
-from specdec_runtime.models.block_modules import round_inputs
 from specdec_runtime.models.unfilled import unfilled
 
 if TYPE_CHECKING:
@@ -93,15 +92,18 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     if getattr(model, "hf_quantizer", None) is None and not part:
         torch.nn.Module.to(model, device)
     if options.activation_bits is not None:
+        from specdec_runtime.models.block_modules import round_inputs
+
         round_inputs(model, options.activation_bits)
     ready: PreTrainedModel = model.eval()
     return ready
 
 
 def _check_quantization(held: Any, path: str) -> None:
-    from transformers.quantizers.auto import (
-        AutoHfQuantizer,  # takes a second to import, and few models need it
-    )
+    # These take a second or two to import, and few models need them; the second registers weights in blocks.
+    from transformers.quantizers.auto import AutoHfQuantizer
+
+    from specdec_runtime.models import block_modules  # noqa: F401
 
     if not AutoHfQuantizer.supports_quant_method(held):
         raise ModelError(f"{path!r}: transformers knows no weights of quant_method {held['quant_method']!r}")
