@@ -50,3 +50,13 @@ def test_heads_of_another_size_are_left_out_with_the_reason(caplog: pytest.LogCa
     assert "'auto' drafts with suffix (copies text); left out: self: " in said
     hosted.start("a", [5, 6, 7, 8, 5])
     assert hosted.propose(["a"]).rows
+
+
+@pytest.mark.slow
+def test_no_model_drafts_beside_weights_in_blocks(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "specdec"):
+        llm = LLM("smollm2", speculative_config={"method": "auto"}, max_model_len=512)
+    [said] = [record.message for record in caplog.records if "'auto' drafts with" in record.message]
+    assert "'auto' drafts with suffix (copies text); left out: " in said
+    assert "eagle3: beside weights in the blocks of a file" in said
+    assert run(llm)

@@ -49,6 +49,8 @@ class TargetInfo:
     if prefixes are not reused."""
     may_record: bool = False
     """Whether a proposer may capture graphs of what it runs beside its runners."""
+    has_narrow_weights: bool = False
+    """Whether its passes read the few bits of a file, so that they are short beside those of a draft."""
     gives: frozenset[Capability] = NEEDED_CAPABILITIES | {Capability.TREE}
     """What the engine gives to proposers, and whether it verifies trees: other engines may not list the target's top ids. A
     proposer that can do without leaves the capability out in `__init__`."""

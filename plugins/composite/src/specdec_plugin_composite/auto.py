@@ -18,7 +18,7 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec_plugin_composite.config import CompositeConfig, MemberConfig, completed, resolve_member
-from specdec_plugin_composite.member import Member
+from specdec_plugin_composite.member import OF_MODELS, Member
 from specdec_plugin_composite.policy import policy_class
 from specdec_plugin_composite.proposer import CompositeProposer
 
@@ -96,9 +96,24 @@ class AutoProposer(CompositeProposer):
                 )
                 continue
             made.append((proposer, member))
+        if target.has_narrow_weights:
+            made = self._without_models(made)
         if not made:
             raise ConfigError(f"speculative_config: 'auto' finds no method that fits: {self._reasons}")
         return made
+
+    def _without_models(
+        self, made: list[tuple[Proposer, MemberConfig]]
+    ) -> list[tuple[Proposer, MemberConfig]]:
+        """Leave out what runs a model, if anything else is there."""
+        copying = [each for each in made if not each[0].capabilities & OF_MODELS]
+        for each in made if copying else ():
+            if each not in copying:
+                self._left_out[each[1].proposer.name] = (
+                    "beside weights in the blocks of a file drafts of a model seldom pay: name it in a composite, or set LLM's "
+                    "weights='widen'"
+                )
+        return copying or made
 
     def load_member(self, member: Member, target: TargetHandle) -> None:
         """Load a member, or leave it out if it does not fit."""

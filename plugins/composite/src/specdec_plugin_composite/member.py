@@ -30,7 +30,7 @@ _IN_USE = 64
 """Steps without a draft after which a member is told nothing more of requests with many waiting states, which would take
 long, or of all running ones if its policy does not wait for it."""
 _UNUSED = "it was not chosen for long"
-_OF_MODELS = STATES | {Capability.OWN_KV, Capability.TARGET_CACHE}
+OF_MODELS = STATES | {Capability.OWN_KV, Capability.TARGET_CACHE}
 
 
 class Member:
@@ -73,7 +73,7 @@ class Member:
         """Whether its drafts carry q."""
         self.is_tree = Capability.TREE in given
         self._is_on_host = proposer.target_info.device.type == "cpu"
-        self.runs_model = bool(given & _OF_MODELS)
+        self.runs_model = bool(given & OF_MODELS)
         """Whether a draft takes passes of a model; all others are called in every step."""
         self.reads_states = bool(given & STATES)
         self.is_target = Capability.TARGET_CACHE in given

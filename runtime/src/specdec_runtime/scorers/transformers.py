@@ -38,7 +38,7 @@ from specdec_runtime.loading.checkpoint import SafetensorsReader
 from specdec_runtime.loading.draft import alias, load_draft
 from specdec_runtime.loading.target import LoadedTarget, end_of_text_ids, known_facts, load_target
 from specdec_runtime.loading.versions import newer_versions_named
-from specdec_runtime.models import input_embedding, output_head
+from specdec_runtime.models import has_blocks, input_embedding, output_head
 from specdec_runtime.models.spread import near, offloaded, places
 from specdec_runtime.runner import ModuleRunner, SdpaAttention
 from specdec_runtime.runner.runner import added
@@ -299,5 +299,6 @@ def _info(target: LoadedTarget, options: EngineOptions, *, has_states: bool) -> 
         max_num_seqs=options.max_num_seqs,
         prefix_block_size=options.block_size if options.enable_prefix_caching else 0,
         may_record=not options.enforce_eager,
+        has_narrow_weights=has_blocks(target.model),
         gives=TargetInfo.gives - (_NOT_WITH_STATES if has_states else set()),
     )
