@@ -11,6 +11,7 @@ from stub_v2 import VOCAB, K, StubRunner, StubScheduler
 from support import target
 
 from specdec import FinishReason
+from specdec.engine import num_aligned
 from specdec.interfaces import Capability, RequestTable
 from specdec_hosting import open_proposer
 from specdec_vllm.drafting import Drafting
@@ -220,7 +221,7 @@ def test_a_failure_of_the_adapter_costs_drafts_and_no_rank_waits(v2_module, monk
 
 def test_what_is_left_of_a_late_draft() -> None:
     late = LateDraft(7, (1, 2, 3, 4, 5))
-    assert [late.left(since, 3) for since in ([], [1], [9], [1, 2], [1, 9], [9, 2], [1, 2, 3, 4, 5])] == [
+    assert [num_aligned(late.token_ids, since, 3) for since in ([], [1], [9], [1, 2], [1, 9], [9, 2], [1, 2, 3, 4, 5])] == [
         3, 3, 3, 3, 3, 0, 0,
     ]  # fmt: skip
 

@@ -113,6 +113,8 @@ def test_wrong_options_are_told(tmp_path) -> None:
         LLM("zoo", weights="narrow")
     with pytest.raises(ConfigError, match="activation_bits=4 must be 8"):
         LLM("zoo", activation_bits=4)
+    with pytest.raises(ConfigError, match="activation_bits=8 is for weights in the blocks of a GGUF file"):
+        LLM("zoo", activation_bits=8)
 
 
 def test_a_file_that_ends_within_its_blocks(tmp_path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdec import FinishReason, SamplingParams
+from specdec.engine import num_aligned
 from specdec.interfaces import CheckedDraft
 from specdec.metrics import Counter, Vector
 from specdec_hosting import HostedProposer
@@ -37,11 +38,7 @@ class _Request:
     def num_drafted(self, most: int) -> int:
         """Return the nodes of the oldest draft, of at most so many, that were verified; forget it."""
         row, is_late = self.asked.popleft() if self.asked else ((), False)
-        if not is_late:
-            return len(row)
-        num_guessed = len(self.last) - 1
-        is_left = row[:num_guessed] == tuple(self.last[:num_guessed])
-        return max(0, min(most, len(row) - len(self.last))) if is_left else 0
+        return num_aligned(row, self.last, most) if is_late else len(row)
 
 
 class Drafting:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from specdec.engine.containment.verdict import problem_of
     from specdec.engine.engine import Engine
     from specdec.engine.kv_manager import KVManager
-    from specdec.engine.late_drafts import aligned
+    from specdec.engine.late_drafts import aligned, num_aligned
     from specdec.engine.metrics import EngineMetrics
     from specdec.engine.request import Request
     from specdec.engine.sequence import Sequence
@@ -42,6 +42,7 @@ __all__ = [
     "aligned",
     "check_draft",
     "equal_siblings",
+    "num_aligned",
     "problem_of",
     "select_rows",
     "undeclared",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -56,6 +57,13 @@ def aligned(
     places = num_accepted[:, None] + 1 + columns[:width]
     is_left = is_guessed.all(1, keepdim=True) & (places < lengths[:, None])
     return torch.where(is_left, drafts.gather(1, places), token_ids.gather(1, num_accepted[:, None]))
+
+
+def num_aligned(draft: Sequence[int], token_ids: Sequence[int], width: int) -> int:
+    """Return how many tokens of a late draft `aligned` left, of at most `width`, once all of `token_ids` were emitted."""
+    num_guessed = max(0, len(token_ids) - 1)
+    is_left = list(draft[:num_guessed]) == list(token_ids[:num_guessed])
+    return max(0, min(width, len(draft) - len(token_ids))) if is_left else 0
 
 
 @dataclass

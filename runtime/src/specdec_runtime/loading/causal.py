@@ -16,6 +16,7 @@ from specdec_runtime.backends import has_native_bfloat16
 from specdec_runtime.loading.admission import check_complete, check_config, check_model
 from specdec_runtime.loading.splitting import split_arguments
 from specdec_runtime.loading.text_part import is_multimodal, of_text_part, text_part
+from specdec_runtime.models import has_blocks
 from specdec_runtime.models.unfilled import unfilled
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     if options.activation_bits is not None:
         from specdec_runtime.models.block_modules import round_inputs
 
+        if not has_blocks(model):
+            raise ConfigError(
+                f"LLM: activation_bits={options.activation_bits} is for weights in the blocks of a GGUF file, and these are "
+                "not: leave it out"
+            )
         round_inputs(model, options.activation_bits)
     ready: PreTrainedModel = model.eval()
     return ready

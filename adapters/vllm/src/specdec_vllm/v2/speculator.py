@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from specdec import FinishReason
+from specdec.engine import num_aligned
 from specdec.interfaces import CheckedDraft, sent_together
 from specdec_hosting import HostedProposer
 from specdec_vllm.drafting import Drafting
@@ -254,7 +255,7 @@ class Speculator(BaseSpeculator):
         if self._when == "late":
             late = step.late.get(name)
             since = [] if late is None else request.since(late.num_tokens, hosted.num_tokens(name))
-            num_drafted = 0 if late is None else late.left(since, num_drafted)
+            num_drafted = 0 if late is None else num_aligned(late.token_ids, since, num_drafted)
         self._commit(hosted, name, request, step.tokens(name), num_drafted)
 
     def _commit(

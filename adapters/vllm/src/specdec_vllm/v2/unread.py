@@ -18,12 +18,6 @@ class LateDraft:
     """Number of tokens that it follows."""
     token_ids: tuple[int, ...]
 
-    def left(self, since: list[int], width: int) -> int:
-        """Return how many of its tokens were verified, once `since` were emitted; as `specdec.engine.aligned` does."""
-        known = len(since)
-        is_right = list(self.token_ids[: max(0, known - 1)]) == since[: max(0, known - 1)]
-        return max(0, min(width, len(self.token_ids) - known)) if is_right else 0
-
 
 @dataclass
 class UnreadStep:
