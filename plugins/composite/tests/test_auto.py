@@ -6,11 +6,13 @@ import logging
 from typing import Any
 
 import pytest
+from speccheck.engines import engine_of
 
 import specdec_zoo
 from specdec import LLM, ConfigError, SamplingParams
 from specdec.config import parse_speculative_config
 from specdec_hosting import HostTarget, open_proposer
+from specdec_plugin_suffix.proposer import SuffixProposer
 
 
 def run(llm: LLM, temperature: float = 0.8) -> list[Any]:
@@ -35,7 +37,6 @@ def test_it_is_a_composite_that_chooses() -> None:
     resolved = parse_speculative_config({"method": "auto"})
     assert resolved is not None
     assert [member.proposer.name for member in resolved.proposer_config.proposers][:2] == ["suffix", "self"]  # type: ignore[attr-defined]
-    assert resolved.config.adaptive is False
     with pytest.raises(
         ConfigError, match="finds its proposers itself: leave 'proposers' out, or take method 'composite'"
     ):
@@ -50,6 +51,22 @@ def test_heads_of_another_size_are_left_out_with_the_reason(caplog: pytest.LogCa
     assert "'auto' drafts with suffix (copies text); left out: self: " in said
     hosted.start("a", [5, 6, 7, 8, 5])
     assert hosted.propose(["a"]).rows
+
+
+def test_the_only_one_that_fits_drafts_itself() -> None:
+    resolved = parse_speculative_config({"method": "auto"})
+    assert resolved is not None
+    target = HostTarget(vocab_size=4096, max_model_len=64).info
+    assert type(resolved.proposer_class.fitting(resolved.proposer_config, target)) is SuffixProposer
+
+
+@pytest.mark.usefixtures("defaults_of_users")
+@pytest.mark.parametrize(("method", "is_engine"), [("auto", False), ("suffix", True)])
+def test_who_chooses_by_measurement(method: str, is_engine: bool) -> None:
+    llm = LLM("zoo", dtype="float32", speculative_config={"method": method})
+    speculation = engine_of(llm)._speculation
+    assert speculation is not None
+    assert (speculation.draft_depth is not None) is is_engine
 
 
 @pytest.mark.slow

@@ -139,8 +139,8 @@ class AdaptiveDepth:
     def _own_speedup(self, acceptance: RequestAcceptance, most: int) -> float:
         """Return the gain of one request's draft as a multiple of the cost of its rows."""
         costs = self._costs
-        rows = costs.seconds_per_node * sum(costs.positions.rows(most))
-        gains = acceptance.share * sum(costs.positions.gains(most))
+        rows = costs.seconds_per_node * float(costs.positions.rows(most).sum())
+        gains = acceptance.share * float(costs.positions.gains(most).sum())
         seconds_per_token = costs.plain_s / self._count / max(self._speedup, 1.0)
         return gains * seconds_per_token / rows if rows else 2.0
 

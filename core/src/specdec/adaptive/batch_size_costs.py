@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+import numpy as np
 
 from specdec.adaptive.backoff import Backoff
 from specdec.adaptive.mean import Mean
-from specdec.adaptive.position_acceptance import PositionAcceptance
+from specdec.adaptive.position_acceptance import Floats, PositionAcceptance
 from specdec.adaptive.step_costs import StepCosts
 
 _FIRST_STEPS, _PLAIN_STEPS = 4, 3
@@ -14,8 +14,8 @@ _FIRST_STEPS, _PLAIN_STEPS = 4, 3
 _FIRST_TRIES = 32
 """Number of steps in which drafts are wanted before it, if hardly any has nodes: many proposers seldom find something."""
 _PLAIN_EVERY, _DEEP_EVERY = 256, 32
-"""Number of steps with nodes between two pairs of steps without drafts, and of drafting steps between two of twice the best
-depth: both are measured again."""
+"""Number of steps in which drafts are wanted between two pairs of steps without, and between two of twice the best depth: both
+are measured again."""
 _PLAIN_SOON, _CLEAR = 12, 1.25
 """The former, for each step without drafts that was measured, while these are few; and the speedup from which on drafts clearly
 pay, so that it is four times as many."""
@@ -38,7 +38,7 @@ class BatchSizeCosts:
 
     def __init__(self, size: int, most: int, *, can_shorten: bool, costs: StepCosts) -> None:
         self._size, self._costs = size, costs
-        self._depths = range(1, most + 1) if can_shorten else range(most, most + 1)
+        self._depths = np.arange(1 if can_shorten else most, most + 1)
         self._rest, self._drafting = costs.rest(size), costs.drafting(size)
         self.nodes = Mean()
         """Number of nodes of the batch in steps with drafts."""
@@ -50,7 +50,7 @@ class BatchSizeCosts:
         self._tries_left = 2 * _PLAIN_STEPS
         self._num_drafted = self._num_with_nodes = self._since_plain = self._since_deep = 0
         self._speedup = 0.0
-        self._table: tuple[int, list[float], list[float]] | None = None
+        self._table: tuple[int, Floats, Floats] | None = None
 
     @property
     def is_new(self) -> bool:
@@ -105,7 +105,7 @@ class BatchSizeCosts:
         self.backoff.count_drafted_step(has_nodes=num_nodes > 0)
         self._num_drafted += 1
         self._num_with_nodes += num_nodes > 0
-        self._since_plain = self._since_plain + 1 if num_nodes else 0
+        self._since_plain += 1
         self._since_deep = 0 if is_deep else self._since_deep + 1
         if self._num_drafted % _ANEW_EVERY == 0 or self.backoff.is_trying:
             self._table = None
@@ -122,7 +122,8 @@ class BatchSizeCosts:
             return
         self.ingesting.observe(0.0)
         self._costs.observe_draft(self._size, depth, propose_s)
-        self._costs.observe_step_without_draft(self._size, num_nodes, other_s)
+        if num_nodes:  # where none is found, what the call costs otherwise would count as a step without one
+            self._costs.observe_step_without_draft(self._size, num_nodes, other_s)
         self.nodes.observe(num_nodes)
 
     @property
@@ -139,26 +140,18 @@ class BatchSizeCosts:
             share: gains of these requests relative to the usual ones.
         """
         gains, seconds = self._totals(count)
-        best, highest = self._depths[-1], 0.0
-        for depth in self._depths:
-            speedup = (1.0 + share * gains[depth - 1]) / seconds[depth - 1]
-            if speedup > highest:
-                best, highest = depth, speedup
-        self._speedup = highest * self.plain_s
-        return best, self._speedup
+        speedups = (1.0 + share * gains[self._depths - 1]) / seconds
+        best = int(speedups.argmax())
+        self._speedup = float(speedups[best]) * self.plain_s
+        return int(self._depths[best]), self._speedup
 
-    def _totals(self, count: int) -> tuple[list[float], list[float]]:
-        """Return accepted tokens of a draft and seconds of a step by depth, for `count` requests."""
+    def _totals(self, count: int) -> tuple[Floats, Floats]:
+        """Return accepted tokens of a draft of 1 to k nodes, and seconds of a step of each depth, for `count` requests."""
         if self._table is None or self._table[0] != count:
-            most, rest = self._depths[-1], self._rest.at
+            most = int(self._depths[-1])
             # A node costs what it adds where it is drafted, behind all before it.
-            more = [
-                rows * (rest(count * depth) - rest(count * (depth - 1)))
-                for depth, rows in enumerate(self.positions.rows(most), 1)
-            ]
-            once = self.ingesting.value + self.plain_s
-            seconds = [
-                once + self._drafting.at(depth) + added for depth, added in enumerate(accumulate(more), 1)
-            ]
-            self._table = count, list(accumulate(self.positions.gains(most))), seconds
+            more = self.positions.rows(most) * np.diff(self._rest.along(count * np.arange(most + 1)))
+            seconds = self.ingesting.value + self.plain_s + more.cumsum()[self._depths - 1]
+            seconds += self._drafting.along(self._depths)
+            self._table = count, self.positions.gains(most).cumsum(), seconds
         return self._table[1], self._table[2]

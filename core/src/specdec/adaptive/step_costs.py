@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 _WINDOW = 31
 """Number of recent durations that the median is taken of."""
 _MOST_COUNTS = 64
+_NUM_FIRST = 128
+"""Number of counts that are looked up in a list."""
 _SLOWNESS_STEP, _ENOUGH = 0.04, 3
 """How much the slowness changes in a step with a number of nodes that was measured so often: up or down by as much, so that
 half of the steps are above it, as half of the durations are above their median."""
@@ -40,7 +42,9 @@ class ByCount:
         self._recent = array("d", [0.0]) * (_MOST_COUNTS * _WINDOW)
         self._num_measured = array("q", [0]) * _MOST_COUNTS
         self._medians = array("d", [0.0]) * _MOST_COUNTS
-        self._table = array("d", [0.0]) * _MOST_COUNTS
+        self._table = np.zeros(_MOST_COUNTS)
+        self._first = [0.0] * _NUM_FIRST
+        """The seconds of the first counts."""
         self._num_all = self._num_new = 0
 
     @property
@@ -71,12 +75,7 @@ class ByCount:
     def at(self, count: int) -> float:
         """Return the seconds of a count; 0 before the first measurement."""
         self._refresh()
-        index = _index(count)
-        first, last = _least(index), _least(index + 1)
-        if count == first or index == _MOST_COUNTS - 1:
-            return self._table[index]
-        low, high = self._table[index], self._table[index + 1]
-        return low + (high - low) * (count - first) / (last - first)
+        return self._first[count] if count < _NUM_FIRST else float(np.interp(count, _LEAST, self._table))
 
     def _refresh(self) -> None:
         if self._num_new >= _ANEW_EVERY or (self._num_new and self._num_all < _FEW):
@@ -94,19 +93,11 @@ class ByCount:
         slope = _FIRST_SLOPE * base
         if len(counts) > 1:
             slope = (values[-1] - base) / (counts[-1] - counts[0])
-        after = 0
-        for index in range(_MOST_COUNTS):
-            count = _least(index)
-            while after < len(counts) and counts[after] < count:
-                after += 1
-            if after == 0:
-                seconds = max(base - _FIRST_SLOPE * base * (counts[0] - count), 0.5 * base)
-            elif after == len(counts):
-                seconds = values[-1] + slope * (count - counts[-1])
-            else:
-                share = (count - counts[after - 1]) / (counts[after] - counts[after - 1])
-                seconds = values[after - 1] + share * (values[after] - values[after - 1])
-            self._table[index] = seconds
+        self._table = np.interp(_LEAST, counts, values)
+        self._table += slope * np.maximum(_LEAST - counts[-1], 0)
+        fewer = np.maximum(counts[0] - _LEAST, 0)
+        self._table -= np.minimum(_FIRST_SLOPE * base * fewer, 0.5 * base)
+        self._first = np.interp(_FIRST, _LEAST, self._table).tolist()
 
 
 class StepCosts:
@@ -168,3 +159,4 @@ def _least(index: int) -> int:
 
 
 _LEAST = np.array([_least(index) for index in range(_MOST_COUNTS)])
+_FIRST = np.arange(_NUM_FIRST)

@@ -58,7 +58,7 @@ def open_speculation(
         PluginError: if its constructor or `load` raises anything else.
     """
     config, made = resolved.config, resolved.proposer_class
-    proposer, changed = _named(made, "__init__", lambda: made(resolved.proposer_config, info))
+    proposer, changed = _named(made, "__init__", lambda: made.fitting(resolved.proposer_config, info))
     check_capabilities(proposer, sampler)
     changed += _named(made, "load", lambda: load(proposer))[1]
     check_layers(proposer, info)
@@ -82,8 +82,10 @@ def open_speculation(
     )
     k = config.num_speculative_tokens
     assert k is not None
+    if not isinstance(proposer, made):
+        k = min(k, proposer.config.num_speculative_tokens)
     depth = None
-    if is_adaptive if config.adaptive is None else config.adaptive:
+    if (is_adaptive and not proposer.is_timed) if config.adaptive is None else config.adaptive:
         depth = AdaptiveDepth(k, can_shorten=Capability.TREE not in proposer.capabilities)
     has_caps = config.disable_by_batch_size is not None or config.num_speculative_tokens_per_batch_size
     return Speculation(guard, delivery, k, config.cap if has_caps else None, depth, metrics)

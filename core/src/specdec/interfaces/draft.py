@@ -94,6 +94,8 @@ class Draft:
         for name, other in (("parents", parents), ("confidence", confidence)):
             if other is not None and [len(r) for r in other] != [len(r) for r in rows]:
                 raise ValueError(f"Draft.from_lists: {name} must have the row lengths of the token ids")
+        if not any(map(len, rows)):
+            return cls.empty(len(rows), device)
         chances = None if confidence is None else [_listed(row) for row in confidence]
         return cls(
             token_ids=_padded(_integers(rows), PADDING_ID, np.int64, device),

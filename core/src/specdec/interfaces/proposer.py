@@ -130,6 +130,15 @@ class Proposer(ABC):
         self.config = config
         self.target_info = target
 
+    @classmethod
+    def fitting(cls, config: ProposerConfig, target: TargetInfo) -> Proposer:
+        """Make the proposer for a target; one that calls others may return another, which then drafts in its place.
+
+        Raises:
+            ConfigError: if the configuration does not fit the target.
+        """
+        return cls(config, target)
+
     def load(self, target: TargetHandle) -> None:  # noqa: B027  a proposer without weights has nothing to load
         """Load weights and make caches; called once after the target is loaded."""
 

@@ -61,7 +61,7 @@ class AutoConfig(CompositeConfig):
                 "speculative_config: 'auto' finds no method that fits: pip install specdec-plugin-suffix "
                 f"specdec-plugin-self-draft{''.join(f'; {reason}' for reason in reasons)}"
             )
-        return completed(keys, members, policy)
+        return completed(keys, members)
 
 
 class AutoProposer(CompositeProposer):
@@ -76,6 +76,16 @@ class AutoProposer(CompositeProposer):
     def __init__(self, config: CompositeConfig, target: TargetInfo) -> None:
         self._left_out: dict[str, str] = {}
         super().__init__(config, target)
+
+    @classmethod
+    def fitting(cls, config: ProposerConfig, target: TargetInfo) -> Proposer:
+        """Return the only proposer that fits, if it is one: nothing has to be chosen then."""
+        assert isinstance(config, CompositeConfig)
+        made = cls(config, target)
+        if len(made._members) > 1:
+            return made
+        made._say()
+        return made._members[0].proposer
 
     def make_members(
         self, config: CompositeConfig, target: TargetInfo
@@ -126,9 +136,12 @@ class AutoProposer(CompositeProposer):
     def load(self, target: TargetHandle) -> None:
         """Load every member that fits, and say which these are."""
         super().load(target)
-        taken = [member for member in self._members if not member.is_left_out]
-        if not taken:
+        if all(member.is_left_out for member in self._members):
             raise ConfigError(f"speculative_config: 'auto' finds no method that fits: {self._reasons}")
+        self._say()
+
+    def _say(self) -> None:
+        taken = [member for member in self._members if not member.is_left_out]
         what = ", ".join(
             f"{member.name} ({'runs a model, where that pays' if member.runs_model else 'copies text'})"
             for member in taken

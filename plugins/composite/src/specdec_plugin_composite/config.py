@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from specdec import ConfigError
 from specdec.config import SpeculativeConfig
 from specdec.interfaces import Capability, Proposer, ProposerConfig, RequestArgs, Resolve
-from specdec_plugin_composite.policy import Policy, policy_class
+from specdec_plugin_composite.policy import policy_class
 
 _COMMON = frozenset(
     {
@@ -100,14 +100,13 @@ class CompositeConfig(ProposerConfig):
             )
             for number, member in enumerate(given)
         ]
-        return completed(keys, members, policy)
+        return completed(keys, members)
 
 
-def completed(keys: Mapping[str, Any], members: list[MemberConfig], policy: type[Policy]) -> dict[str, Any]:
-    """Return the keys with resolved members, and the defaults that follow from members and policy."""
+def completed(keys: Mapping[str, Any], members: list[MemberConfig]) -> dict[str, Any]:
+    """Return the keys with resolved members, and the default that follows from them."""
     deepest = max((member.config.num_speculative_tokens for member in members), default=1)
-    defaults = {"num_speculative_tokens": deepest} | ({"adaptive": False} if policy.is_adaptive else {})
-    return {**defaults, **keys, "proposers": tuple(members)}
+    return {"num_speculative_tokens": deepest, **keys, "proposers": tuple(members)}
 
 
 def resolve_member(keys: dict[str, Any], origin: str, resolve: Resolve, *, keeps_q: bool) -> MemberConfig:
