@@ -150,8 +150,8 @@ def test_failures_cost_a_step(drafting: Drafting, caplog: pytest.LogCaptureFixtu
     assert drafting.draft([req], [[14]]).rows == ((15, 16, 17),)
     broken: Any = SimpleNamespace(rid="b", finished=lambda: False)
     assert drafting.draft([broken, req], [[1], [15]]).rows == ((), ())
-    assert drafting.counters()["specdec:adapter_failures"] == 1
-    assert "specdec-sglang failed" in caplog.text
+    assert drafting.hosted.counters()["specdec:adapter_failures"] == 1
+    assert "adapter for SGLang failed" in caplog.text
     assert drafting.draft([req], [[14]]).rows == ((15, 16, 17),)
 
 
