@@ -31,7 +31,8 @@ def chains() -> list[dict[str, Any]]:
     methods = [
         method | {"late_drafts": is_late} for method in [*methods, HOSTILE] for is_late in (False, True)
     ]
-    return [*methods, {"method": "recycling"}, {"method": "draft_model", "model": "zoo"}]
+    methods += [{"method": m} for m in ("ngram_gpu", "recycling")]
+    return [*methods, {"method": "draft_model", "model": "zoo"}]
 
 
 HEADS: list[dict[str, Any]] = [{"method": m, "model": "zoo"} for m in ("eagle3", "eagle", "mtp")]
