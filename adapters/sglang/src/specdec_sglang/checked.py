@@ -22,10 +22,12 @@ class CheckedEngine:
         import sglang
 
         os.environ[VARIABLE] = json.dumps(speculative_config)
+        is_cpu = not torch.cuda.is_available()
         self._engine = sglang.Engine(
             model_path=model,
             dtype="float32",
-            device="cuda" if torch.cuda.is_available() else "cpu",
+            device="cpu" if is_cpu else "cuda",
+            mem_fraction_static=0.2 if is_cpu else None,
             context_length=max_model_len,
             max_total_tokens=8192,
             max_running_requests=8,

@@ -196,7 +196,7 @@ class HostConformance(Conformance):
         host = find_host(self.host) if isinstance(self.host, str) else self.host
         with TemporaryDirectory() as folder:
             config: dict[str, Any] = {"method": f"{guest.__module__}.{guest.__name__}"}
-            config |= {"num_speculative_tokens": K}
+            config |= {"num_speculative_tokens": K, "adaptive": False}
             config |= {} if guest is Hostile else {"folder": folder}
             engine = host(
                 resolve_name(self.model, dtype="float32"),
