@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from packages import ROOT
-from test_docs import blocks
+from speccheck.pages import blocks
 
 from specdec import LLM, SamplingParams
 

@@ -56,6 +56,7 @@ class Drafting:
         """Of the target, if the proposer reads them."""
         self._width = width
         self._requests: dict[str, _Request] = {}
+        self._left = set[str]()
         self._asked_at = 0.0
 
     def draft(
@@ -85,6 +86,7 @@ class Drafting:
         self, reqs: Sequence[Any], emitted: Sequence[list[int]], is_late: Sequence[bool]
     ) -> CheckedDraft:
         now = time.perf_counter()
+        self._drop_left()
         if any(req.rid in self._requests for req in reqs):
             self.hosted.observe_target(now - self._asked_at)
         # One that has ended stays in the batch for a step.
@@ -158,17 +160,24 @@ class Drafting:
         self._finish(name, FinishReason(reason))
 
     def leave(self, names: Iterable[str]) -> None:
-        """Drop requests that have left the batch without an end, such as those that SGLang takes back to the queue."""
-        for name in [name for name in names if name in self._requests]:
+        """Note requests that have left the batch: some to the queue, and some whose end SGLang finds with its next results."""
+        self._left |= {name for name in names if name in self._requests}
+
+    def _drop_left(self) -> None:
+        """Drop requests that had left the batch before the last one, and have not ended."""
+        for name in sorted(self._left & self._requests.keys()):
             self._finish(name, FinishReason.ABORT)
+        self._left.clear()
 
     def finish_all(self) -> None:
         """Drop all requests."""
-        self.leave([*self._requests])
+        self._left |= self._requests.keys()
+        self._drop_left()
         self._clear()
 
     def _clear(self) -> None:
         self._requests.clear()
+        self._left.clear()
         if self.states is not None:
             self.states.clear()
 
