@@ -103,6 +103,7 @@ VLLM ?= benchmarks/.peers/vllm
 
 test-vllm: ## our proposers in the real vLLM, texts held against its own: make test-vllm VLLM=ENVIRONMENT (adapters/vllm/README.md)
 	PYTHONPATH=adapters/vllm/tests/real/interpreter $(VLLM)/bin/python adapters/vllm/tests/real/signatures.py
+	$(VLLM)/bin/python adapters/vllm/tests/real/kit.py
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --num-prompts 4 --max-tokens 24
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --num-prompts 4 --max-tokens 24 --greedy --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
 	$(VLLM)/bin/python adapters/vllm/tests/real/streams.py
@@ -114,6 +115,7 @@ SGLANG ?= benchmarks/.peers/sglang
 SGLANG_TESTS := $(SGLANG)/bin/python adapters/sglang/tests/real
 
 test-sglang: ## our proposers in the real SGLang, texts held against its own: make test-sglang SGLANG=ENVIRONMENT (adapters/sglang/README.md)
+	$(SGLANG_TESTS)/kit.py
 	$(SGLANG_TESTS)/identity.py
 	$(SGLANG_TESTS)/identity.py --kind trees
 	$(SGLANG_TESTS)/identity.py --kind heads

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import measured
 import speed_tables
+from hosts_table import hosts
 from matrix_table import matrix_table
 from option_tables import options_table
 from packages import ROOT, Package, packages
@@ -93,7 +94,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "results": results,
     "engines": engines,
 }
-GENERATORS |= {table.__name__: _of_file(table) for table in speed_tables.TABLES}
+GENERATORS |= {table.__name__: _of_file(table) for table in (*speed_tables.TABLES, hosts)}
 
 
 def generated(page: Path) -> str:

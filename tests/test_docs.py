@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -24,13 +23,10 @@ import pytest
 from matrix_table import read_cells, write_cells
 from packages import ROOT, packages
 from readme_table import engines_table, results_table
+from speccheck.pages import blocks
 
 from specdec import LLM, RequestOutput
 
-BLOCK = re.compile(
-    r"(?:<!-- file: (?P<file>\S+?)(?P<appended>, appended)? -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```",
-    re.S,
-)
 FOLDERS = [package.folder for package in packages()]
 DOCUMENTS = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(folder / "README.md" for folder in FOLDERS)}
@@ -56,27 +52,6 @@ SPECULATES = " --speculative-config "
 UNTRAINED = {"head", "heads", "with-layers"}
 """Folders with new heads, which documents make to show how they are saved."""
 JSON = {"Content-Type": "application/json"}
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a document."""
-
-    language: str
-    text: str
-    file: str | None
-    is_appended: bool
-
-    def write(self, folder: Path) -> None:
-        """Write a block that is a file."""
-        assert self.file is not None
-        with (folder / self.file).open("a" if self.is_appended else "w", encoding="utf-8") as out:
-            out.write(self.text)
-
-
-def blocks(document: Path) -> list[Block]:
-    found = BLOCK.finditer(document.read_text(encoding="utf-8"))
-    return [Block(m["language"], m["text"], m["file"], m["appended"] is not None) for m in found]
 
 
 def commands(document: Path) -> list[str]:

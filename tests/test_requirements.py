@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packages import ROOT, Package, packages
 
-HOSTS = {"specdec-sglang": "sglang", "specdec-vllm": "vllm"}
+HOSTS = {"specdec-llama-cpp": "llama_cpp", "specdec-sglang": "sglang", "specdec-vllm": "vllm"}
 """The engine in whose process a package runs, if it must be there first."""
 DYNAMIC = ("import_module", "importlib.import_module", "find_spec", "importlib.util.find_spec")
 PROJECTS = [*packages(), *(Package(file.parent) for file in ROOT.glob("examples/*/pyproject.toml"))]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +19,14 @@ from transformers import AutoTokenizer
 import specdec_zoo
 from specdec import ConfigError, PluginError
 from specdec_llama_cpp import Drafter
+from specdec_llama_cpp.checked import CheckedEngine
+from specdec_testing import HostConformance
+from specdec_testing.support.generation import plain
+from specdec_testing.support.target import check_target
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 6}
-HOSTILE = Path(__file__).with_name("hostile.py")
+SAME = Path(__file__).with_name("same.py")
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens"
 DraftModel = Callable[[npt.NDArray[np.intc]], npt.NDArray[np.intc]]
 
@@ -121,7 +129,7 @@ def test_drafts_are_accepted(config) -> None:
 
 def test_as_many_are_accepted_as_agree_with_the_draft_before_the_last_token() -> None:
     drafter = Drafter(
-        {"method": f"{HOSTILE}:Same", "num_speculative_tokens": 3}, vocab_size=100, max_model_len=512
+        {"method": f"{SAME}:Same", "num_speculative_tokens": 3}, vocab_size=100, max_model_len=512
     )
     text = [1, 2]
     for new, num_accepted in (
@@ -184,21 +192,37 @@ def test_a_draft_model_of_the_same_vocabulary() -> None:
     assert count(drafter, ACCEPTED) > 5
 
 
-@pytest.mark.time_budget
-@pytest.mark.parametrize(
-    ("name", "counter"),
-    [
-        ("Raises", "errors"),
-        ("ReturnsNone", "errors"),
-        ("Outside", "nodes_cut"),
-        ("Sleeps", "overruns"),
-        ("Writes", "errors"),
-    ],
-)
-def test_a_hostile_proposer_costs_its_drafts(name, counter) -> None:
-    drafter = Drafter({"method": f"{HOSTILE}:{name}", "num_speculative_tokens": 3})
-    written(drafter, made_up(5, length=40), 20)
-    assert count(drafter, f"specdec:proposer_{counter}") > 0
+class TargetLlama(ScriptedLlama):
+    """Says what a target of specdec says."""
+
+    def __init__(self, model: str, *, n_ctx: int, draft_model: DraftModel, **_: object) -> None:
+        self.target = check_target(model)
+        super().__init__(draft_model, self.target.handle.info.vocab_size, n_ctx)
+
+    def generate(self, tokens: list[int], *, temp: float) -> Iterator[int]:
+        [text] = plain(self.target, (tuple(tokens),), temp)
+        return super().generate(tokens + text, len(tokens))
+
+    def reset(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Engine(CheckedEngine):
+    """The adapter's, on such a stand-in."""
+
+    def __init__(self, *arguments: Any, **keys: Any) -> None:
+        with patch.dict(sys.modules, llama_cpp=SimpleNamespace(Llama=TargetLlama)):
+            super().__init__(*arguments, **keys)
+
+
+class TestLlamaCpp(HostConformance):
+    """What every engine owes the proposers that it hosts."""
+
+    host = Engine
+    model = "tiny"
 
 
 def test_heads_are_refused() -> None:

@@ -9,7 +9,6 @@ from stub_engine import HIDDEN, MAX_LEN, VOCAB, StubParams, StubRunner
 
 from specdec_hosting import HostTarget, open_proposer, resolve_for_host
 from specdec_vllm.binding import Binding
-from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Requests
 from specdec_vllm.verifier import Verifier
 from specdec_vllm.workers.bound import SAMPLERS
@@ -38,22 +37,22 @@ def bound(
     speculation = resolve_for_host(
         {"num_speculative_tokens": 4} | config, target(), host="vLLM", samplers=SAMPLERS
     )
-    drafting = None
+    hosted = None
     if is_drafting:
-        drafting = Drafting(open_proposer(speculation, target(), host="vLLM", samplers=SAMPLERS))
+        hosted = open_proposer(speculation, target(), host="vLLM", samplers=SAMPLERS)
     sampler = speculation.sampler_class(speculation.sampler_config)
     requests = Requests(0, "seeded" if sampler.name == "strict" else "none")
     verifier = Verifier(runner.rejection_sampler, runner, requests, sampler)
-    aux_layer_ids = () if drafting is None else drafting.hosted.aux_layer_ids
-    binding = Binding(runner, requests, drafting, verifier, aux_layer_ids)
+    aux_layer_ids = () if hosted is None else hosted.aux_layer_ids
+    binding = Binding(runner, requests, hosted, verifier, aux_layer_ids)
     binding.attach()
     return runner, binding
 
 
 def proposer_of(binding: Binding) -> Any:
     """Return the proposer inside."""
-    assert binding._drafting is not None
-    return binding._drafting.hosted.proposer
+    assert binding._hosted is not None
+    return binding._hosted.proposer
 
 
 def add_all(runner: StubRunner, temperature: float = 0.0, *, is_seeded: bool = True, **keys: Any) -> None:
@@ -77,8 +76,8 @@ def known(texts: dict[str, list[int]], name: str = "ChainRecorder", **keys: Any)
 
 def counted(binding: Binding, name: str) -> int:
     """Return one counter, of ours or of vLLM's names."""
-    assert binding._drafting is not None
-    counters = binding._drafting.counters()
+    assert binding._hosted is not None
+    counters = binding._hosted.counters()
     value = counters.get(f"specdec:{name}", counters.get(f"vllm:spec_decode_{name}"))
     assert isinstance(value, int)
     return value

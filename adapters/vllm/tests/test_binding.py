@@ -102,7 +102,7 @@ def test_errors_are_raised_where_that_is_asked_for() -> None:
 def test_a_failure_of_the_adapter_costs_drafts_alone(monkeypatch) -> None:
     texts = stock_texts()
     runner, binding = bound(known(texts))
-    commit, calls = binding._drafting.hosted.commit, []
+    commit, calls = binding._hosted.commit, []
 
     def fail(*arguments, **keys) -> None:
         calls.append(1)
@@ -110,7 +110,7 @@ def test_a_failure_of_the_adapter_costs_drafts_alone(monkeypatch) -> None:
             raise KeyError("vLLM has changed")
         commit(*arguments, **keys)
 
-    monkeypatch.setattr(binding._drafting.hosted, "commit", fail)
+    monkeypatch.setattr(binding._hosted, "commit", fail)
     add_all(runner)
     assert runner.run() == texts
     assert counted(binding, "adapter_failures") == 1

@@ -14,7 +14,6 @@ from specdec import FinishReason
 from specdec.engine import num_aligned
 from specdec.interfaces import Capability, RequestTable
 from specdec_hosting import open_proposer
-from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Requests
 from specdec_vllm.v2.unread import LateDraft
 from specdec_vllm.v2.verify import accepted
@@ -43,7 +42,7 @@ class Tried:
         self.runner = StubRunner(TEXTS, PROMPTS)
         states = self.runner.req_states
         table = RequestTable(states.all_token_ids.gpu, states.total_len.gpu)
-        self.drafting = None
+        self.hosted = None
         if is_drafting:
             config = {"num_speculative_tokens": K, "rejection_sample_method": "strict"} | (
                 proposer
@@ -54,18 +53,18 @@ class Tried:
                 }
             )
             hosted = open_proposer(config, replace(target(), table=table), host="vLLM")
-            self.drafting, when = Drafting(hosted), v2_module.when_asked(hosted, num_behind)
+            self.hosted, when = hosted, v2_module.when_asked(hosted, num_behind)
         self.when = when
         requests = Requests(0, "all")
-        if self.drafting is not None and hosted.aux_layer_ids:
+        if self.hosted is not None and hosted.aux_layer_ids:
             self.runner.use_aux_hidden_state_outputs, keys["aux_layer_ids"] = True, hosted.aux_layer_ids
-        self.speculator = v2_module.Speculator(self.drafting, when, self.runner, requests, num_behind, **keys)
+        self.speculator = v2_module.Speculator(self.hosted, when, self.runner, requests, num_behind, **keys)
         self.speculator.attach()
         self.scheduler = StubScheduler(self.runner, num_behind, piece=4)
 
     @property
     def proposer(self):
-        return self.drafting.hosted.proposer
+        return self.hosted.proposer
 
     def run(self) -> dict[str, list[int]]:
         for name in TEXTS:
@@ -89,10 +88,10 @@ def test_texts_come_out_and_proposers_learn_all_of_them(v2_module, case) -> None
     tried = Tried(v2_module, proposer, num_behind=num_behind)
     assert tried.when == when
     assert tried.run() == TEXTS
-    counters = tried.drafting.counters()
+    counters = tried.hosted.counters()
     assert counters["specdec:adapter_failures"] == counters["specdec:proposer_errors"] == 0
     assert counters["vllm:spec_decode_num_accepted_tokens"] > 0
-    assert not tried.drafting.hosted.request_ids
+    assert not tried.hosted.request_ids
     if not isinstance(proposer, dict):
         assert tried.proposer.complaints == []
         ended = {name: (reason, tokens) for name, reason, tokens in tried.proposer.finished}
@@ -105,7 +104,7 @@ def test_more_is_accepted_of_late_drafts_that_may_be_longer(v2_module) -> None:
     for proposer in (ChainRecorder, Late):
         tried = Tried(v2_module, proposer)
         tried.run()
-        accepted_of[proposer] = tried.drafting.counters()["vllm:spec_decode_num_accepted_tokens"]
+        accepted_of[proposer] = tried.hosted.counters()["vllm:spec_decode_num_accepted_tokens"]
     assert accepted_of[Late] > accepted_of[ChainRecorder]
 
 
@@ -114,7 +113,7 @@ def test_what_is_counted_is_what_was_verified(v2_module) -> None:
     tried.run()
     feedback = [pair for pairs in tried.proposer.feedback.values() for pair in pairs]
     assert all(0 <= num_accepted <= num_drafted <= K for num_drafted, num_accepted in feedback)
-    counters = tried.drafting.counters()
+    counters = tried.hosted.counters()
     assert counters["vllm:spec_decode_num_draft_tokens"] == sum(drafted for drafted, _ in feedback)
 
 
@@ -213,9 +212,9 @@ def test_a_failure_of_the_adapter_costs_drafts_and_no_rank_waits(v2_module, monk
     tried = Tried(
         v2_module, CASES[case][0], num_behind=CASES[case][1], broadcast=lambda d: sent.append(len(d))
     )
-    monkeypatch.setattr(tried.drafting.hosted, "propose", lambda *_: 1 / 0)
+    monkeypatch.setattr(tried.hosted, "propose", lambda *_: 1 / 0)
     assert tried.run() == TEXTS
-    assert tried.drafting.counters()["specdec:adapter_failures"] > 0
+    assert tried.hosted.counters()["specdec:adapter_failures"] > 0
     assert sent
 
 

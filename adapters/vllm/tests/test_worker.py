@@ -126,7 +126,7 @@ def test_a_worker_drafts_and_counts(caplog) -> None:
 def test_the_proposer_can_be_changed() -> None:
     texts = stock_texts()
     worker = started(known({}))
-    first = worker._drafting
+    first = worker._hosted
     worker.open_specdec(known(texts, num_speculative_tokens=2))
     add_all(worker.model_runner)
     assert worker.model_runner.run() == texts

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specdec_testing.backends import BackendConformance
+    from specdec_testing.hosts import HostConformance
     from specdec_testing.proposers import ProposerConformance
     from specdec_testing.samplers import SamplerConformance
     from specdec_testing.scorers import ScorerConformance
 
 _HOME = {
     "BackendConformance": "specdec_testing.backends",
+    "HostConformance": "specdec_testing.hosts",
     "ProposerConformance": "specdec_testing.proposers",
     "SamplerConformance": "specdec_testing.samplers",
     "ScorerConformance": "specdec_testing.scorers",
@@ -33,6 +35,7 @@ _HOME = {
 
 __all__ = [
     "BackendConformance",
+    "HostConformance",
     "ProposerConformance",
     "SamplerConformance",
     "ScorerConformance",

@@ -12,6 +12,7 @@ from specdec import ConfigError, registry
 from specdec.messages import explain
 from specdec.registry import Group
 from specdec_testing.backends import BackendConformance
+from specdec_testing.hosts import HostConformance, find_host
 from specdec_testing.proposers import ProposerConformance
 from specdec_testing.runner import PromiseReport, run_suite
 from specdec_testing.samplers import SamplerConformance
@@ -26,7 +27,7 @@ class Check:
     """One plugin and the suite that it must pass."""
 
     noun: str
-    """Method, sampler, scorer or backend."""
+    """Method, sampler, scorer, backend or host."""
     suite: type[Conformance]
     config: Mapping[str, Any]
     """The plugin's configuration, with the defaults that the check adds."""
@@ -79,6 +80,18 @@ def prepare(group: Group, name: str, config: Mapping[str, Any], model: str) -> C
     (registry.backend if group is Group.BACKENDS else registry.scorer)(name)
     check_target(model)
     return _check(group, suite, {group.noun: name, "model": model}, {}, model)
+
+
+def prepare_host(name: str, model: str) -> Check:
+    """Return the check of an engine that hosts proposers, after validating its target.
+
+    Raises:
+        PluginError: for an engine whose adapter is not installed.
+        ModelError: for a target that cannot be served.
+    """
+    find_host(name)
+    check_target(model)
+    return Check("host", type("TestChecked", (HostConformance,), {"host": name, "model": model}), {}, model)
 
 
 def _check(

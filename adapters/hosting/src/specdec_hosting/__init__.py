@@ -6,7 +6,7 @@ receives requests and their tokens, and drafts for them under the engine's own g
 
 from specdec_hosting.hosted import HostedProposer
 from specdec_hosting.opening import open_proposer, resolve_for_host
-from specdec_hosting.projections import lent_projections
+from specdec_hosting.projections import with_parts_of
 from specdec_hosting.target import HostTarget
 
-__all__ = ["HostTarget", "HostedProposer", "lent_projections", "open_proposer", "resolve_for_host"]
+__all__ = ["HostTarget", "HostedProposer", "open_proposer", "resolve_for_host", "with_parts_of"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Ids
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,9 +24,13 @@ from specdec.interfaces import (
     TargetInfo,
     TokenIds,
 )
-from specdec.metrics import Metric
+from specdec.metrics import Counter, Metric, Vector
 from specdec.noise import SEED_BITS, signed
 from specdec_hosting.host_steps import HostSteps
+
+logger = logging.getLogger("specdec")
+
+T = TypeVar("T")
 
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
 
@@ -40,16 +46,16 @@ class HostedProposer:
         resolved: the resolved configuration.
         info: facts about the target.
         speculation: drives the proposer.
+        host: name of the engine, for messages.
     """
 
     def __init__(
-        self,
-        resolved: ResolvedSpeculation,
-        info: TargetInfo,
-        speculation: Speculation,
+        self, resolved: ResolvedSpeculation, info: TargetInfo, speculation: Speculation, host: str
     ) -> None:
         self.resolved = resolved
         self.info = info
+        self._host = host
+        self._num_failures = 0
         self._speculation = speculation
         self._steps = None if speculation.draft_depth is None else HostSteps(speculation)
         self._sequences: dict[str, Sequence] = {}
@@ -293,6 +299,39 @@ class HostedProposer:
             self._sequences.pop(name, None)
         self._speculation.finish(ended, reason if is_aborted else None)
 
+    def attempt(self, do: Callable[[], T]) -> T | None:
+        """Return what `do`, a function of an adapter, returns; None if it raises, and all requests are then forgotten.
+
+        So a failure of the adapter costs no more than one of the proposer; `"on_proposer_error": "raise"` raises it.
+        """
+        try:
+            return do()
+        except Exception:
+            if self.resolved.config.on_proposer_error == "raise":
+                raise
+            self._num_failures += 1
+            if self._num_failures == 1:
+                logger.exception(
+                    "specdec's adapter for %s failed in a step, which drafts nothing (logged once, counted in "
+                    "specdec:adapter_failures)",
+                    self._host,
+                )
+            self.finish(list(self.request_ids), FinishReason.ABORT)
+            return None
+
     def metrics(self) -> list[Metric]:
         """Return the counters, under the names of `LLM.get_metrics`."""
         return self._metrics.snapshot()
+
+    def counters(self) -> dict[str, int | float | list[int]]:
+        """Return the values of `metrics` by name, with the steps that the adapter failed in and the requests it holds."""
+        counted: dict[str, int | float | list[int]] = {
+            "specdec:adapter_failures": self._num_failures,
+            "specdec:requests_held": len(self._sequences),
+        }
+        for metric in self.metrics():
+            if isinstance(metric, Counter):
+                counted[metric.name] = metric.value
+            elif isinstance(metric, Vector):
+                counted[metric.name] = metric.values
+        return counted

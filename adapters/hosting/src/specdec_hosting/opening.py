@@ -87,7 +87,7 @@ def open_proposer(
     speculation = open_speculation(resolved, target.info, sampler, load, table=target.table)
     if models is not None:
         models.allocate()
-    return HostedProposer(resolved, target.info, speculation)
+    return HostedProposer(resolved, target.info, speculation, host)
 
 
 def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:

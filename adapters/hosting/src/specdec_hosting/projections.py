@@ -2,60 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import torch
 from torch import nn
 
 from specdec import ModelError
+from specdec_hosting.target import HostTarget
 
 _EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.decoder.embed_tokens.weight")
 _HEADS = ("lm_head.weight", "embed_out.weight")
 _HEAD_BIASES = ("lm_head.bias", "embed_out.bias")
+_DEVICE_SHARE = 20
+"""By default a proposer's caches may take 1 / this share of a device's memory."""
 
 
-def lent_projections(
-    model: nn.Module,
-    *,
-    num_ids: int,
-    hidden_size: int,
-    is_tied: bool,
-    path: str,
-    revision: str | None,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> tuple[nn.Module | None, nn.Module | None]:
-    """Return the input embedding and output projection: the engine's own weights if they are whole, else the checkpoint's.
+def with_parts_of(target: HostTarget, model: nn.Module) -> HostTarget:
+    """Return a target with the input embedding and output projection of the engine's loaded model, for heads.
+
+    These are the engine's own weights if they are whole, else the checkpoint's, or None for one that is nowhere. A device's
+    memory for the caches of a proposer's models is limited, if the target says no number.
 
     Args:
-        model: the engine's loaded target, with its embedding at `model.embed_tokens` and its projection at `lm_head`.
-        num_ids: number of ids; an engine may pad its weights to more.
-        hidden_size: size of a hidden state.
-        is_tied: whether the projection is the embedding.
-        path: directory or hub id of the checkpoint.
-        revision: of the checkpoint.
-        device: where weights that are read are put.
-        dtype: of these.
-
-    Returns:
-        both, or None for one that is nowhere.
+        target: the engine's facts, with its configuration.
+        model: has its embedding at `model.embed_tokens` and its projection at `lm_head`; an engine may pad both to more ids.
     """
+    num_ids, size = target.vocab_size, target.hidden_size
 
     def read(names: tuple[str, ...]) -> torch.Tensor | None:
-        found = _read(path, revision, names)
-        return None if found is None else found.to(device, dtype)
+        found = None if target.path is None else _read(target.path, target.revision, names)
+        return None if found is None else found.to(target.device, target.dtype)
 
     inner, projection = getattr(model, "model", None), getattr(model, "lm_head", None)
-    embed = _whole(getattr(inner, "embed_tokens", None), num_ids, hidden_size)
+    embed = _whole(getattr(inner, "embed_tokens", None), num_ids, size)
     if embed is None:
         embed = read(_EMBEDDINGS)
-    head = embed if is_tied else _whole(projection, num_ids, hidden_size)
+    text = None if target.config is None else target.config.get_text_config()
+    head = embed if getattr(text, "tie_word_embeddings", False) else _whole(projection, num_ids, size)
     if head is None:
         head = read(_HEADS)
     bias = getattr(projection, "bias", None)
     if isinstance(bias, torch.Tensor):
         bias = bias.detach()[:num_ids] if len(bias) >= num_ids else read(_HEAD_BIASES)
-    return _embedding(embed), _linear(head, bias)
+    memory = target.kv_cache_memory_bytes
+    if memory is None and target.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(target.device).total_memory // _DEVICE_SHARE
+    return replace(
+        target, embed_tokens=_embedding(embed), lm_head=_linear(head, bias), kv_cache_memory_bytes=memory
+    )
 
 
 def _whole(module: nn.Module | None, num_ids: int, size: int) -> torch.Tensor | None:

@@ -95,6 +95,10 @@ class Drafter:
         """Return drafts, drafted and accepted tokens and the proposer's errors, under the names of `LLM.get_metrics`."""
         return [] if self._hosted is None else self._hosted.metrics()
 
+    def counters(self) -> dict[str, int | float | list[int]]:
+        """Return the values of `metrics` by name."""
+        return {} if self._hosted is None else self._hosted.counters()
+
     def finish(self) -> None:
         """End the text, so that proposers learn from it now instead of at the start of the next text."""
         if self._hosted is not None:

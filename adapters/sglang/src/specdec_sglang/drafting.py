@@ -12,7 +12,6 @@ from typing import Any
 from specdec import FinishReason, SamplingParams
 from specdec.engine import num_aligned
 from specdec.interfaces import CheckedDraft
-from specdec.metrics import Counter, Vector
 from specdec_hosting import HostedProposer
 from specdec_sglang.states import PassStates
 
@@ -55,10 +54,9 @@ class Drafting:
         self.hosted = hosted
         self.states: PassStates | None = None
         """Of the target, if the proposer reads them."""
-        self.num_failures = 0
-        """Number of steps without drafts because the adapter, not the proposer, failed."""
         self._width = width
         self._requests: dict[str, _Request] = {}
+        self._left = set[str]()
         self._asked_at = 0.0
 
     def draft(
@@ -78,23 +76,17 @@ class Drafting:
         Returns:
             a draft with a row per request.
         """
-        try:
-            return self._draft(reqs, emitted or [[]] * len(reqs), is_late or [False] * len(reqs))
-        except Exception:
-            if self.hosted.resolved.config.on_proposer_error == "raise":
-                raise
-            self.num_failures += 1
-            if self.num_failures == 1:
-                logger.exception(
-                    "specdec-sglang failed in a step, which drafts nothing (logged once, counted in specdec:adapter_failures)"
-                )
-            self.finish_all()
-            return CheckedDraft.empty(len(reqs))
+        none: list[list[int]] = [[]] * len(reqs)
+        made = self.hosted.attempt(lambda: self._draft(reqs, emitted or none, is_late or [False] * len(reqs)))
+        if made is None:
+            self._clear()
+        return CheckedDraft.empty(len(reqs)) if made is None else made
 
     def _draft(
         self, reqs: Sequence[Any], emitted: Sequence[list[int]], is_late: Sequence[bool]
     ) -> CheckedDraft:
         now = time.perf_counter()
+        self._drop_left()
         if any(req.rid in self._requests for req in reqs):
             self.hosted.observe_target(now - self._asked_at)
         # One that has ended stays in the batch for a step.
@@ -168,28 +160,26 @@ class Drafting:
         self._finish(name, FinishReason(reason))
 
     def leave(self, names: Iterable[str]) -> None:
-        """Drop requests that have left the batch without an end, such as those that SGLang takes back to the queue."""
-        for name in [name for name in names if name in self._requests]:
+        """Note requests that have left the batch: some to the queue, and some whose end SGLang finds with its next results."""
+        self._left |= {name for name in names if name in self._requests}
+
+    def _drop_left(self) -> None:
+        """Drop requests that had left the batch before the last one, and have not ended."""
+        for name in sorted(self._left & self._requests.keys()):
             self._finish(name, FinishReason.ABORT)
+        self._left.clear()
 
     def finish_all(self) -> None:
         """Drop all requests."""
-        self.leave([*self._requests])
+        self._left |= self._requests.keys()
+        self._drop_left()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._requests.clear()
+        self._left.clear()
         if self.states is not None:
             self.states.clear()
-
-    def counters(self) -> dict[str, int | float | list[int]]:
-        """Return the counters by the names of `LLM.get_metrics`."""
-        counted: dict[str, int | float | list[int]] = {
-            "specdec:adapter_failures": self.num_failures,
-            "specdec:requests_held": len(self._requests),
-        }
-        for metric in self.hosted.metrics():
-            if isinstance(metric, Counter):
-                counted[metric.name] = metric.value
-            elif isinstance(metric, Vector):
-                counted[metric.name] = metric.values
-        return counted
 
     def _finish(self, name: str, reason: FinishReason) -> None:
         del self._requests[name]

@@ -146,7 +146,7 @@ class Worker(NGRAMWorker):
 
     def specdec_counters(self) -> dict[str, Any]:
         """Return the proposer's counters; empty on ranks that do not draft. `/server_info` has them too."""
-        return {} if self._drafting is None else self._drafting.counters()
+        return {} if self._drafting is None else self._drafting.hosted.counters()
 
     def draft_late(self, batch: Any) -> None:
         """Draft for a batch without the tokens of the step that runs; called before SGLang waits for that step."""

@@ -10,9 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-OUTSIDERS = HERE.parents[2] / "vllm/tests/real"
-"""Has proposers as others write them."""
+SHARED = Path(__file__).resolve().parents[3] / "hosting/tests/real"
+sys.path.insert(0, str(SHARED))
+
+from tried import by_short_name  # noqa: E402
+
 ENVIRONMENT = {
     "SGLANG_USE_CPU_ENGINE": "1",
     "SGLANG_CUDA_COREDUMP_BEFORE_CRASH_WAIT_SECS": "0",
@@ -36,8 +38,6 @@ class Engine:
     ) -> None:
         self._file = Path(tempfile.mkdtemp()) / "specdec.json"
         os.environ.update(ENVIRONMENT)
-        os.environ["PYTHONPATH"] = f"{OUTSIDERS}:{os.environ.get('PYTHONPATH', '')}"
-        sys.path.insert(0, str(OUTSIDERS))
         if first is not None:
             self._file.write_text(json.dumps(first))
             os.environ["SPECDEC_CONFIG"] = os.environ["SPECDEC_STANDIN_CONFIG"] = str(self._file)
@@ -90,8 +90,7 @@ class Engine:
 
     def counters(self) -> dict[str, Any]:
         """Return the proposer's counters, as `/server_info` has them."""
-        found = self.engine.get_server_info()["internal_states"][0]["specdec"]
-        return {name.partition(":")[2].removeprefix("spec_decode_"): value for name, value in found.items()}
+        return by_short_name(self.engine.get_server_info()["internal_states"][0]["specdec"])
 
     def end(self) -> None:
         self.engine.shutdown()

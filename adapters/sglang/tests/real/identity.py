@@ -16,24 +16,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from engine import OUTSIDERS, Engine, prompts
+from engine import Engine, prompts
+from tried import HOSTILE, RESULTS, Tried, keep, name_of, of_readme, shown
 
 
 def chains() -> list[dict[str, Any]]:
     """Return what the zoo's target is tried with."""
-    sys.path.insert(0, str(OUTSIDERS))
-    from outsiders import HOSTILE
-
-    methods: list[dict[str, Any]] = [{"method": m} for m in ("ngram", "suffix", "outsiders.LastSeen")]
-    methods = [method | {"late_drafts": is_late} for method in methods for is_late in (False, True)]
-    methods += [{"method": "recycling"}, {"method": "draft_model", "model": "zoo"}]
-    return methods + [
-        {"method": f"outsiders.{name}", "late_drafts": is_late}
-        for name, is_late in zip(HOSTILE, [False, True] * 4, strict=True)
+    methods: list[dict[str, Any]] = [{"method": "ngram"}, {"method": "suffix"}, of_readme()]
+    methods.append({"method": "composite", "proposers": [{"method": "suffix"}, {"method": "ngram"}]})
+    methods = [
+        method | {"late_drafts": is_late} for method in [*methods, HOSTILE] for is_late in (False, True)
     ]
+    methods += [{"method": m} for m in ("ngram_gpu", "recycling")]
+    return [*methods, {"method": "draft_model", "model": "zoo"}]
 
 
 HEADS: list[dict[str, Any]] = [{"method": m, "model": "zoo"} for m in ("eagle3", "eagle", "mtp")]
@@ -73,6 +72,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--num-prompts", type=int, default=6)
     parser.add_argument("--num-speculative-tokens", type=int, default=5)
     parser.add_argument("--tensor-parallel", type=int, default=1)
+    parser.add_argument("--keep", nargs="?", const=RESULTS, type=Path, help="a file for the results")
     parser.add_argument("--role", choices=("reference", "adapter"), help=argparse.SUPPRESS)
     parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -91,7 +91,7 @@ def compare(arguments: argparse.Namespace, keys: dict[str, Any]) -> int:
     methods = arguments.methods or {"chains": chains(), "trees": TREES, "heads": HEADS}[arguments.kind]
     keys |= KEYS[arguments.kind]
     engine = Engine(arguments.model, methods[0], arguments.num_speculative_tokens, **keys)
-    num_wrong = 0
+    num_wrong, kept = 0, []
     for method in methods:
         engine.reopen(method)
         started = time.perf_counter()
@@ -104,24 +104,18 @@ def compare(arguments: argparse.Namespace, keys: dict[str, Any]) -> int:
         print(
             f"{json.dumps(method)}: {same} of {len(got)} texts equal, {length:.2f} tokens a step, {seconds:.1f} s"
         )
-        print("   ", shown(engine.counters()), flush=True)
+        counters = engine.counters()
+        print("   ", shown(counters), flush=True)
+        numbers = (counters[f"num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens"))
+        asked = "late" if method.get("late_drafts") else "in_time"
+        shape = "tree" if arguments.kind == "trees" else "chain"
+        row = ("SGLang", Path(arguments.model).name, name_of(method), asked, shape, "SGLang's")
+        kept.append(Tried(*row, version("sglang"), "0.0", same, len(got), *numbers))
         num_wrong += not is_held(engine, arguments.num_prompts, expected)
     engine.end()
+    if arguments.keep is not None:
+        keep(arguments.keep, kept)
     return num_wrong
-
-
-def shown(counters: dict[str, Any]) -> str:
-    names = (
-        "num_drafts",
-        "num_draft_tokens",
-        "num_accepted_tokens",
-        "proposer_errors",
-        "proposer_nodes_cut",
-        "proposer_overruns",
-        "requests_left_out",
-        "adapter_failures",
-    )
-    return ", ".join(f"{name} {counters.get(name, 0)}" for name in names)
 
 
 def main() -> int:

@@ -12,7 +12,6 @@ import torch
 
 from specdec import ConfigError, FinishReason
 from specdec_hosting import HostedProposer
-from specdec_vllm.drafting import Drafting, Rows
 from specdec_vllm.requests import Requests
 from specdec_vllm.verifier import Verifier
 
@@ -23,7 +22,7 @@ class Binding:
     Args:
         runner: vLLM's model runner, with its target loaded and `custom_class` as its method.
         requests: the adapter's state of requests.
-        drafting: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
+        hosted: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
         verifier: replaces the rejection sampler.
         aux_layer_ids: target layers whose inputs are provided: all that the proposer reads, maybe more.
     """
@@ -32,13 +31,13 @@ class Binding:
         self,
         runner: Any,
         requests: Requests,
-        drafting: Drafting | None,
+        hosted: HostedProposer | None,
         verifier: Verifier,
         aux_layer_ids: tuple[int, ...] = (),
     ) -> None:
         self._runner = runner
         self._requests = requests
-        self._drafting = drafting
+        self._hosted = hosted
         self._verifier = verifier
         self._aux_layer_ids = tuple(sorted(set(aux_layer_ids)))
         self._update_states = type(runner)._update_states.__get__(runner)
@@ -59,8 +58,8 @@ class Binding:
         """Report finished requests to the proposer, then run vLLM's own function at the start of a step."""
         self._step_started = time.perf_counter()
         for name, reason in self._requests.take(scheduler_output.finished_req_ids).items():
-            if self._drafting is not None:
-                self._drafting.hosted.finish([name], reason)
+            if self._hosted is not None:
+                self._hosted.finish([name], reason)
         return self._update_states(scheduler_output)
 
     def propose_draft_token_ids(
@@ -74,19 +73,19 @@ class Binding:
         spec_decode_metadata: Any,
         common_attn_metadata: Any,
         slot_mappings: Any,
-    ) -> Rows:
+    ) -> list[list[int]]:
         """Return the drafts of the batch, in batch order; has vLLM's signature."""
         num_requests = len(self._runner.input_batch.req_ids)
-        if self._drafting is None:
+        if self._hosted is None:
             return [[] for _ in range(num_requests)]
-        hosted = self._drafting.hosted
+        hosted = self._hosted
         num_prompt_rows = _num_prompt_rows(
             scheduler_output, self._runner.input_batch.req_ids, sampled_token_ids
         )
         hosted.observe_target(time.perf_counter() - self._step_started, num_prompt_rows)
         states = (hidden_states, *self._aux_states(hosted, aux_hidden_states or []))
         draft = partial(self._propose, hosted, scheduler_output, sampled_token_ids, states)
-        return self._drafting.attempt(draft) or [[] for _ in range(num_requests)]
+        return self._hosted.attempt(draft) or [[] for _ in range(num_requests)]
 
     def _aux_states(self, hosted: HostedProposer, given: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the auxiliary states that the proposer reads.
@@ -108,7 +107,7 @@ class Binding:
         scheduler_output: Any,
         sampled_token_ids: list[list[int]],
         states: tuple[torch.Tensor, ...],
-    ) -> Rows:
+    ) -> list[list[int]]:
         batch = self._runner.input_batch
         drafted: Mapping[str, list[int]] = scheduler_output.scheduled_spec_decode_tokens
         limit = scheduler_output.num_spec_tokens_to_schedule

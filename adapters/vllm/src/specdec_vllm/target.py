@@ -8,10 +8,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from specdec_hosting import HostTarget, lent_projections
-
-_DEVICE_SHARE = 20
-"""By default a proposer's caches may take 1 / this share of a device's memory."""
+from specdec_hosting import HostTarget, with_parts_of
 
 
 def host_target(vllm_config: Any, model: nn.Module, device: torch.device, memory: int | None) -> HostTarget:
@@ -26,21 +23,8 @@ def host_target(vllm_config: Any, model: nn.Module, device: torch.device, memory
     theirs = vllm_config.model_config
     config: PretrainedConfig = theirs.hf_config
     text = config.get_text_config()
-    num_ids = theirs.get_vocab_size()
-    embed, head = lent_projections(
-        model,
-        num_ids=num_ids,
-        hidden_size=theirs.get_hidden_size(),
-        is_tied=text.tie_word_embeddings,
-        path=theirs.model,
-        revision=theirs.revision,
-        device=device,
-        dtype=theirs.dtype,
-    )
-    if memory is None and device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory // _DEVICE_SHARE
-    return HostTarget(
-        vocab_size=num_ids,
+    facts = HostTarget(
+        vocab_size=theirs.get_vocab_size(),
         max_model_len=theirs.max_model_len,
         eos_token_ids=_end_ids(theirs, text),
         hidden_size=theirs.get_hidden_size(),
@@ -52,12 +36,11 @@ def host_target(vllm_config: Any, model: nn.Module, device: torch.device, memory
         revision=theirs.revision,
         config=config,
         tokenizer=_tokenizer(theirs),
-        embed_tokens=embed,
-        lm_head=head,
         has_hidden_states=True,
         has_aux_hidden_states=hasattr(model, "set_aux_hidden_state_layers"),
         kv_cache_memory_bytes=memory,
     )
+    return with_parts_of(facts, model)
 
 
 def _tokenizer(theirs: Any) -> Any:

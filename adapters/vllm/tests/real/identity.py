@@ -1,6 +1,6 @@
 """The real engine: texts with every method are those of vLLM alone, token for token.
 
-    PYTHON_OF_VLLM adapters/vllm/tests/real/identity.py [--runner v1] [--model DIR] [--methods JSON ...] [--tensor-parallel 2]
+    PYTHON_OF_VLLM adapters/vllm/tests/real/identity.py [--runner v1] [--model DIR] [--methods JSON ...] [--keep FILE]
 
 One process asks vLLM without speculation, greedily and with seeds at temperature 0.8; a second one asks the same with our
 configuration, one method after the other in one engine. Exits with 1 if a text differs, or the engine ends. vLLM's V2 model
@@ -20,6 +20,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+SHARED = HERE.parents[2] / "hosting/tests/real"
+sys.path.insert(0, str(SHARED))
+
+from tried import HOSTILE, RESULTS, Tried, by_short_name, keep, name_of, of_readme, shown  # noqa: E402
+
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "HF_HUB_OFFLINE": "1",
@@ -43,8 +48,6 @@ PARAMETERS: tuple[dict[str, Any], ...] = ({}, {"top_k": 8}, {"repetition_penalty
 
 def zoo_methods(runner: str) -> list[dict[str, Any]]:
     """Return what the zoo's target can be tried with."""
-    from outsiders import HOSTILE
-
     methods: list[dict[str, Any]] = [{"method": "ngram"}, {"method": "suffix"}]
     methods += [{"method": m, "model": "zoo"} for m in ("draft_model", "eagle", "eagle3", "mtp")]
     if runner == "v1":
@@ -56,7 +59,7 @@ def zoo_methods(runner: str) -> list[dict[str, Any]]:
             {"method": "recycling"},
             {"method": "composite", "proposers": members},
         ]
-    return methods + [{"method": f"outsiders.{name}"} for name in ("LastSeen", *HOSTILE)]
+    return [*methods, of_readme(), HOSTILE]
 
 
 def read_arguments() -> argparse.Namespace:
@@ -73,6 +76,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--num-speculative-tokens", type=int, default=5)
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--keep", nargs="?", const=RESULTS, type=Path, help="a file for the results")
     parser.add_argument("--role", choices=("reference", "adapter"), help=argparse.SUPPRESS)
     parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -141,15 +145,17 @@ def compare(arguments: argparse.Namespace) -> int:
     is_async = engine.llm_engine.vllm_config.scheduler_config.async_scheduling
     print(f"asynchronous scheduling: {is_async}")
     num_wrong = int(is_async != (arguments.runner == "v2" and not arguments.no_async_scheduling))
+    kept = []
     for method in methods:
         engine.collective_rpc("open_specdec", args=(method,))
+        num_equal = num_texts = 0
         is_counted = arguments.runner == "v2" and arguments.tensor_parallel == 1
         when = engine.collective_rpc(waits.count)[0] if is_counted else ""
         for temperature, texts in zip(TEMPERATURES, expected, strict=False):
             started = time.perf_counter()
             got = ask(engine, arguments, temperature)
             same = sum(a == b for a, b in zip(got, texts, strict=True))
-            num_wrong += len(texts) - same
+            num_equal, num_texts = num_equal + same, num_texts + len(texts)
             seconds = time.perf_counter() - started
             print(
                 f"{json.dumps(method)} at {temperature}: {same} of {len(texts)} texts equal, {seconds:.1f} s"
@@ -158,21 +164,40 @@ def compare(arguments: argparse.Namespace) -> int:
             found = engine.collective_rpc(waits.counted)[0]
             print(f"    asked {when}, host waits on the device: {found or 'none'}")
             num_wrong += sum(found.values()) if when != "in_time" else 0
-        print("   ", shown(engine.collective_rpc("specdec_counters")[0]), flush=True)
+        counters = by_short_name(engine.collective_rpc("specdec_counters")[0])
+        print("   ", shown(counters), flush=True)
+        num_wrong += num_texts - num_equal + counters["adapter_failures"]
+        kept.append(row_of(arguments, method, when, num_equal, num_texts, counters))
+    if arguments.keep is not None:
+        keep(arguments.keep, kept)
     return num_wrong
 
 
-def shown(counters: dict[str, Any]) -> str:
-    names = (
-        "num_drafts",
-        "num_draft_tokens",
-        "num_accepted_tokens",
-        "proposer_errors",
-        "proposer_nodes_cut",
-        "proposer_overruns",
+def row_of(
+    arguments: argparse.Namespace,
+    method: dict[str, Any],
+    when: str,
+    num_equal: int,
+    num_texts: int,
+    counters: dict[str, Any],
+) -> Tried:
+    """Return what is kept of a method."""
+    import vllm
+
+    numbers = (counters[f"num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens"))
+    return Tried(
+        f"vLLM {arguments.runner.upper()}",
+        Path(arguments.model).name,
+        name_of(method),
+        when or "in_time",
+        "chain",
+        method.get("rejection_sample_method", "strict"),
+        vllm.__version__,
+        ", ".join(map(str, TEMPERATURES[: 1 if arguments.greedy else 2])),
+        num_equal,
+        num_texts,
+        *numbers,
     )
-    found = {name.split(":")[1].removeprefix("spec_decode_"): value for name, value in counters.items()}
-    return ", ".join(f"{name} {found.get(name, 0)}" for name in (*names, "adapter_failures"))
 
 
 def main() -> int:

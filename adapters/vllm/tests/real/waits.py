@@ -29,7 +29,7 @@ class Waits:
             setattr(speculator, f"_{name}", self._at(getattr(speculator, f"_{name}"), 0))
             setattr(runner, name, self._at(getattr(runner, name), 1))
         speculator.propose = self._at(speculator.propose, 1)
-        hosted = speculator._drafting.hosted
+        hosted = speculator._hosted
         hosted.propose = self._at(hosted.propose, 0)  # its tensors are the host's, or it is a device's
         hosted.finish = self._at(hosted.finish, 0)
 

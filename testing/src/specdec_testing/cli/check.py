@@ -31,11 +31,11 @@ def specdec_register_commands(app: typer.Typer) -> None:
 
 def check(
     method: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="METHOD", help="A method, sampler, scorer or backend: its name, or ./file.py:Class."
         ),
-    ],
+    ] = None,
     config: Annotated[str, typer.Option(metavar="JSON", help="The other keys of its configuration.")] = "{}",
     model: Annotated[
         str | None,
@@ -44,31 +44,43 @@ def check(
             "tiny where that is not installed."
         ),
     ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="In place of METHOD: vllm, sglang, transformers or llama_cpp, as its adapter runs proposers in it.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run the conformance tests on an installed method.
 
     One line per promise: kept, broken, or not applicable; what is broken comes with what to fix. The exit code is 1 if a
-    promise is broken. Samplers, scorers and backends are checked likewise.
+    promise is broken. Samplers, scorers and backends are checked likewise, and engines with `--host`.
     """
     keys = _keys(config)
-    group = _group_of(method)
+    if (method is None) == (host is None):
+        raise ConfigError("specdec check: give METHOD or --host, one of them")
+    if host is not None and keys:
+        raise ConfigError(f"--config: a host has no configuration; leave out {', '.join(sorted(keys))}")
+    group = None if method is None else _group_of(method)
     if find_spec("pytest") is None:
         raise ConfigError('specdec check needs pytest: pip install "specdec-testing"')
 
     from specdec_cli import quiet_libraries
-    from specdec_testing.checks import prepare
+    from specdec_testing.checks import prepare, prepare_host
     from specdec_testing.support.tiny import DEFAULT_MODEL
 
     quiet_libraries()
-    prepared = prepare(group, method, keys, model or DEFAULT_MODEL)
-    with progress(f"checking {method}", prepared.num_promises) as steps:
+    target, name = model or DEFAULT_MODEL, method or host or ""
+    prepared = prepare_host(name, target) if group is None else prepare(group, name, keys, target)
+    with progress(f"checking {name}", prepared.num_promises) as steps:
         reports = prepared.run(lambda _: steps.advance())
     num_broken = sum(report.verdict == "broken" for report in reports)
     if as_json:
-        print_json(_as_json(method, prepared, reports))
+        print_json(_as_json(name, prepared, reports))
     else:
-        _print(method, prepared, reports)
+        _print(name, prepared, reports)
     if num_broken:
         raise typer.Exit(1)
 

@@ -14,7 +14,6 @@ from specdec import FinishReason
 from specdec.engine import num_aligned
 from specdec.interfaces import CheckedDraft, sent_together
 from specdec_hosting import HostedProposer
-from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Request, Requests
 from specdec_vllm.v2.late import left_of
 from specdec_vllm.v2.probs import DraftLogits
@@ -47,7 +46,7 @@ class Speculator(BaseSpeculator):
     other.
 
     Args:
-        drafting: the proposer; None on tensor parallel ranks other than the first.
+        hosted: the proposer; None on tensor parallel ranks other than the first.
         when: how it is asked, also on the other ranks.
         runner: vLLM's model runner with `method="ngram_gpu"`, which keeps all token ids on the device.
         requests: the adapter's state of requests.
@@ -67,7 +66,7 @@ class Speculator(BaseSpeculator):
 
     def __init__(
         self,
-        drafting: Drafting | None,
+        hosted: HostedProposer | None,
         when: When,
         runner: Any,
         requests: Requests,
@@ -78,7 +77,7 @@ class Speculator(BaseSpeculator):
         aux_layer_ids: tuple[int, ...] = (),
     ) -> None:
         self.num_speculative_steps: int = runner.num_speculative_steps
-        self._drafting, self._when, self._runner, self._requests = drafting, when, runner, requests
+        self._hosted, self._when, self._runner, self._requests = hosted, when, runner, requests
         self._broadcast, self._aux_layer_ids = broadcast, aux_layer_ids
         self._unread = UnreadSteps(num_behind)
         self._launched: UnreadStep | None = None
@@ -126,8 +125,8 @@ class Speculator(BaseSpeculator):
         reasons |= dict.fromkeys(self._requests.take(sorted(preempted)), FinishReason.ABORT)
         for name, reason in reasons.items():
             self._drafted.pop(name, None)
-            if self._drafting is not None:
-                self._drafting.hosted.finish([name], reason)
+            if self._hosted is not None:
+                self._hosted.finish([name], reason)
         self._finish_requests(scheduler_output)
 
     def add_requests(self, scheduler_output: Any) -> None:
@@ -138,8 +137,8 @@ class Speculator(BaseSpeculator):
                 continue  # nothing is sampled, or there are no ids
             num_prompt = len(new.prompt_token_ids)
             request = self._requests.start(new.req_id, new.sampling_params, num_prompt)
-            if self._drafting is not None:
-                self._drafting.attempt(partial(self._start, self._drafting.hosted, new, request))
+            if self._hosted is not None:
+                self._hosted.attempt(partial(self._start, self._hosted, new, request))
 
     def update_requests(self, scheduler_output: Any) -> None:
         """Run vLLM's own function, then put late drafts where the next pass takes drafted tokens from."""
@@ -152,9 +151,9 @@ class Speculator(BaseSpeculator):
         if self._when != "late" or not running:
             return
         states, width = self._runner.req_states, self.num_speculative_steps
-        if self._drafting is not None:
-            draft = partial(self._draft_late, self._drafting.hosted, self._launched)
-            self._launched.late = self._drafting.attempt(draft) or {}
+        if self._hosted is not None:
+            draft = partial(self._draft_late, self._hosted, self._launched)
+            self._launched.late = self._hosted.attempt(draft) or {}
         if not wanted:
             return
         late = [self._launched.late.get(name, LateDraft(1, ())) for name in wanted]
@@ -175,8 +174,8 @@ class Speculator(BaseSpeculator):
         if self._launched is not None and hasattr(output, "copy_event") and self._when != "in_time":
             self._launched.output = output
             self._unread.add(self._launched)
-            if self._drafting is not None:
-                self._drafting.hosted.observe_target(time.perf_counter() - self._step_started)
+            if self._hosted is not None:
+                self._hosted.observe_target(time.perf_counter() - self._step_started)
         self._launched = None
         return output
 
@@ -205,16 +204,16 @@ class Speculator(BaseSpeculator):
         drafts = last_sampled[input_batch.idx_mapping][:, :1].to(torch.int64).repeat(1, width)
         if dummy_run or is_profile or self._when == "late":
             return drafts
-        if self._drafting is not None:
+        if self._hosted is not None:
             most = width if num_speculative_tokens is None else num_speculative_tokens
-            hosted, draft, names = self._drafting.hosted, None, list[str]()
+            hosted, draft, names = self._hosted, None, list[str]()
             if self._when == "on_device":
-                made = self._drafting.attempt(partial(self._draft_on_device, hosted, input_batch, most))
+                made = self._hosted.attempt(partial(self._draft_on_device, hosted, input_batch, most))
             else:
                 by_layer = dict(zip(self._aux_layer_ids, aux_hidden_states or (), strict=True))
                 states = last_hidden_states, *(by_layer[layer] for layer in hosted.aux_layer_ids)
                 counts = torch.stack([num_sampled, num_rejected], 1)
-                made = self._drafting.attempt(
+                made = self._hosted.attempt(
                     partial(self._draft_in_time, hosted, input_batch, states, counts, most)
                 )
             if made is not None:
@@ -245,8 +244,8 @@ class Speculator(BaseSpeculator):
             request = step.requests.pop(name, None)
             if request is None or self._requests.held.get(name) is not request or request.ended is not None:
                 continue  # it has left the step, or begun anew
-            if self._drafting is not None:
-                self._drafting.attempt(partial(self._commit_late, self._drafting.hosted, step, name, request))
+            if self._hosted is not None:
+                self._hosted.attempt(partial(self._commit_late, self._hosted, step, name, request))
 
     def _commit_late(self, hosted: HostedProposer, step: UnreadStep, name: str, request: Request) -> None:
         if name not in hosted.request_ids:

@@ -12,7 +12,6 @@ from specdec.config import ResolvedSpeculation
 from specdec.interfaces import RequestTable
 from specdec_hosting import HostedProposer, open_proposer, resolve_for_host
 from specdec_vllm.binding import Binding
-from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Requests
 from specdec_vllm.settings import KEY, Settings, read_settings, with_limit
 from specdec_vllm.target import host_target
@@ -31,7 +30,7 @@ class BoundWorker:
     model_runner: Any
     vllm_config: Any
     use_v2_model_runner: bool
-    _drafting: Drafting | None = None
+    _hosted: HostedProposer | None = None
     _settings: Settings | None = None
     _stock_sampler: Any = None
     _aux_layer_ids: tuple[int, ...] = ()
@@ -84,7 +83,7 @@ class BoundWorker:
         noise: Literal["seeded", "none"] = "seeded" if sampler.name == "strict" else "none"
         requests = Requests(self.vllm_config.model_config.seed, noise)
         verifier = Verifier(self._stock_sampler, runner, requests, sampler)
-        Binding(runner, requests, self._drafting, verifier, self._aux_layer_ids).attach()
+        Binding(runner, requests, self._hosted, verifier, self._aux_layer_ids).attach()
 
     def _bind_v2(self, sampler: str) -> None:
         """Bind the proposer to vLLM's V2 model runner, whose own rejection sampler verifies what is not `strict`."""
@@ -93,23 +92,23 @@ class BoundWorker:
         from specdec_vllm.v2.speculator import Speculator, when_asked
         from specdec_vllm.v2.verify import StrictVerify
 
-        runner, stock, drafting = self.model_runner, self._stock_sampler, self._drafting
+        runner, stock, hosted = self.model_runner, self._stock_sampler, self._hosted
         vars(stock).pop("_verify", None)
         if sampler == "strict":
             stock._verify = StrictVerify(stock.sampler, runner.num_speculative_steps)
         stock.use_block_verification = sampler == "block"
         is_spread = self.vllm_config.parallel_config.tensor_parallel_size > 1
         num_behind = self.vllm_config.max_concurrent_batches - 1
-        has_probs = drafting is not None and drafting.hosted.drafts_probs and sampler != "strict"
-        when = None if drafting is None else when_asked(drafting.hosted, num_behind)
+        has_probs = hosted is not None and hosted.drafts_probs and sampler != "strict"
+        when = None if hosted is None else when_asked(hosted, num_behind)
         if is_spread:
             when = get_tp_group().broadcast_object(when, src=0)
         assert when is not None
         requests = Requests(self.vllm_config.model_config.seed, "all" if sampler == "strict" else "none")
         broadcast = get_tp_group().broadcast if is_spread else None
-        layers = () if drafting is None else tuple(sorted(set(self._aux_layer_ids)))
+        layers = () if hosted is None else tuple(sorted(set(self._aux_layer_ids)))
         Speculator(
-            drafting, when, runner, requests, num_behind, broadcast, has_probs=has_probs, aux_layer_ids=layers
+            hosted, when, runner, requests, num_behind, broadcast, has_probs=has_probs, aux_layer_ids=layers
         ).attach()
         if layers or runner.use_aux_hidden_state_outputs:
             runner.get_model().set_aux_hidden_state_layers(layers)
@@ -119,7 +118,7 @@ class BoundWorker:
                 "specdec: the proposer reads more than token ids, so the host waits for the tokens of every step before it "
                 "drafts, and asynchronous scheduling gains nothing"
             )
-        elif drafting is not None:
+        elif hosted is not None:
             logger.info("specdec asks the proposer %s, and the host does not wait", when.replace("_", " "))
 
     def _open(
@@ -139,18 +138,18 @@ class BoundWorker:
         if self._tensor_rank() == 0:
             hosted = open_proposer(speculation, target, host="vLLM", samplers=samplers)
             self._aux_layer_ids = self._layers_for(hosted)
-            self._drafting = Drafting(hosted)
-            self._say(self._drafting.hosted, speculation.sampler_class.name)
+            self._hosted = hosted
+            self._say(self._hosted, speculation.sampler_class.name)
         return speculation
 
     def specdec_counters(self) -> dict[str, Any]:
         """Return the counters: `llm.collective_rpc("specdec_counters")[0]`; empty on ranks that do not draft."""
-        return {} if self._drafting is None else self._drafting.counters()
+        return {} if self._hosted is None else self._hosted.counters()
 
     def shutdown(self) -> None:
         """Log the proposer's counters, then call vLLM's own method."""
-        if self._drafting is not None:
-            _log_counters(self._drafting.counters())
+        if self._hosted is not None:
+            _log_counters(self._hosted.counters())
         super().shutdown()  # type: ignore[misc]
 
     def _tensor_rank(self) -> int:
