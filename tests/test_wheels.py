@@ -201,6 +201,28 @@ def test_the_runtime_alone_generates_what_it_generates_with_backends(
     assert together == alone
 
 
+TARGET = "from specdec_kernels.cpu.compiled.target import TARGET; print(TARGET.name)\n"
+
+
+def test_each_target_of_the_wheel_gives_the_same_tokens_and_compiles_nothing(
+    built: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel has this processor's code, or with `make wheels TARGETS=all` that of every lower one too."""
+    with zipfile.ZipFile(built["specdec-kernels"]) as archive:
+        names = {Path(name).parts[-2] for name in archive.namelist() if "/cpu/ahead/" in name}
+    code = GENERATE.format(model=str(zoo_path("target")), prompts=PROMPTS)
+    wanted = [built[f"specdec-{name}"] for name in ("core", "cli", "runtime", "kernels")]
+    told = dict[str, str]()
+    for name in sorted(names):
+        monkeypatch.setenv("SPECDEC_CPU_TARGET", name)
+        environment = Environment(tmp_path / name)
+        environment.install(*wanted)
+        target, told[name] = environment.run(TARGET + code).split("\n", 1)
+        assert target == name
+        assert not [*(tmp_path / name / "compiled").rglob("*.nbc")], "it was in the wheel"
+    assert len(set(told.values())) == bool(names)
+
+
 HOSTED = """
 import importlib.util
 from specdec_hosting import HostTarget, open_proposer

@@ -20,7 +20,7 @@ def test_plugins_check_and_doctor_name_it(
     (folder / "entry_points.txt").write_bytes(b"\xff")
     registry.reset()
     monkeypatch.setattr("specdec_cli.probe_many.probe_each", lambda infos, timeout_s: [])
-    monkeypatch.setattr("specdec_cli.probe_many.probe_many", lambda infos, timeout_s: [])
+    monkeypatch.setattr("specdec_cli.probe_many.probe_many", lambda infos, **_: [])
     assert run(["plugins", "--check", "--json"]) == 1
     (row,) = [row for row in json.loads(capsys.readouterr().out) if row["error"]]
     assert (row["name"], row["group"], row["may_load"]) == (str(folder), "package", False)

@@ -152,6 +152,10 @@ def test_in_one_process_a_crash_or_a_hang_is_only_the_plugins_own(
     assert errors[2] == "observer 'c' of c 1.0 did not load within 4 s"
     assert "No module named 'no_such_library'" in errors[3]
     assert errors[0] == errors[4] == ""
+    machine: dict[str, Any] = {}
+    (result,) = probe_many(infos[1:2], timeout_s=60, machine=machine)
+    assert result.error == errors[1]
+    assert list(machine) == ["devices", "backends", "compiled"], "another process tells it"
 
 
 def test_a_process_that_does_not_start_is_said_to(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:

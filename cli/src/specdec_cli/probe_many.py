@@ -19,9 +19,13 @@ from specdec_cli.probe import ProbeResult, answer_of
 
 _START_TIMEOUT_S = 120.0
 """Timeout for the process to start, on a busy machine."""
+_MACHINE = "machine"
+"""Stands behind the plugins where the process is to say what `machine.py` finds."""
 
 
-def probe_many(plugins: Sequence[PluginInfo], *, timeout_s: float) -> Iterator[ProbeResult]:
+def probe_many(
+    plugins: Sequence[PluginInfo], *, timeout_s: float, machine: dict[str, Any] | None = None
+) -> Iterator[ProbeResult]:
     """Yield for each plugin, in order, whether it loads, as soon as this is known; one process loads them one after another.
 
     Modules stay imported for the next plugin, which saves seconds for each. A new process starts after a plugin that exits
@@ -30,10 +34,11 @@ def probe_many(plugins: Sequence[PluginInfo], *, timeout_s: float) -> Iterator[P
     Args:
         plugins: the plugins.
         timeout_s: timeout for the import of one plugin.
+        machine: is filled with what `machine.py` says in the process of the last plugin.
     """
     num_done = 0
-    while num_done < len(plugins):
-        for result in _probe_until_one_fails(plugins[num_done:], timeout_s):
+    while num_done < len(plugins) or machine == {}:
+        for result in _probe_until_one_fails(plugins[num_done:], timeout_s, machine):
             num_done += 1
             yield result
 
@@ -49,17 +54,20 @@ def _probe(info: PluginInfo, timeout_s: float) -> ProbeResult:
     return result
 
 
-def _probe_until_one_fails(plugins: Sequence[PluginInfo], timeout_s: float) -> Iterator[ProbeResult]:
-    """Yield results up to and including the first plugin that exits or times out."""
+def _probe_until_one_fails(
+    plugins: Sequence[PluginInfo], timeout_s: float, machine: dict[str, Any] | None
+) -> Iterator[ProbeResult]:
+    """Yield results up to and including the first plugin that exits or times out; where none does, fill `machine`."""
     reading, writing = os.pipe()
     command = [sys.executable, "-P", "-m", __name__, str(writing)]
     command += [f"{info.group}:{info.name}" for info in plugins]
+    command += [] if machine is None else [_MACHINE]
     with tempfile.TemporaryFile("w+", errors="replace") as said, open(reading, "rb", buffering=0) as answers:
         process = subprocess.Popen(command, pass_fds=[writing], stdout=subprocess.DEVNULL, stderr=said)
         os.close(writing)
         try:
             lines = _Lines(answers.fileno())
-            if lines.next(_START_TIMEOUT_S) is None:
+            if lines.next(_START_TIMEOUT_S) is None and plugins:
                 yield ProbeResult(
                     plugins[0], f"{plugins[0]}: its process did not start within {_START_TIMEOUT_S:g} s"
                 )
@@ -77,6 +85,10 @@ def _probe_until_one_fails(plugins: Sequence[PluginInfo], timeout_s: float) -> I
                     yield ProbeResult(info, f"{info} ended its process (exit code {code}): {last[0]}")
                     return
                 yield ProbeResult.of(info, json.loads(line))
+            if machine is not None:
+                line = lines.next(timeout_s)
+                failed = {"devices": {"none": "the process that imports torch and the backends failed"}}
+                machine |= json.loads(line) if line else failed
         finally:
             process.kill()
             process.wait()
@@ -106,11 +118,16 @@ class _Lines:
 
 
 def main() -> None:
-    """Load the plugins named by the arguments; write one line of JSON for each to a file descriptor."""
+    """Load what the arguments name; write one line of JSON for each to a file descriptor."""
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)  # a child process of a plugin must not keep the pipe open
     os.write(descriptor, b"ready\n")
     for argument in sys.argv[2:]:
+        if argument == _MACHINE:
+            from specdec_cli.machine import machine
+
+            os.write(descriptor, json.dumps(machine()).encode() + b"\n")
+            return
         group, _, name = argument.partition(":")
         answer: dict[str, Any] = answer_of(Group(group), name)
         os.write(descriptor, json.dumps(answer).encode() + b"\n")

@@ -76,3 +76,19 @@ def test_a_variable_names_a_lower_target():
         assert told(CHOICE, **lower) == f"x86-64-v3 {len(V3.features)}"
     wrong = "try: import specdec_kernels.cpu.compiled.target\nexcept Exception as error: print(error)"
     assert "SPECDEC_CPU_TARGET='pentium' is not one of " in told(wrong, SPECDEC_CPU_TARGET="pentium")
+
+
+GREEDY = """
+from specdec import LLM, SamplingParams
+from specdec_kernels.cpu.compiled.target import FEATURES
+llm = LLM("zoo", dtype="float32", max_model_len=256)
+[output] = llm.generate(["import os\\nimport sys\\n"], SamplingParams(temperature=0, max_tokens=48, ignore_eos=True))
+print(FEATURES.get("avx512f", False), output.outputs[0].token_ids)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(V3 not in fitting(HOST_FEATURES, ""), reason="the processor lacks AVX2")
+def test_a_processor_without_avx512_generates_the_same_greedy_tokens():
+    best = told(GREEDY).partition(" ")[2]
+    assert told(GREEDY, SPECDEC_CPU_TARGET=V3.name, ATEN_CPU_CAPABILITY="avx2") == f"False {best}"
