@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import job_of
 from specdec_kernels.cpu.compiled.team import part_of, share
-from specdec_kernels.cpu.loops.pointer import array_at
+from specdec_kernels.cpu.loops.lanes import FLOAT, INDEX, WORD, declared, lanes
 from specdec_runtime.interfaces.blocks import CHUNK
 
 Floats = npt.NDArray[np.float32]
 FACTORS = 4
 """Numbers of a row's block beside its digits: the scale, the sum of what the digits stand for, and that of either half."""
-_MANY = 1 << 13
+_MANY = 1 << 14
 """From so many numbers on, a team shares the work."""
-_LEAST, _MOST = np.float32(1e-30), np.float32(3e38)
+_LEAST, _MOST = 0x0DA24260, 0x7F61B1E6
+"""The bits of 1e-30 and 3e38: blocks of smaller numbers count as 0, those with larger ones are not finite."""
+_FLOATS, _WORDS, _BYTES = (ir.VectorType(kind, CHUNK) for kind in (FLOAT, WORD, ir.IntType(8)))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -44,48 +51,80 @@ def split_rows(team: int, x: Floats, num_digits: int, digits: npt.NDArray[np.int
 def _split_part(
     rows: int, out: int, more: int, num_rows: int, depth: int, num_digits: int, part: int, num_parts: int
 ) -> None:
-    x, num_chunks = array_at(rows, (num_rows, depth), np.float32), depth // CHUNK
-    digits = array_at(out, (num_chunks, num_rows, num_digits | 1, CHUNK), np.int8)
-    factors = array_at(more, (num_chunks, num_rows, FACTORS), np.float32)
-    whole = np.empty(CHUNK, np.int32)
-    unit = np.float32(1 << 8 * (num_digits - 1))
-    for chunk in part_of(num_chunks, part, num_parts):
-        start = chunk * CHUNK
+    for chunk in part_of(depth // CHUNK, part, num_parts):
         for t in range(num_rows):
-            most, is_finite = np.float32(0.0), True
-            for k in range(CHUNK):
-                size = abs(x[t, start + k])
-                most = max(most, size)
-                is_finite &= size <= _MOST
-            scale = np.float32(0.0) if is_finite else np.float32(np.nan)
-            inverse = np.float32(0.0)
-            if is_finite and most > _LEAST:
-                scale = most / np.float32(127.0)
-                if num_digits > 1:
-                    scale = _power_above(scale)
-                inverse = unit / scale
-            for k in range(CHUNK):
-                value = x[t, start + k] * inverse if is_finite else np.float32(0.0)
-                whole[k] = np.int32(np.rint(value))
-            low, high = np.int32(0), np.int32(0)
-            for k in range(CHUNK // 2):
-                low += whole[k]
-                high += whole[CHUNK // 2 + k]
-            for digit in range(num_digits - 1, -1, -1):
-                for k in range(CHUNK):
-                    last = np.int8(whole[k])
-                    digits[chunk, t, digit, k] = last
-                    whole[k] = (whole[k] - last) >> 8
-            own = scale / unit
-            factors[chunk, t, 0] = own
-            factors[chunk, t, 1] = np.float32(low + high) * own
-            factors[chunk, t, 2] = np.float32(low) * own
-            factors[chunk, t, 3] = np.float32(high) * own
+            place = chunk * num_rows + t
+            _split(
+                rows + 4 * (t * depth + chunk * CHUNK),
+                num_digits,
+                out + place * (num_digits | 1) * CHUNK,
+                more + place * 4 * FACTORS,
+            )
 
 
-@njit(inline="always")
-def _power_above(number: np.float32) -> np.float32:
-    """Return the least power of two that is not below a positive number."""
-    bits = np.float32(number).view(np.int32)
-    exponent = (bits >> 23) + (1 if bits & 0x7FFFFF else 0)
-    return np.int32(exponent << 23).view(np.float32)
+def _typed(context: Any, row: Any, num_digits: Any, digits: Any, factors: Any) -> Any:
+    """Split a block; takes addresses."""
+
+    def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        row, num_digits, digits, factors = arguments
+        x = builder.load(builder.inttoptr(row, _FLOATS.as_pointer()), align=4)
+        most = _reduced(builder, "smax", builder.and_(builder.bitcast(x, _WORDS), _words(0x7FFFFFFF)))
+        is_finite = builder.icmp_signed("<=", most, _word(_MOST))
+        has_any = builder.and_(is_finite, builder.icmp_signed(">", most, _word(_LEAST)))
+        scale = builder.fdiv(builder.bitcast(most, FLOAT), _float(127.0))
+        above = builder.add(builder.bitcast(scale, WORD), _word(0x7FFFFF))
+        power = builder.bitcast(builder.and_(above, _word(0x7F800000)), FLOAT)
+        lower = builder.trunc(builder.sub(num_digits, ir.Constant(INDEX, 1)), WORD)
+        scale = builder.select(builder.icmp_signed(">", lower, _word(0)), power, scale)
+        unit = builder.sitofp(builder.shl(_word(1), builder.shl(lower, _word(3))), FLOAT)
+        inverse = builder.select(has_any, builder.fdiv(unit, scale), _float(0.0))
+        none = builder.select(is_finite, _float(0.0), _float(float("nan")))
+        own = builder.select(has_any, builder.fdiv(scale, unit), none)
+        first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), inverse, _word(0))
+        scaled = builder.fmul(x, builder.shuffle_vector(first, first, lanes([0] * CHUNK)))
+        nearest = builder.call(declared(builder, f"llvm.rint.v{CHUNK}f32", _FLOATS, [_FLOATS]), [scaled])
+        whole = builder.select(is_finite, builder.fptosi(nearest, _WORDS), _words(0))
+        halves = [lanes(range(start, start + CHUNK // 2)) for start in (0, CHUNK // 2)]
+        low, high = (_reduced(builder, "add", builder.shuffle_vector(whole, whole, half)) for half in halves)
+        sums = [builder.sitofp(total, FLOAT) for total in (builder.add(low, high), low, high)]
+        for number, factor in enumerate([own, *(builder.fmul(total, own) for total in sums)]):
+            _store(builder, factor, factors, ir.Constant(INDEX, 4 * number))
+        _store_digits(builder, whole, lower, digits)
+        return target.get_dummy_value()
+
+    return types.none(*[types.int64] * 4), codegen
+
+
+_split: Any = intrinsic(_typed)
+
+
+def _store_digits(builder: Any, whole: Any, place: Any, digits: Any, most: int = 3) -> None:
+    """Emit stores of the lowest digit of whole numbers at a place, and of `most` at most before it."""
+    last = builder.trunc(whole, _BYTES)
+    _store(builder, last, digits, builder.mul(builder.zext(place, INDEX), ir.Constant(INDEX, CHUNK)))
+    if most > 1:
+        with builder.if_then(builder.icmp_signed(">", place, _word(0))):
+            rest = builder.ashr(builder.sub(whole, builder.sext(last, _WORDS)), _words(8))
+            _store_digits(builder, rest, builder.sub(place, _word(1)), digits, most - 1)
+
+
+def _store(builder: Any, value: Any, address: Any, offset: Any) -> None:
+    builder.store(value, builder.inttoptr(builder.add(address, offset), value.type.as_pointer()), align=1)
+
+
+def _reduced(builder: Any, how: str, whole: Any) -> Any:
+    """Return the largest of whole numbers, or their sum."""
+    name = f"llvm.vector.reduce.{how}.v{whole.type.count}i32"
+    return builder.call(declared(builder, name, WORD, [whole.type]), [whole])
+
+
+def _word(number: int) -> Any:
+    return ir.Constant(WORD, number)
+
+
+def _words(number: int) -> Any:
+    return ir.Constant(_WORDS, [number] * CHUNK)
+
+
+def _float(number: float) -> Any:
+    return ir.Constant(FLOAT, number)
