@@ -70,7 +70,6 @@ OWN = ("port", "uds", "max_queued_requests")
         ("--enable-lora true", "--enable-lora true is not supported: adapters"),
         ("--kv_cache_dtype=fp8", "--kv_cache_dtype=fp8 is not supported: the cache has"),
         ("-q awq", "-q awq is not supported: quantised checkpoints"),
-        ("-tp 2", "-tp 2 is not supported: several ranks run under torchrun"),
         (
             "--api-server-count 4",
             "--api-server-count 4 is not supported: engine and server share one process",

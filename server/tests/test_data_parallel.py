@@ -111,17 +111,22 @@ def test_cores_are_divided_unless_the_user_says_how(monkeypatch: pytest.MonkeyPa
 def test_each_engine_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    DataParallelRank(1, 2).take_device()
+    DataParallelRank(1, 2).take_devices(1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    DataParallelRank(1, 2).take_device()
+    DataParallelRank(1, 2).take_devices(1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     with pytest.raises(
-        ConfigError, match="--data-parallel-size 3 needs a GPU for each engine, and 2 are visible"
+        ConfigError, match="--data-parallel-size 3 needs 1 GPU for each engine, and 2 are visible"
     ):
-        DataParallelRank(0, 3).take_device()
+        DataParallelRank(0, 3).take_devices(1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    DataParallelRank(1, 2).take_devices(2)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "6,7"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    DataParallelRank(5, 6).take_device()
+    DataParallelRank(5, 6).take_devices(1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
 

@@ -63,8 +63,7 @@ class LLMOptions(TypedDict, total=False):
     device_map: Any
     """`auto`, or a mapping from module names to devices: layers on several devices, which run one after another."""
     tensor_parallel_size: int
-    """Number of processes that share the model, one device each; `torchrun --nproc-per-node N script.py` starts
-    them."""
+    """Number of processes that share the model, one device each; the engine starts them."""
     scorer: str
     """The scorer, which runs the target: name of a plugin (`specdec.scorers`), or path of a class,
     `./file.py:Class`."""

@@ -132,7 +132,6 @@ def test_after_shutdown_every_use_says_so(subject) -> None:
         lambda: llm.method,
         lambda: llm.sampler,
         lambda: llm.last_step,
-        lambda: llm.is_first_rank,
     ):
         with pytest.raises(EngineError, match="this LLM has been shut down: make a new one"):
             use()

@@ -221,16 +221,8 @@ def test_nothing_new_writes_nothing(make_feed, tmp_path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
-def test_only_the_first_rank_and_the_own_process_write(
-    make_feed, make_target_info, tmp_path, monkeypatch
-) -> None:
+def test_only_the_own_process_writes(make_feed, tmp_path, monkeypatch) -> None:
     path = tmp_path / "responses.cache"
-    other = make_feed(
-        suffix_decoding_cache_path=path,
-        info=make_target_info(tensor_parallel_rank=1, tensor_parallel_size=2),
-    )
-    finished(other, 11, 12, 13)
-    other.proposer.save()
     forked = make_feed(suffix_decoding_cache_path=path)
     finished(forked, 11, 12, 13)
     monkeypatch.setattr(keeper.os, "getpid", lambda: -1)

@@ -1,25 +1,32 @@
 import pytest
+import torch
+import torch.distributed as dist
+from speccheck.models import few_ids
 
-from specdec import LLM, AsyncLLM, ConfigError
-from specdec_runtime.parallel.rank import ProcessRank, process_rank, timeout_s
+from specdec import LLM, ConfigError
+from specdec_runtime.parallel.followers import timeout_s
 
 
-def test_a_plain_process_is_told_the_line() -> None:
-    with pytest.raises(ConfigError, match=r"run `torchrun --nproc-per-node 2 your_script.py`$"):
+def test_what_cannot_be_split_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="splits a model while it is loaded: give model as a path"):
+        LLM(few_ids(), tensor_parallel_size=2)
+    with pytest.raises(ConfigError, match="deterministic=True needs fused layers"):
+        LLM("zoo", tensor_parallel_size=2, deterministic=True)
+    with pytest.raises(
+        ConfigError, match="an argument cannot be sent to the processes of tensor_parallel_size=2"
+    ):
+        LLM("zoo", tensor_parallel_size=2, tokenizer=lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match="needs a device for each rank, and 1 are visible"):
         LLM("zoo", tensor_parallel_size=2)
-
-
-def test_processes_and_ranks_are_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    assert process_rank(3) == ProcessRank(rank=1, size=3, local_rank=1)
-    with pytest.raises(ConfigError, match="does not fit the 3 processes that torchrun has started"):
-        process_rank(2)
-
-
-def test_one_process_serves() -> None:
-    with pytest.raises(ConfigError, match="tensor_parallel_size=2 runs under torchrun with `LLM` only"):
-        AsyncLLM("zoo", tensor_parallel_size=2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="starts its processes itself: run the script without torchrun"):
+        LLM("zoo", tensor_parallel_size=2)
+    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    with pytest.raises(ConfigError, match="this process has one already"):
+        LLM("zoo", tensor_parallel_size=2)
 
 
 def test_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:

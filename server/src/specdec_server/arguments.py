@@ -50,10 +50,6 @@ _REFUSED: dict[str, dict[str, Any]] = {
     "api_server_count": {
         "reason": "engine and server share one process; --data-parallel-size runs several", "harmless": [1],
     },
-    "tensor_parallel_size": {
-        "reason": "several ranks run under torchrun, with `LLM`: serve a model that needs several devices with "
-        "--device-map auto, or with vLLM through specdec-vllm", "harmless": [1],
-    },
 }  # fmt: skip
 """Options of vLLM's server that are not supported, why, and the values that change nothing; as in `vllm.json`."""
 

@@ -104,7 +104,8 @@ def launch(
         set_up_logs(http.log_level, checked.engine)
         if rank is not None:
             if "device" not in arguments:
-                rank.take_device()
+                size = arguments.get("tensor_parallel_size")
+                rank.take_devices(size if isinstance(size, int) else 1)
             rank.take_memory(arguments)
         logger.info("loading %s", target)
         with ended_by_interrupts():

@@ -52,11 +52,7 @@ def generate(
         int | None, typer.Option(min=2, help="Longest context; default: the model's.")
     ] = None,
     tensor_parallel_size: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Processes that share the model: torchrun --nproc-per-node N --no-python specdec generate ...",
-        ),
+        int, typer.Option(min=1, help="Processes that share the model, one device each.")
     ] = 1,
     highlight: Annotated[
         bool, typer.Option("--highlight", help="Colour the tokens that a draft had guessed (on a terminal).")
@@ -113,10 +109,6 @@ def generate(
         )
     tokenizer = llm.get_tokenizer()
     outputs = llm.stream(_prompt(text, tokenizer, is_chat=chat), params)
-    if not llm.is_first_rank:
-        for _ in outputs:
-            pass
-        return
     if as_json:
         *_, output = outputs
         print_json(run_summary.as_json(output, llm.sampler))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,10 +71,7 @@ def resolve_speculation(options: EngineOptions, speculative_config: object) -> R
 
 
 def assemble(
-    options: EngineOptions,
-    resolved: ResolvedSpeculation | None,
-    scorer: Scorer | None = None,
-    make_engine: Callable[..., Engine] | None = None,
+    options: EngineOptions, resolved: ResolvedSpeculation | None, scorer: Scorer | None = None
 ) -> BuiltEngine:
     """Load the target and the proposer and connect them.
 
@@ -83,7 +79,6 @@ def assemble(
         options: the model named by its directory or hub id.
         resolved: the speculative configuration; None without speculation.
         scorer: not loaded yet; None for the one that the options name.
-        make_engine: takes the arguments of `Engine`; None for the class that the options ask for.
 
     Raises:
         ConfigError: for a configuration that does not fit the target.
@@ -137,8 +132,10 @@ def assemble(
     )
     committer = Committer(kv, scorer.cache, speculation)
     observers = importing("an observer", registry.observers)
-    parts = scorer, sampler, scheduler, committer, speculation, observers
-    engine = (make_engine or Engine)(*parts, is_overlapped=_overlaps_steps(options, scorer))
+    is_overlapped = _overlaps_steps(options, scorer)
+    engine = Engine(
+        scorer, sampler, scheduler, committer, speculation, observers, is_overlapped=is_overlapped
+    )
     return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, resolved)
 
 

@@ -14,20 +14,12 @@ if TYPE_CHECKING:
 
 
 class TensorParallel(Part):
-    """Part `tensor_parallel`: one engine over several processes, whose callers all get its outputs."""
-
-    @abstractmethod
-    def check(self, size: int) -> None:
-        """Check that this process is one of `size` ranks, before anything is loaded.
-
-        Raises:
-            ConfigError: if it is not; says how to start them.
-        """
+    """Part `tensor_parallel`: a target over several processes, of which the caller's runs the engine."""
 
     @abstractmethod
     def build(self, options: EngineOptions, speculation: ResolvedSpeculation | None) -> BuiltEngine:
-        """Return this rank's engine, or what stands in for it; see `assemble`. Called by all ranks.
+        """Start the other processes, which end with the engine, and return that; see `assemble`.
 
         Raises:
-            EngineError: if another rank does not join, fails, or makes a different engine.
+            EngineError: if one of them does not join or fails.
         """

@@ -68,7 +68,6 @@ class AsyncLLM:
         speculative_config: SpeculativeOptions | str | Path | None = None,
         **arguments: Unpack[LLMOptions],
     ) -> None:
-        _check_alone(arguments)
         self._subscribers: dict[str, _Subscriber] = {}
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
@@ -347,13 +346,3 @@ class AsyncLLM:
         for subscriber in self._subscribers.values():
             subscriber.put(error)
         self._subscribers.clear()
-
-
-def _check_alone(arguments: Mapping[str, Any]) -> None:
-    """Refuse several ranks: all of them would have to receive requests in the same order."""
-    ranks = arguments.get("tensor_parallel_size") or 1
-    if isinstance(ranks, int) and ranks > 1:
-        raise ConfigError(
-            f"LLM: tensor_parallel_size={ranks} runs under torchrun with `LLM` only, not with `AsyncLLM` or `specdec serve`: "
-            "serve a model that needs several devices with device_map='auto', or with vLLM through specdec-vllm"
-        )

@@ -60,17 +60,16 @@ def build(
     from specdec.assembly.ranks import TensorParallel
     from specdec.frontend.input_processor import InputProcessor
 
-    ranks = None
-    if options.tensor_parallel_size > 1:
-        ranks = registry.part("tensor_parallel", TensorParallel)()
-        ranks.check(options.tensor_parallel_size)
     options = locate(options)
     if isinstance(options.model, str) and speculation is None:
         found = target_of(options.model, options.revision)
         if found is not None:
             options, speculation = replace(options, model=found[0]), found[1]
     resolved = resolve_speculation(options, speculation)
-    built = assemble(options, resolved) if ranks is None else ranks.build(options, resolved)
+    if options.tensor_parallel_size > 1:
+        built = registry.part("tensor_parallel", TensorParallel)().build(options, resolved)
+    else:
+        built = assemble(options, resolved)
     has_priorities = options.scheduling_policy == "priority"
     return built, InputProcessor(
         built.info,
@@ -142,7 +141,7 @@ class LLM:
             with numbered("prompts", i, len(many)):
                 requests.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
         done: dict[str, RequestOutput] = {}
-        is_shown = self.is_first_rank and (sys.stderr.isatty() if use_tqdm is None else use_tqdm)
+        is_shown = sys.stderr.isatty() if use_tqdm is None else use_tqdm
         bar = tqdm(desc="generate", total=len(requests), leave=False, disable=not is_shown)
         with self._queued(requests, done) as outputs, bar:
             while len(done) < len(requests):
@@ -203,7 +202,7 @@ class LLM:
             for params, output in zip(each, outputs, strict=True)
             for completion in output.outputs
         )
-        if could_draft and not self._has_warned and self.is_first_rank and self._parts is not None:
+        if could_draft and not self._has_warned and self._parts is not None:
             warning = no_drafts_warning(self.method, self.get_metrics())
             self._has_warned = warning is not None
             if warning is not None:
@@ -300,11 +299,6 @@ class LLM:
     def sampler(self) -> type[Sampler]:
         """The sampler class; its `is_lossless` says whether the output follows the target's distribution."""
         return type(self._built.sampler)
-
-    @property
-    def is_first_rank(self) -> bool:
-        """Whether this process is rank 0, which reports the output; always True in a single process."""
-        return self._built.info.tensor_parallel_rank == 0
 
     @property
     def last_step(self) -> StepStats | None:

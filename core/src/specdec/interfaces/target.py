@@ -38,8 +38,6 @@ class TargetInfo:
     tokenizer_fingerprint: str | None
     """Hash over the ordered token strings; equal fingerprints mean equal ids. None without a tokenizer. The
     tokenizer itself is `TargetHandle.tokenizer`, which `Proposer.load` gets."""
-    tensor_parallel_rank: int = 0
-    """This process's place among the target's ranks."""
     tensor_parallel_size: int = 1
     """Number of ranks that the target is split over."""
     max_num_seqs: int = 256

@@ -70,7 +70,7 @@ class CacheKeeper:
         Raises:
             OSError: if it cannot be written.
         """
-        is_other_process = os.getpid() != self._process or self._target.tensor_parallel_rank != 0
+        is_other_process = os.getpid() != self._process
         is_read_only = self._is_read_only or (self._path.exists() and not os.access(self._path, os.W_OK))
         if self._memory.num_added == self._num_saved or is_other_process or is_read_only:
             return

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
+import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,11 +12,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
 
 from specdec import ConfigError, EngineError, ModelError
-from specdec_runtime.parallel.messages import Command, Event, RaisedError, decode, encode
-from specdec_runtime.parallel.rank import TIMEOUT_VARIABLE, ProcessRank, process_rank, timeout_s
+from specdec_runtime.parallel.followers import TIMEOUT_VARIABLE, timeout_s
+from specdec_runtime.parallel.messages import Command
 
 logger = logging.getLogger("specdec")
 
@@ -27,45 +26,37 @@ _IDLE = timedelta(days=365)
 """How long the other ranks wait for rank 0 between passes, while its caller is idle; they notice its end at once."""
 _REASON_KEY = "specdec/failure"
 _NUM_LOOKS, _BETWEEN_LOOKS_S = 2, 0.05
-"""A failing rank publishes its reason before it leaves. Others look for it only briefly, because torchrun ends them too."""
+"""A failing rank publishes its reason before it leaves. Others look for it only briefly."""
 
 
 class RankGroup:
-    """All ranks of a job. Use `join_ranks` to get this process's group.
+    """All ranks of an engine.
 
     Collectives of a pass use the default process group of `torch.distributed`; messages use a separate group on the host.
 
     Args:
-        process: the rank of this process.
+        rank: of this process.
+        size: number of ranks.
         device_type: type of the devices that the model runs on.
+        store: in which they find each other.
 
     Raises:
         EngineError: if the other ranks do not join.
     """
 
-    def __init__(self, process: ProcessRank, device_type: str) -> None:
-        self.rank, self.size, self.local_rank = process.rank, process.size, process.local_rank
-        self._num_engines = 0
+    def __init__(self, rank: int, size: int, device_type: str, store: Store) -> None:
+        self.rank, self.size = rank, size
         self._limit = timedelta(seconds=timeout_s())
-        self._store: Store | None = None
+        self._store = store
         self._end: EngineError | None = None
         try:
-            if not dist.is_initialized():
-                store, rank, size = next(rendezvous("env://", timeout=self._limit))
-                dist.init_process_group(
-                    dist.get_default_backend_for_device(device_type),
-                    store=PrefixStore("specdec", store),
-                    rank=rank,
-                    world_size=size,
-                    timeout=self._limit,
-                )
-                self._store = store
-                atexit.register(self.close)
-            elif dist.get_world_size() != process.size:
-                raise ConfigError(
-                    f"LLM: tensor_parallel_size={process.size} does not fit the process group of {dist.get_world_size()} ranks "
-                    "that this process has made: the model is split over all of them"
-                )
+            dist.init_process_group(
+                dist.get_default_backend_for_device(device_type),
+                store=PrefixStore("specdec", store),
+                rank=rank,
+                world_size=size,
+                timeout=self._limit,
+            )
             self._channel = dist.new_group(backend="gloo", timeout=_IDLE)
         except RuntimeError as error:
             raise EngineError(
@@ -80,18 +71,13 @@ class RankGroup:
         """Whether this is rank 0."""
         return self.rank == 0
 
-    def new_engine(self) -> int:
-        """Return the number of the next engine, which every rank makes at the same time."""
-        self._num_engines += 1
-        return self._num_engines
-
-    def send(self, message: Command | Event | RaisedError) -> None:
+    def send(self, message: Command) -> None:
         """Send a message to the other ranks; rank 0 only.
 
         Raises:
             EngineError: if one of them has ended or does not receive within the time limit.
         """
-        data = encode(message)
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         inline = _FRAME_BYTES - _HEADER_BYTES
         frame = torch.zeros(_FRAME_BYTES, dtype=torch.uint8)
         head = len(data).to_bytes(_HEADER_BYTES, "little") + data[:inline]
@@ -101,25 +87,24 @@ class RankGroup:
             if len(data) > inline:
                 self._broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8), self._limit)
 
-    def receive(self, *, is_limited: bool = False) -> Command | Event | RaisedError:
-        """Wait for rank 0's next message.
-
-        Args:
-            is_limited: whether the time limit applies; otherwise rank 0's caller may be busy with other things.
+    def receive(self) -> Command:
+        """Wait for rank 0's next message, however long its caller is busy with other things.
 
         Raises:
-            EngineError: if rank 0 has ended, or sends nothing in time.
+            EngineError: if rank 0 has ended.
         """
         frame = torch.empty(_FRAME_BYTES, dtype=torch.uint8)
         with self.together():
-            self._broadcast(frame, self._limit if is_limited else _IDLE)
+            self._broadcast(frame, _IDLE)
             head = frame.numpy().tobytes()
             length = int.from_bytes(head[:_HEADER_BYTES], "little")
-            if length <= _FRAME_BYTES - _HEADER_BYTES:
-                return decode(head[_HEADER_BYTES : _HEADER_BYTES + length])
-            rest = torch.empty(length, dtype=torch.uint8)
-            self._broadcast(rest, self._limit)
-            return decode(rest.numpy().tobytes())
+            data = head[_HEADER_BYTES : _HEADER_BYTES + length]
+            if length > len(data):
+                rest = torch.empty(length, dtype=torch.uint8)
+                self._broadcast(rest, self._limit)
+                data = rest.numpy().tobytes()
+            command: Command = pickle.loads(data)  # the ranks of one engine trust each other
+            return command
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -143,21 +128,6 @@ class RankGroup:
             self.fail(error)
             raise
 
-    @contextmanager
-    def leading(self, engine: int) -> Iterator[None]:
-        """Context for a call of rank 0's caller; its exceptions are raised on all ranks, unless the group has failed."""
-        try:
-            yield
-        except BaseException as error:
-            if self._end is None:
-                self.send(RaisedError(engine, error))
-            raise
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the group has failed."""
-        return self._end is not None
-
     def close(self) -> None:
         """Leave the group; ranks that still wait notice it."""
         if dist.is_initialized():
@@ -167,9 +137,8 @@ class RankGroup:
     def fail(self, error: BaseException) -> EngineError:
         """End this rank because of its own error, publish the reason to the others, and return the error to raise."""
         own = f"rank {self.rank}: {type(error).__name__}: {_first_line(error)}"
-        if self._store is not None:
-            with suppress(Exception):  # the process that hosts the store may be gone
-                self._store.set(_REASON_KEY, own)
+        with suppress(Exception):  # the process that hosts the store may be gone
+            self._store.set(_REASON_KEY, own)
         return self._over(f"tensor parallelism: {own}; all ranks end")
 
     def _ended_by(self, error: BaseException) -> EngineError:
@@ -195,8 +164,6 @@ class RankGroup:
 
     def _reason(self) -> str | None:
         """Return why another rank failed, if it published a reason."""
-        if self._store is None:
-            return None
         for _ in range(_NUM_LOOKS):
             try:
                 if self._store.check([_REASON_KEY]):
@@ -210,23 +177,6 @@ class RankGroup:
         work = dist.broadcast(tensor, 0, group=self._channel, async_op=True)
         assert work is not None
         work.wait(limit)
-
-
-def join_ranks(size: int, device_type: str) -> RankGroup:
-    """Return the group of this process, which is made on first use.
-
-    Raises:
-        ConfigError: if `torchrun` has not started `size` processes.
-        EngineError: if the other ranks do not join.
-    """
-    global _group
-    process = process_rank(size)
-    if _group is None:
-        _group = RankGroup(process, device_type)
-    return _group
-
-
-_group: RankGroup | None = None
 
 
 def _is_of_collectives(error: BaseException) -> bool:

@@ -23,14 +23,12 @@ class SplitModels:
 
     Args:
         ranks: all ranks.
-        engine: number of the engine.
         load_part: loads this rank's part of a draft model.
         make_runner: makes the runner of a draft model.
     """
 
-    def __init__(self, ranks: RankGroup, engine: int, load_part: LoadPart, make_runner: MakeRunner) -> None:
+    def __init__(self, ranks: RankGroup, load_part: LoadPart, make_runner: MakeRunner) -> None:
         self.ranks = ranks
-        self.engine = engine
         self._load_part, self._make_runner = load_part, make_runner
         self._runners: list[SplitRunner] = []
         self._drafts: list[PreTrainedModel] = []
@@ -43,7 +41,7 @@ class SplitModels:
     def broadcast(self, action: str, *arguments: Any) -> None:
         """Make the other ranks call one of their methods; does nothing on the other ranks themselves."""
         if self.ranks.is_leader:
-            self.ranks.send(Command(self.engine, action, arguments))
+            self.ranks.send(Command(action, arguments))
 
     def obey(self, order: Command) -> None:
         """Execute an order of rank 0."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specdec.assembly import TensorParallel
-from specdec_runtime.parallel.rank import process_rank
 
 if TYPE_CHECKING:
     from specdec import EngineOptions
@@ -14,16 +13,12 @@ if TYPE_CHECKING:
 
 
 class Ranks(TensorParallel):
-    """The processes that `torchrun` has started."""
+    """Processes on this machine, which rank 0 starts."""
 
     name = "tensor_parallel"
 
-    def check(self, size: int) -> None:
-        """Check that this process is one of `size` ranks, before anything is loaded."""
-        process_rank(size)
-
     def build(self, options: EngineOptions, speculation: ResolvedSpeculation | None) -> BuiltEngine:
-        """Return rank 0's engine, or the engine of another rank, which executes its commands."""
-        from specdec_runtime.parallel.build import build_on_ranks
+        """Start the other ranks, and return the engine."""
+        from specdec_runtime.parallel.build import build_split
 
-        return build_on_ranks(options, speculation)
+        return build_split(options, speculation)

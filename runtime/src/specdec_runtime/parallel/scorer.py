@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from specdec import ConfigError, EngineOptions
+from specdec import EngineOptions
 from specdec.interfaces import TargetHandle
 from specdec_runtime.loading import LoadedTarget, load_draft
 from specdec_runtime.parallel.group import RankGroup
@@ -32,35 +31,24 @@ class SplitScorer(TransformersScorer):
 
     Args:
         ranks: all ranks.
-        engine: number of the engine.
         needs_ends: whether the proposer, which runs on rank 0, uses the target's embedding and output projection.
     """
 
     name: ClassVar[str] = "transformers"
     supports_device_nodes: ClassVar[bool] = False  # other ranks are told the ids
 
-    def __init__(self, ranks: RankGroup, engine: int, *, needs_ends: bool) -> None:
+    def __init__(self, ranks: RankGroup, *, needs_ends: bool) -> None:
         self._ranks = ranks
         self._needs_ends = needs_ends
-        self.models = SplitModels(ranks, engine, self._load_part, self._make_part_runner)
+        self.models = SplitModels(ranks, self._load_part, self._make_part_runner)
 
     def load(self, options: EngineOptions) -> TargetHandle:
         """Load this rank's part of the target; called by all ranks at the same time."""
         size = self._ranks.size
-        if not isinstance(options.model, str | Path):
-            raise ConfigError(
-                f"LLM: tensor_parallel_size={size} splits a model while it is loaded: give model as a path or a hub id, "
-                f"not a {type(options.model).__name__}"
-            )
-        if options.deterministic:
-            raise ConfigError(
-                f"LLM: deterministic=True needs fused layers, which a model split over tensor_parallel_size={size} ranks "
-                "does not have: give one of the two"
-            )
         device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
         if torch.device(device).type == "cuda":
-            torch.cuda.set_device(self._ranks.local_rank)
-            options = replace(options, device=f"cuda:{self._ranks.local_rank}")
+            torch.cuda.set_device(self._ranks.rank)
+            options = replace(options, device=f"cuda:{self._ranks.rank}")
         if not self._ranks.is_leader:
             transformers_logging.disable_progress_bar()
         with self._ranks.together():
@@ -68,7 +56,7 @@ class SplitScorer(TransformersScorer):
             ends = (handle.embed_tokens, handle.lm_head)
             if self._needs_ends:
                 ends = whole_module(ends[0]), whole_module(ends[1])
-        info = replace(handle.info, tensor_parallel_rank=self._ranks.rank, tensor_parallel_size=size)
+        info = replace(handle.info, tensor_parallel_size=size)
         return replace(
             handle,
             info=info,

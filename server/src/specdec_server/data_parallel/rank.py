@@ -35,8 +35,8 @@ class DataParallelRank:
         if is_on_cpu and not {"kv_cache_memory_bytes", "num_gpu_blocks_override"} & arguments.keys():
             arguments["kv_cache_memory_bytes"] = self.cache_bytes
 
-    def take_device(self) -> None:
-        """Make only this engine's GPU visible to the process; call it before the process uses a GPU.
+    def take_devices(self, size: int) -> None:
+        """Make only this engine's GPUs visible to the process, one or, of tensor parallelism, `size`; called before one is used.
 
         Raises:
             ConfigError: if there are GPUs, but fewer than engines.
@@ -46,11 +46,11 @@ class DataParallelRank:
         num_devices = torch.cuda.device_count()
         if num_devices == 0:
             return
-        if num_devices < self.num_engines:
+        if num_devices < self.num_engines * size:
             raise ConfigError(
-                f"--data-parallel-size {self.num_engines} needs a GPU for each engine, and {num_devices} are visible: "
-                "give a smaller size, or --device cpu"
+                f"--data-parallel-size {self.num_engines} needs {size} GPU{'s' * (size > 1)} for each engine, and {num_devices} "
+                "are visible: give a smaller size, or --device cpu"
             )
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = seen.split(",") if seen else list(map(str, range(num_devices)))
-        os.environ["CUDA_VISIBLE_DEVICES"] = names[self.index]
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(names[self.index * size :][:size])
