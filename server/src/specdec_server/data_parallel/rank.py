@@ -36,7 +36,7 @@ class DataParallelRank:
             arguments["kv_cache_memory_bytes"] = self.cache_bytes
 
     def take_devices(self, size: int) -> None:
-        """Make only this engine's GPUs visible to the process, one or, of tensor parallelism, `size`; called before one is used.
+        """Make only this engine's `size` GPUs visible to the process; called before one is used.
 
         Raises:
             ConfigError: if there are GPUs, but fewer than engines.
@@ -48,8 +48,8 @@ class DataParallelRank:
             return
         if num_devices < self.num_engines * size:
             raise ConfigError(
-                f"--data-parallel-size {self.num_engines} needs {size} GPU{'s' * (size > 1)} for each engine, and {num_devices} "
-                "are visible: give a smaller size, or --device cpu"
+                f"--data-parallel-size {self.num_engines} needs {size} GPU{'s' * (size > 1)} for each engine, and "
+                f"{num_devices} are visible: give a smaller size, or --device cpu"
             )
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = seen.split(",") if seen else list(map(str, range(num_devices)))
