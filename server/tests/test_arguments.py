@@ -89,9 +89,7 @@ def test_what_is_wrong_is_told_as_it_was_typed(words: str, message: str) -> None
 
 
 def test_what_changes_nothing_is_taken() -> None:
-    words = (
-        "M --api-server-count 1 --kv-cache-dtype auto --enable-lora false -tp 1 --enable-server-load-tracking"
-    )
+    words = "M --api-server-count 1 --kv-cache-dtype auto --enable-lora false --enable-server-load-tracking"
     check_options(words.split(), {"lora_modules": None, "tool_parser_plugin": ""}, "serve.yaml", OWN)
     assert without_foreign(split_options(words.split())[1]) == {
         "kv_cache_dtype": "auto",

@@ -9,7 +9,7 @@ from specdec_runtime.parallel.followers import timeout_s
 
 def test_what_cannot_be_split_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="splits a model while it is loaded: give model as a path"):
-        LLM(few_ids(), tensor_parallel_size=2)
+        LLM(few_ids(16, flatness=1.0), tensor_parallel_size=2)
     with pytest.raises(ConfigError, match="deterministic=True needs fused layers"):
         LLM("zoo", tensor_parallel_size=2, deterministic=True)
     with pytest.raises(
