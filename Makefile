@@ -160,6 +160,7 @@ docs: dev ## write the generated parts of README.md and docs/, and the types of 
 # processor that runs them.
 wheels: dev ## build all wheels into dist/, and try them, and what specdec new writes, in fresh environments
 	$(BIN)/python scripts/compile_ahead.py $(TARGETS)
+	rm -rf dist
 	$(BIN)/python scripts/wheels.py dist
 	WHEELS=dist $(BIN)/python -m pytest $(WORKERS) --dist loadgroup -m wheels --durations 25 tests/test_wheels.py testing/tests/scaffold/test_installed.py
 

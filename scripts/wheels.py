@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,12 @@ from pathlib import Path
 from packages import packages
 
 LEFTOVERS = shutil.ignore_patterns("build", "dist", "*.egg-info", "__pycache__", ".*_cache")
+
+MACHINE = f"manylinux_2_17_{platform.machine()}" if sys.platform == "linux" else sysconfig.get_platform()
+TAGS = {
+    "--build-option": [f"--python-tag=cp{sys.version_info[0]}{sys.version_info[1]}", f"--plat-name={MACHINE}"]
+}
+"""Of a wheel with code compiled ahead: numba keeps it for one version of Python. Elsewhere pip takes the wheel without."""
 
 
 def build(project: Path, out: Path) -> Path:
@@ -33,7 +41,8 @@ def build(project: Path, out: Path) -> Path:
         backend = tomllib.loads((copy / "pyproject.toml").read_text(encoding="utf-8"))["build-system"][
             "build-backend"
         ]
-        code = f"import sys; from {backend} import build_wheel; build_wheel(sys.argv[1])"
+        settings = TAGS if any(copy.glob("src/*/cpu/ahead/*/*.nbc")) else {}
+        code = f"import sys; from {backend} import build_wheel; build_wheel(sys.argv[1], {settings!r})"
         done = subprocess.run([sys.executable, "-c", code, wheels], cwd=copy, capture_output=True, text=True)
         if done.returncode:
             print(done.stdout, done.stderr, file=sys.stderr)

@@ -27,7 +27,7 @@ def processor(name: str, *more: str) -> dict[str, bool]:
         (processor("x86-64-v3"), "znver3", "x86-64-v3"),
         (processor("x86-64-v3", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), "skylake-avx512", None),
         (processor("x86-64-v3") | {"fma": False}, "old", None),
-        ({"neon": True}, "neoverse-v1", None),
+        ({"neon": True, "sve": True}, "neoverse-v1", "aarch64"),
         ({}, "generic", None),
     ],
 )  # fmt: skip

@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin_suffix import cache, layout, table
+from specdec_plugin_suffix import cache, layout, suffix_tree, table
 from specdec_plugin_suffix.request import Rules
 from specdec_plugin_suffix.suffix_tree import SuffixTree, TreeCache
 
@@ -202,3 +203,22 @@ def test_a_library_that_cannot_be_imported_is_told(
     monkeypatch.setattr(cache, "import_module", refuse)
     assert cache.find_arctic() is False
     assert "cannot be imported (arctic_inference.suffix_decoding: undefined symbol)" in caplog.text
+
+
+def test_at_load_all_runs_that_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a request would wait for the compiler."""
+    run = set[str]()
+
+    def noted(name: str, function: Any) -> Any:
+        def call(*given: Any) -> Any:
+            run.add(name)
+            return function(*given)
+
+        return call
+
+    compiled = {name for name, value in vars(suffix_tree).items() if hasattr(value, "py_func")}
+    for name in compiled:
+        monkeypatch.setattr(suffix_tree, name, noted(name, getattr(suffix_tree, name)))
+    monkeypatch.setattr(cache, "has_arctic", lambda: False)
+    cache.compile_all(24)
+    assert run == compiled >= {"append", "enter_all", "forget", "look_up"}

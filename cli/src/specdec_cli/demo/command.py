@@ -81,21 +81,21 @@ def _demo(
         flush=True,
     )
 
-    from specdec import EngineOptions
-    from specdec.config import target_facts
-    from specdec_cli import quiet_libraries
-    from specdec_cli.bench import BASELINE, Comparison, Workload
-    from specdec_cli.bench.candidates import LeftOut, configured, installed_methods, left_out
-    from specdec_cli.bench.dataset import tokenize
-    from specdec_cli.bench.environment import environment
-    from specdec_cli.bench.prompt_file import ask
-    from specdec_runtime.loading import load_target
-
-    quiet_libraries()
-    is_compiled = _is_compiled()
-    # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
-    is_deterministic = name in PACKAGED and _has_compiled_loops()
     with loading(name):
+        from specdec import EngineOptions
+        from specdec.config import target_facts
+        from specdec_cli import quiet_libraries
+        from specdec_cli.bench import BASELINE, Comparison, Workload
+        from specdec_cli.bench.candidates import LeftOut, configured, installed_methods, left_out
+        from specdec_cli.bench.dataset import tokenize
+        from specdec_cli.bench.environment import environment
+        from specdec_cli.bench.prompt_file import ask
+        from specdec_runtime.loading import load_target
+
+        quiet_libraries()
+        is_compiled = _is_compiled()
+        # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
+        is_deterministic = name in PACKAGED and _has_compiled_loops()
         target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
     assert target.path is not None
     facts = target_facts(target.path)

@@ -96,3 +96,13 @@ def make_cache(depth: int) -> SuffixCache:
     module, name = ("arctic", "ArcticCache") if has_arctic() else ("suffix_tree", "TreeCache")
     made: SuffixCache = getattr(import_module(f"specdec_plugin_suffix.{module}"), name)(depth)
     return made
+
+
+def compile_all(depth: int) -> None:
+    """Use trees of its own in every way, so that what is compiled is compiled now, and not while a request waits."""
+    cache, token_ids = make_cache(depth), [*range(1024)]  # more than arrays have room for at first
+    cache.start_request("")
+    cache.append("", token_ids)
+    cache.speculate("", 1, Rules(1.0, 0.1, is_tree=False))
+    cache.append_response(token_ids, is_first=True, is_last=True)
+    cache.evict_response()

@@ -17,7 +17,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec_plugin_suffix.cache import implementation
+from specdec_plugin_suffix.cache import compile_all, implementation
 from specdec_plugin_suffix.config import SuffixArgs, SuffixConfig
 from specdec_plugin_suffix.drafts import chains, trees
 from specdec_plugin_suffix.keeper import CacheKeeper
@@ -61,12 +61,13 @@ class SuffixProposer(Proposer):
         return self._trees.counters
 
     def load(self, target: TargetHandle) -> None:
-        """Read the cache file, if it is configured and exists, into the trees; takes some seconds per million tokens.
+        """Compile, and read the cache file, if it is configured and exists; some seconds per million tokens.
 
         Raises:
             ConfigError: if the file cannot be read or belongs to another tokenizer, or if the zoo has none for the target.
         """
         logger.info("suffix: %s", self.implementation)
+        compile_all(self._trees.depth)
         if self._path is not None:
             is_zoo = self._path == ZOO
             path = zoo_responses(target.config) if is_zoo else self._path

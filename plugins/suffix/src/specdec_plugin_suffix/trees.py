@@ -39,7 +39,9 @@ class SuffixTrees:
     def __init__(self, config: SuffixConfig) -> None:
         most = config.suffix_decoding_max_cached_requests
         self.counters = SuffixCounters()
-        self._cache = make_cache(config.suffix_decoding_max_tree_depth)
+        self.depth = config.suffix_decoding_max_tree_depth
+        """The longest match and draft together, in tokens."""
+        self._cache = make_cache(self.depth)
         self.memory = ResponseMemory(self._cache, most)
         self._requests: dict[str, Request] = {}
         self._rules = Rules(

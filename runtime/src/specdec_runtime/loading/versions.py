@@ -10,7 +10,7 @@ from importlib.metadata import version
 from specdec.config import notice
 from specdec.errors import ModelError
 
-TESTED = {"torch": (2, 13), "transformers": (5, 24)}
+TESTED = {"torch": (2, 14), "transformers": (5, 24)}
 """The newest version of each that `make test-newest` has seen."""
 
 

@@ -43,15 +43,17 @@ TARGETS = (
     Target("x86-64-v4-bf16", "x86-64-v4", (*_VNNI, "avx512bf16")),
     Target("x86-64-v4-vnni", "x86-64-v4", _VNNI),
     Target("x86-64-v3", "x86-64-v3", _V3),
+    Target("aarch64", "generic", ("neon",)),
 )
-"""Those for which code is compiled ahead: Zen 4 and 5, Sapphire Rapids and later, Ice Lake and its like, and any with AVX2."""
+"""Those for which code is compiled ahead: Zen 4 and 5, Sapphire Rapids and later, Ice Lake and its like, any with AVX2; and
+64-bit Arm, of whose instructions the loops name none."""
 
 
 def fitting(features: Mapping[str, bool], cpu: str) -> list[Target]:
     """Return the targets whose code a processor runs, the best first, which is the one it has code compiled for.
 
-    The list is empty, and code is compiled for exactly this processor, if none has all that matters: AVX-512 without VNNI, and
-    processors that are not x86.
+    The list is empty, and code is compiled for exactly this processor, if none has all that matters: AVX-512 without VNNI, no
+    AVX2, and where features are not told.
 
     Args:
         features: what the processor can do, by LLVM's names.
