@@ -63,6 +63,12 @@ class Tried:
     date: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d"))
 
 
+def target_of(path: str) -> str:
+    """Return a target's name for a row."""
+    name = Path(path).name
+    return "zoo" if name == "target" else "smollm2" if "smollm2" in path.lower() else name
+
+
 def name_of(config: Mapping[str, Any]) -> str:
     """Return a method's name for a row: a class by its own name, and what else is said of it but files and switches."""
     keys = {"method", "model", "late_drafts", "proposers", "num_speculative_tokens"}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import Engine, prompts
-from tried import HOSTILE, RESULTS, Tried, keep, name_of, of_readme, shown
+from tried import HOSTILE, RESULTS, Tried, keep, name_of, of_readme, shown, target_of
 
 
 def chains() -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def compare(arguments: argparse.Namespace, keys: dict[str, Any]) -> int:
         numbers = (counters[f"num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens"))
         asked = "late" if method.get("late_drafts") else "in_time"
         shape = "tree" if arguments.kind == "trees" else "chain"
-        row = ("SGLang", Path(arguments.model).name, name_of(method), asked, shape, "SGLang's")
+        row = ("SGLang", target_of(arguments.model), name_of(method), asked, shape, "SGLang's")
         kept.append(Tried(*row, version("sglang"), "0.0", same, len(got), *numbers))
         num_wrong += not is_held(engine, arguments.num_prompts, expected)
     engine.end()

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 SHARED = HERE.parents[2] / "hosting/tests/real"
 sys.path.insert(0, str(SHARED))
 
-from tried import HOSTILE, RESULTS, Tried, by_short_name, keep, name_of, of_readme, shown  # noqa: E402
+from tried import HOSTILE, RESULTS, Tried, by_short_name, keep, name_of, of_readme, shown, target_of  # noqa: E402
 
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -187,7 +187,7 @@ def row_of(
     numbers = (counters[f"num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens"))
     return Tried(
         f"vLLM {arguments.runner.upper()}",
-        Path(arguments.model).name,
+        target_of(arguments.model),
         name_of(method),
         when or "in_time",
         "chain",
