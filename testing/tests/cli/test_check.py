@@ -114,6 +114,14 @@ def test_samplers_and_scorers_are_checked_by_name(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("scorer transformers on tiny\n")
 
 
+@pytest.mark.slow
+def test_engines_are_checked_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "--host", "transformers", "--json"]) == 0
+    report = report_of(capsys)
+    assert (report["name"], report["kind"], report["model"]) == ("transformers", "host", "zoo")
+    assert {promise["verdict"] for promise in report["promises"]} == {"kept"}
+
+
 BACKEND = """
 from specdec.interfaces import Backend, Declined
 
@@ -163,6 +171,13 @@ def test_backends_are_checked_and_their_questions_shown(
         (["synthetic"], "--config: the sampler 'synthetic' needs one of 'synthetic_acceptance_rate'"),
         (["transformers", "--config", '{"a": 1}'], "--config: a scorer has no configuration; leave out a"),
         (["layers", "--config", '{"a": 1}'], "--config: a backend has no configuration; leave out a"),
+        ([], "specdec check: give METHOD or --host, one of them"),
+        (["ngram", "--host", "transformers"], "specdec check: give METHOD or --host, one of them"),
+        (
+            ["--host", "transformers", "--config", '{"a": 1}'],
+            "--config: a host has no configuration; leave out a",
+        ),
+        (["--host", "mlx"], "--host: no adapter for 'mlx' is installed, only for "),
     ],
 )
 def test_what_the_user_can_mend(

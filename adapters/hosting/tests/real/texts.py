@@ -13,7 +13,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from tried import HOSTILE, RESULTS, Tried, by_short_name, keep, name_of, of_readme, shown
+from tried import HOSTILE, RESULTS, Tried, by_short_name, keep, name_of, of_readme, shown, target_of
 
 from specdec import LLM, SamplingParams
 from specdec.config import resolve_name
@@ -57,7 +57,7 @@ def main() -> int:
         sampler = "strict" if arguments.host == "transformers" else "llama.cpp's"
         row = (
             arguments.host.replace("_", "."),
-            Path(model).name,
+            target_of(model),
             name_of(method),
             "in_time",
             "chain",

@@ -5,7 +5,10 @@ Results are in benchmarks/results/hosts.json, from which the table of `docs/host
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -61,6 +64,37 @@ class Tried:
     num_draft_tokens: int
     num_accepted_tokens: int
     date: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d"))
+
+
+def add_shared(parser: argparse.ArgumentParser, num_prompts: int) -> None:
+    """Add the arguments that scripts share which ask an engine without speculation, and in a process of its own with it."""
+    parser.add_argument("--model", help="directory of the target; default: the zoo's")
+    parser.add_argument("--methods", nargs="+", type=json.loads, help="the configurations, one for each run")
+    parser.add_argument("--num-prompts", type=int, default=num_prompts)
+    parser.add_argument("--num-speculative-tokens", type=int, default=5)
+    parser.add_argument("--tensor-parallel", type=int, default=1)
+    parser.add_argument("--keep", nargs="?", const=RESULTS, type=Path, help="a file for the results")
+    parser.add_argument("--role", choices=("reference", "adapter"), help=argparse.SUPPRESS)
+    parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
+
+
+def in_two_processes(environment: Mapping[str, str]) -> int:
+    """Run this script as `reference`, which writes texts, then as `adapter`, which compares with them."""
+    with tempfile.TemporaryDirectory() as folder:
+        texts = ["--texts", str(Path(folder) / "texts.json")]
+        for role in ("reference", "adapter"):
+            command = [sys.executable, *sys.argv, "--role", role, *texts]
+            status = subprocess.run(command, env=os.environ | environment, check=False).returncode
+            if status:
+                return status
+    print("all texts are equal")
+    return 0
+
+
+def target_of(path: str) -> str:
+    """Return a target's name for a row."""
+    name = Path(path).name
+    return "zoo" if name == "target" else "smollm2" if "smollm2" in path.lower() else name
 
 
 def name_of(config: Mapping[str, Any]) -> str:

@@ -20,6 +20,8 @@ def host_target(
         verifies_trees: whether SGLang is configured for trees.
         returns_states: whether SGLang returns the target's hidden states.
     """
+    from sglang.srt.runtime_context import get_schedule
+
     theirs, model = runner.model_config, runner.model
     weight = next(model.parameters())
     facts = HostTarget(
@@ -30,7 +32,7 @@ def host_target(
         num_layers=theirs.num_hidden_layers,
         dtype=theirs.dtype,
         device=weight.device,
-        max_num_seqs=runner.server_args.max_running_requests,
+        max_num_seqs=get_schedule().max_running_requests,  # `server_args` has what the user gave
         path=theirs.model_path,
         revision=theirs.revision,
         config=theirs.hf_config,

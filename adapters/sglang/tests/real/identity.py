@@ -12,16 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from engine import Engine, prompts
-from tried import HOSTILE, RESULTS, Tried, keep, name_of, of_readme, shown
+from tried import HOSTILE, Tried, add_shared, in_two_processes, keep, name_of, of_readme, shown, target_of
 
 
 def chains() -> list[dict[str, Any]]:
@@ -66,15 +63,8 @@ TREES: list[dict[str, Any]] = [{"method": "recycling"}, {"method": "suffix", "us
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--model", help="directory of the target; default: the zoo's")
-    parser.add_argument("--methods", nargs="+", type=json.loads, help="the configurations, one for each run")
+    add_shared(parser, num_prompts=6)
     parser.add_argument("--kind", choices=KEYS, default="chains")
-    parser.add_argument("--num-prompts", type=int, default=6)
-    parser.add_argument("--num-speculative-tokens", type=int, default=5)
-    parser.add_argument("--tensor-parallel", type=int, default=1)
-    parser.add_argument("--keep", nargs="?", const=RESULTS, type=Path, help="a file for the results")
-    parser.add_argument("--role", choices=("reference", "adapter"), help=argparse.SUPPRESS)
-    parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -109,7 +99,7 @@ def compare(arguments: argparse.Namespace, keys: dict[str, Any]) -> int:
         numbers = (counters[f"num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens"))
         asked = "late" if method.get("late_drafts") else "in_time"
         shape = "tree" if arguments.kind == "trees" else "chain"
-        row = ("SGLang", Path(arguments.model).name, name_of(method), asked, shape, "SGLang's")
+        row = ("SGLang", target_of(arguments.model), name_of(method), asked, shape, "SGLang's")
         kept.append(Tried(*row, version("sglang"), "0.0", same, len(got), *numbers))
         num_wrong += not is_held(engine, arguments.num_prompts, expected)
     engine.end()
@@ -135,15 +125,7 @@ def main() -> int:
         return 0
     if arguments.role == "adapter":
         return 1 if compare(arguments, keys) else 0
-    with tempfile.TemporaryDirectory() as folder:
-        texts = ["--texts", str(Path(folder) / "texts.json")]
-        for role in ("reference", "adapter"):
-            command = [sys.executable, __file__, *sys.argv[1:], "--role", role, *texts]
-            status = subprocess.run(command, check=False).returncode
-            if status:
-                return status
-    print("all texts are equal")
-    return 0
+    return in_two_processes({})
 
 
 if __name__ == "__main__":

@@ -19,10 +19,13 @@ class CheckedEngine:
     def __init__(
         self, model: str, speculative_config: Mapping[str, Any], *, caches_prefixes: bool, max_model_len: int
     ) -> None:
-        self._model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        self._model: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         self._model.generation_config.eos_token_id = None
         options = {"max_model_len": max_model_len, "enable_prefix_caching": caches_prefixes}
-        self._keys = {"speculative_config": dict(speculative_config), "engine_options": options}
+        self._keys: dict[str, Any] = {
+            "speculative_config": dict(speculative_config),
+            "engine_options": options,
+        }
 
     def generate(self, prompts: Sequence[Sequence[int]], num_tokens: Sequence[int]) -> list[list[int]]:
         """Return the tokens after each prompt; a call has one number of tokens, so prompts of one number share it."""

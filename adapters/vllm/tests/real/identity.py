@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,18 @@ HERE = Path(__file__).resolve().parent
 SHARED = HERE.parents[2] / "hosting/tests/real"
 sys.path.insert(0, str(SHARED))
 
-from tried import HOSTILE, RESULTS, Tried, by_short_name, keep, name_of, of_readme, shown  # noqa: E402
+from tried import (  # noqa: E402
+    HOSTILE,
+    Tried,
+    add_shared,
+    by_short_name,
+    in_two_processes,
+    keep,
+    name_of,
+    of_readme,
+    shown,
+    target_of,
+)
 
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -64,21 +73,12 @@ def zoo_methods(runner: str) -> list[dict[str, Any]]:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--model", help="directory of the target; default: the zoo's")
-    parser.add_argument(
-        "--methods", nargs="+", type=json.loads, help="our speculative_config, one for each run"
-    )
+    add_shared(parser, num_prompts=6)
     parser.add_argument("--runner", choices=("v1", "v2"), default="v2")
     parser.add_argument("--no-async-scheduling", action="store_true", help="drafts are then not late")
     parser.add_argument("--greedy", action="store_true", help="at temperature 0 alone")
-    parser.add_argument("--num-prompts", type=int, default=6)
     parser.add_argument("--max-tokens", type=int, default=48)
-    parser.add_argument("--num-speculative-tokens", type=int, default=5)
-    parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--keep", nargs="?", const=RESULTS, type=Path, help="a file for the results")
-    parser.add_argument("--role", choices=("reference", "adapter"), help=argparse.SUPPRESS)
-    parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -187,7 +187,7 @@ def row_of(
     numbers = (counters[f"num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens"))
     return Tried(
         f"vLLM {arguments.runner.upper()}",
-        Path(arguments.model).name,
+        target_of(arguments.model),
         name_of(method),
         when or "in_time",
         "chain",
@@ -214,15 +214,7 @@ def main() -> int:
     environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0" if arguments.tensor_parallel == 1 else "1"}
     environment |= {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"} | (V1 if arguments.runner == "v1" else V2)
     environment |= {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        texts = ["--texts", str(Path(folder) / "texts.json")]
-        for role in ("reference", "adapter"):
-            command = [sys.executable, __file__, *sys.argv[1:], "--role", role, *texts]
-            status = subprocess.run(command, env=os.environ | environment, check=False).returncode
-            if status:
-                return status
-    print("all texts are equal")
-    return 0
+    return in_two_processes(environment)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ class Recorder(Proposer):
         super().__init__(config, target)
         assert isinstance(config, GuestConfig)
         self.folder = config.folder
-        self.note({"gives": sorted(capability.name for capability in target.gives)})
 
     def note(self, call: dict[str, Any]) -> None:
         """Write one call."""
