@@ -105,7 +105,7 @@ def test_a_batch_of_adapters_has_the_tokens_of_peft(folders, prompts, expected, 
         names = [NAMES[(turn + place) % len(NAMES)] for place in range(len(NAMES))]
         outputs = llm.generate(prompts, PARAMS, lora_request=names)
         assert tokens(outputs) == [expected[name][place] for place, name in enumerate(names)]
-        assert all(bool(output.num_cached_tokens) == (turn >= len(NAMES)) for output in outputs)
+        assert any(output.num_cached_tokens for output in outputs) == (turn >= len(NAMES))
         num_drafts += sum(output.metrics.num_drafts for output in outputs)
     assert num_drafts or method == "plain"
 
@@ -155,7 +155,7 @@ def test_async_requests_choose_adapters(folders, prompts, expected) -> None:
 
 @pytest.mark.slow
 def test_small_caches_and_budgets_change_nothing(folders, prompts, expected) -> None:
-    room = {"num_gpu_blocks_override": 12, "block_size": 8, "max_num_batched_tokens": 9}
+    room = {"num_gpu_blocks_override": 12, "block_size": 8, "max_num_batched_tokens": 9, "max_model_len": 64}
     llm = serving(folders, "ngram", **room)
     for _ in range(2):
         assert tokens(llm.generate(prompts, PARAMS, lora_request=NAMES)) == [

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -87,3 +92,30 @@ def test_requests_at_once_have_the_text_of_their_adapter(client: OpenAI, folders
 def test_an_adapter_is_not_called_what_the_model_is(served: Served) -> None:
     with pytest.raises(ConfigError, match="--lora-modules: 'all' is the name of the model itself"):
         create_app(served.llm, Settings(model_names=("zoo", "all")))
+
+
+@pytest.mark.slow
+def test_the_command_serves_adapters(folders: dict[str, Path]) -> None:
+    modules = [f"mine={folders['all']}", json.dumps({"name": "other", "path": str(folders["head"])})]
+    specdec = str(Path(sys.executable).with_name("specdec"))
+    command = [specdec, "serve", "zoo", "--lora-modules", *modules, "--port", "0", "--dtype", "float32"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            url = next(
+                (found[0] for line in server.stderr if (found := re.findall(r"http://[\d.]+:\d+", line))), ""
+            )
+            llm = OpenAI(base_url=f"{url}/v1", api_key="EMPTY", max_retries=0)
+            assert [card.id for card in llm.models.list().data] == ["zoo", "mine", "other"]
+            texts = {
+                llm.completions.create(model=name, prompt=TEXT, max_tokens=NUM_TOKENS, temperature=0)
+                .choices[0]
+                .text
+                for name in ("zoo", "mine", "other")
+            }
+            assert len(texts) == 3
+            server.send_signal(signal.SIGINT)
+            rest = server.stderr.read()
+            assert server.wait(timeout=30) == 0, rest
+        finally:
+            server.kill()
