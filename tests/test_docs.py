@@ -39,10 +39,11 @@ MADE_ELSEWHERE = (
         "specdec check my_rule",
         "specdec bench --suite",
         "specdec tune ",
+        "specdec serve zoo --lora-modules ",
     ),
 )
-"""Commands in documents that are checked, not run: the last five run in testing/tests/scaffold, on installed packages, and in
-cli/tests/bench."""
+"""Commands in documents that are checked, not run: the last six run in testing/tests/scaffold, on installed packages, in
+cli/tests/bench, and in server/tests/test_lora.py."""
 
 
 SERVES = "specdec serve "

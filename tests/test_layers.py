@@ -18,7 +18,7 @@ CORE = ROOT / "core/src/specdec"
 RUNTIME = ROOT / "runtime/src/specdec_runtime"
 LAYERS = {
     CORE: (
-    {"arguments", "config_model", "engine_options", "errors", "faces", "field_docs", "folders", "messages", "metrics", "outputs", "sampling_params", "structured_outputs", "target_facts", "text"},  # noqa: E501  one layer, one line
+    {"arguments", "config_model", "engine_options", "errors", "faces", "field_docs", "folders", "lora", "messages", "metrics", "outputs", "sampling_params", "structured_outputs", "target_facts", "text"},  # noqa: E501  one layer, one line
     {"interfaces"},
     {"adaptive", "backends", "config", "hooks", "logits", "noise", "registry", "samplers"},
     {"engine"},
@@ -28,7 +28,7 @@ LAYERS = {
     RUNTIME: (
         {"interfaces"},
         {"backends", "chat", "gguf", "models", "samplers", "structured_outputs"},
-        {"loading", "states"},
+        {"loading", "lora", "states"},
         {"runner"},
         {"scorers"},
         {"drafting", "parallel"},

@@ -65,16 +65,16 @@ OWN = ("port", "uds", "max_queued_requests")
         ("--dtype", "--dtype needs a value"),
         ("--seed 1 --seed 2", "--seed is given twice"),
         ("--tool-parser-plugin x", "--tool-parser-plugin x is not supported: --tool-call-parser takes"),
-        ("--enable-lora", "--enable-lora is not supported: adapters"),
-        ("--enable_lora M", "--enable_lora is not supported: adapters"),
-        ("--enable-lora true", "--enable-lora true is not supported: adapters"),
+        ("--calculate-kv-scales", "--calculate-kv-scales is not supported: the cache"),
+        ("--calculate_kv_scales M", "--calculate_kv_scales is not supported: the cache"),
+        ("--calculate-kv-scales true", "--calculate-kv-scales true is not supported: the cache"),
         ("--kv_cache_dtype=fp8", "--kv_cache_dtype=fp8 is not supported: the cache has"),
         ("-q awq", "-q awq is not supported: quantised checkpoints"),
         (
             "--api-server-count 4",
             "--api-server-count 4 is not supported: engine and server share one process",
         ),
-        ("--lora-modules a=b", "--lora-modules a=b is not supported"),
+        ("--lora-modules", "--lora-modules needs a value"),
         ("--prt 4", "unknown option --prt: did you mean --port?"),
         ("--max-num-seq=4", "unknown option --max-num-seq: did you mean --max-num-seqs?"),
         ("--nothing-like-it 4", "unknown option --nothing-like-it: options of the server itself"),
@@ -89,17 +89,17 @@ def test_what_is_wrong_is_told_as_it_was_typed(words: str, message: str) -> None
 
 
 def test_what_changes_nothing_is_taken() -> None:
-    words = "M --api-server-count 1 --kv-cache-dtype auto --enable-lora false --enable-server-load-tracking"
+    words = "M --api-server-count 1 --kv-cache-dtype auto --calculate-kv-scales false --enable-server-load-tracking"
     check_options(words.split(), {"lora_modules": None, "tool_parser_plugin": ""}, "serve.yaml", OWN)
     assert without_foreign(split_options(words.split())[1]) == {
         "kv_cache_dtype": "auto",
-        "enable_lora": False,
+        "calculate_kv_scales": False,
     }
 
 
 def test_what_is_wrong_in_a_file_is_told_with_the_file() -> None:
-    with pytest.raises(ConfigError, match=r"^serve\.yaml: 'enable_lora' = True is not supported: "):
-        check_options([], {"enable_lora": True}, "serve.yaml", OWN)
+    with pytest.raises(ConfigError, match=r"^serve\.yaml: 'calculate_kv_scales' = True is not supported: "):
+        check_options([], {"calculate_kv_scales": True}, "serve.yaml", OWN)
     with pytest.raises(ConfigError, match=r"^serve\.yaml: unknown option 'prt': did you mean 'port'\?$"):
         check_options(["--seed", "1"], {"prt": 1}, "serve.yaml", OWN)
 
@@ -125,3 +125,11 @@ def test_a_file_is_for_what_the_command_line_does_not_give() -> None:
         "enable_prefix_caching": False,
         "speculative_config": {"method": "suffix"},
     }
+
+
+def test_adapters_are_several_values_of_one_option() -> None:
+    words = ["--lora-modules", "a=/x=y", '{"name": "b", "path": "/z"}', "M", "--enable-lora", "N"]
+    assert split_options(words) == (
+        ["M", "N"],
+        {"lora_modules": ["a=/x=y", {"name": "b", "path": "/z"}], "enable_lora": True},
+    )

@@ -111,7 +111,7 @@ def test_mistakes_of_the_engine_are_one_line(
             ["no/such/model", "--max-num-seq", "4"],
             "unknown option --max-num-seq: did you mean --max-num-seqs?",
         ),
-        (["no/such/model", "--enable_lora"], "--enable_lora is not supported"),
+        (["no/such/model", "--calculate_kv_scales"], "--calculate_kv_scales is not supported"),
         (["no/such/model", "--api-server-count", "2"], "--api-server-count 2 is not supported"),
         (["no/such/model", "-dp", "2", "--prt", "4"], "unknown option --prt: did you mean --port?"),
         (

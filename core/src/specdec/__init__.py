@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Verdict,
         VerifyBatch,
     )
+    from specdec.lora import LoRARequest
     from specdec.outputs import CompletionOutput, DraftStep, Logprob, RequestMetrics, RequestOutput
     from specdec.sampling_params import SamplingParams
     from specdec.structured_outputs import StructuredOutputsParams
@@ -64,6 +65,7 @@ __all__ = [
     "EngineOptions",
     "FinishReason",
     "LLMOptions",
+    "LoRARequest",
     "Logprob",
     "ModelError",
     "PluginError",

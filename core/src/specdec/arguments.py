@@ -81,6 +81,15 @@ class LLMOptions(TypedDict, total=False):
     """How the model marks its reasoning, for `thinking_token_budget` and counts of reasoning tokens:
     `reasoning_start_str`, `reasoning_end_str`, and if the latter has a sentence before the end marker, that alone as
     `reasoning_close_str`."""
+    enable_lora: bool
+    """Serve adapters (LoRA) that requests bring as `LoRARequest`; on without saying so with `lora_modules`."""
+    lora_modules: Any
+    """Adapters to load now, by the names that requests choose them by: a mapping from names to directories or hub ids
+    in PEFT's format, or vLLM's list of `NAME=PATH`."""
+    max_lora_rank: int
+    """The highest rank of an adapter; one with a higher rank is refused."""
+    max_cpu_loras: int
+    """How many adapters that requests brought stay loaded; the one that was not used for longest leaves."""
     skip_tokenizer_init: bool
     """Load no tokenizer: prompts are token ids and outputs have no text."""
 

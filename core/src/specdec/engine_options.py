@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from numbers import Integral
 from typing import Any
 
 from specdec.errors import ConfigError
 from specdec.field_docs import show_fields
+from specdec.lora import LoRARequest, named_adapters
 
 DEFAULT_SCORER = "transformers"
 _INTEGERS = {
     "seed": None, "max_model_len": 2, "max_num_seqs": 1, "max_num_batched_tokens": 1, "kv_cache_memory_bytes": None,
-    "num_gpu_blocks_override": 1, "block_size": 1, "tensor_parallel_size": 1,
+    "num_gpu_blocks_override": 1, "block_size": 1, "tensor_parallel_size": 1, "max_lora_rank": 1, "max_cpu_loras": 1,
 }  # fmt: skip
 """The least value of each, where there is one."""
 
@@ -98,6 +100,15 @@ class EngineOptions:
     reasoning_config: Any = None
     """How the model marks its reasoning, for `thinking_token_budget` and counts of reasoning tokens: `reasoning_start_str`,
     `reasoning_end_str`, and if the latter has a sentence before the end marker, that alone as `reasoning_close_str`."""
+    enable_lora: bool = False
+    """Serve adapters (LoRA) that requests bring as `LoRARequest`; on without saying so with `lora_modules`."""
+    lora_modules: Any = None
+    """Adapters to load now, by the names that requests choose them by: a mapping from names to directories or hub ids in
+    PEFT's format, or vLLM's list of `NAME=PATH`."""
+    max_lora_rank: int = 16
+    """The highest rank of an adapter; one with a higher rank is refused."""
+    max_cpu_loras: int = 16
+    """How many adapters that requests brought stay loaded; the one that was not used for longest leaves."""
     skip_tokenizer_init: bool = False
     """Load no tokenizer: prompts are token ids and outputs have no text."""
 
@@ -133,10 +144,26 @@ class EngineOptions:
             raise ConfigError(
                 f"LLM: scorer={self.scorer!r} runs in one process: leave out tensor_parallel_size={self.tensor_parallel_size}"
             )
+        if self.serves_adapters and (self.deterministic or self.tensor_parallel_size > 1):
+            other = "deterministic" if self.deterministic else "tensor_parallel_size"
+            raise ConfigError(
+                f"LLM: {other}={getattr(self, other)} does not go with adapters (enable_lora, lora_modules): passes with them "
+                "run by the model's own forward on one device, and their bits depend on the batch"
+            )
         if self.deterministic and self.enforce_eager:
             raise ConfigError(
                 "LLM: deterministic=True needs fused layers, and enforce_eager=True runs the model's own: give one of the two"
             )
+
+    @property
+    def serves_adapters(self) -> bool:
+        """Whether requests may have an adapter."""
+        return self.enable_lora or bool(self.adapters)
+
+    @cached_property
+    def adapters(self) -> dict[str, LoRARequest]:
+        """The adapters of `lora_modules`, by name."""
+        return {} if self.lora_modules is None else named_adapters(self.lora_modules)
 
     @property
     def keeps_blocks(self) -> bool:

@@ -86,7 +86,7 @@ def test_every_option_does_what_it_does_in_vllm(talking: LLM, options: dict, pro
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"lora_request": "a"}, "chat: 'lora_request' = 'a' is not supported: adapters"),
+        ({"lora_request": "a"}, "lora_request = 'a' needs LLM\\(enable_lora=True\\)"),
         ({"mm_processor_kwargs": {"a": 1}}, "chat: 'mm_processor_kwargs' = {'a': 1} is not supported"),
         ({"add_generation_promt": False}, "'add_generation_promt' .*: did you mean 'add_generation_prompt'"),
         ({"chat_template_kwargs": {"thinkin": 1}}, "'thinkin' is not .*: did you mean 'thinking'"),
@@ -113,7 +113,7 @@ def test_an_option_without_effect_is_refused_by_name(talking: LLM, options: dict
 @pytest.mark.parametrize("call", ["generate", "chat"])
 def test_calls_have_the_arguments_of_vllm(talking: LLM, call: str) -> None:
     prompts = {"generate": [[5, 9]], "chat": USER}[call]
-    with pytest.raises(ConfigError, match="'lora_request' = 'a' is not supported: adapters are not"):
+    with pytest.raises(ConfigError, match="lora_request = 'a' needs LLM"):
         getattr(talking, call)(prompts, greedy(1), lora_request="a")
     with pytest.raises(ConfigError, match="2 priority for 1 prompts"):
         getattr(talking, call)(prompts, greedy(1), priority=[1, 2])

@@ -26,6 +26,8 @@ _FLAG_BEGINNINGS = ("enable_", "disable_", "use_")
 """Prefixes of options that need no value, in addition to `_FLAGS`."""
 _TEXTS = frozenset(name for name, kind in _OF_LLM.items() if kind.startswith("str"))
 """Options whose values are text even if they look like numbers."""
+_SEVERAL = "lora_modules"
+"""The option that takes several values, each `NAME=PATH` or a JSON object."""
 _NO_EFFECT = {
     "enable_auto_tool_choice": "tool_choice may always be auto",
     "enable_reasoning": "--reasoning-parser alone turns it on",
@@ -46,7 +48,6 @@ _REFUSED: dict[str, dict[str, Any]] = {
     "reasoning_parser_plugin": {
         "reason": "--reasoning-parser takes ./file.py:Class, and plugins are found by themselves", "harmless": [""],
     },
-    "lora_modules": {"reason": "adapters are not served; merge them into the model first", "harmless": []},
     "api_server_count": {
         "reason": "engine and server share one process; --data-parallel-size runs several", "harmless": [1],
     },
@@ -148,6 +149,10 @@ def split_options(
         elif rest and not _is_option(rest[0]):
             text = rest.pop(0)
             value = text if name in _TEXTS else _value_of(text)
+            if name == _SEVERAL:
+                value = [value]
+                while rest and not _is_option(rest[0]) and ("=" in rest[0] or rest[0].startswith("{")):
+                    value.append(_value_of(rest.pop(0)))
         elif name in _taken() | _REFUSED.keys() | llm_arguments().refused.keys():
             raise ConfigError(f"{option} needs a value")
         else:

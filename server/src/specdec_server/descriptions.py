@@ -39,6 +39,7 @@ ENGINE_METRICS = {
     "specdec:steps_with_shorter_drafts": "Steps in which adaptive allowed fewer drafted tokens than configured.",
     "specdec:observer_errors": "Exceptions of observer plugins.",
     "specdec:unfused_models": "Models and stages that run their own forward since no faster form fitted.",
+    "specdec:adapter_passes": "Passes with rows of adapters, which the model's own forward runs.",
     "specdec:kv_cache_tokens": "Tokens that the KV cache holds at most.",
     "specdec:kv_cache_bytes": "Bytes of the KV caches of the target and the proposer's models.",
     "specdec:graph_replays": "Passes replayed from a recorded CUDA graph.",

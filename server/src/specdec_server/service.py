@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 from transformers import PreTrainedTokenizerBase
 
-from specdec import AsyncLLM, RequestOutput, SamplingParams
+from specdec import AsyncLLM, ConfigError, RequestOutput, SamplingParams
 from specdec_server.errors import ApiError
 from specdec_server.preparation import Preparation
 from specdec_server.protocol.generation import GenerationRequest
@@ -27,10 +27,20 @@ class Service:
     Args:
         llm: the engine.
         settings: how to answer.
+
+    Raises:
+        ConfigError: if an adapter has a name of the model.
     """
 
     def __init__(self, llm: AsyncLLM, settings: Settings) -> None:
         self.llm, self.settings = llm, settings
+        self.model_names = (*settings.model_names, *llm.lora_modules)
+        """What requests may call the model: its own names, then those of its adapters."""
+        both = [name for name in llm.lora_modules if name in settings.model_names]
+        if both:
+            raise ConfigError(
+                f"--lora-modules: {both[0]!r} is the name of the model itself: give another one"
+            )
         self.telemetry = Telemetry(llm.get_metrics, settings.model_names[0], settings.engine or 0)
         self.load = 0
         """How many requests for text are being answered."""
@@ -72,6 +82,7 @@ class Service:
             params,
             name,
             is_streaming=bool(body.stream),
+            lora_request=body.model if body.model in self.llm.lora_modules else None,
             priority=body.priority or 0,
             client=self.client,
             must_fit=body.has_limit,
@@ -143,7 +154,7 @@ class Service:
         Raises:
             ApiError: if the request names another model.
         """
-        names = self.settings.model_names
+        names = self.model_names
         if wanted is not None and wanted not in names:
             raise ApiError(
                 f"there is no model {wanted!r:.200} here; served: {', '.join(names)}",

@@ -11,6 +11,7 @@ from specdec.adaptive.expected_tokens import ExpectedTokens
 from specdec.adaptive.request_acceptance import RequestAcceptance
 from specdec.engine.metrics import DraftCounts
 from specdec.engine.speculation.plugin_view import PluginView, separate
+from specdec.interfaces.adapter import Adapter
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.left_out import LeftOut
@@ -58,6 +59,8 @@ class Sequence:
         """Name of the client, for fair scheduling; None if unknown."""
         self.cache_salt = ""
         """Only requests with the same one share cached prefixes."""
+        self.adapter: Adapter | None = None
+        """What the target's passes add for it; None for the target as it is."""
         self.priority = 0
         """Lower runs first, under the scheduling policy `priority`."""
         self.seed = seed

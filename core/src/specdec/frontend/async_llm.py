@@ -20,6 +20,7 @@ from specdec.errors import ConfigError, EngineError
 from specdec.frontend.llm import build
 from specdec.frontend.prompts import Prompt
 from specdec.frontend.threads import check_process, release_threads
+from specdec.lora import LoRARequest
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("specdec")
 
-_GENERATE = ("prompt", "sampling_params", "request_id", "is_streaming", "priority", "client", "must_fit")
+_GENERATE = (
+    "prompt", "sampling_params", "request_id", "is_streaming", "lora_request", "priority", "client", "must_fit",
+)  # fmt: skip
 
 
 class _Subscriber:
@@ -91,6 +94,7 @@ class AsyncLLM:
         request_id: str | None = None,
         *,
         is_streaming: bool = True,
+        lora_request: LoRARequest | str | None = None,
         priority: int = 0,
         client: str | None = None,
         must_fit: bool = False,
@@ -105,6 +109,7 @@ class AsyncLLM:
             sampling_params: None means the defaults.
             request_id: an id to abort by; None makes one.
             is_streaming: whether to yield once per step; else once, at the end.
+            lora_request: an adapter, or the name of one in `lora_modules`; None for the target as it is.
             priority: lower goes first; needs `scheduling_policy="priority"`.
             client: name of the client, for fair scheduling: named clients share the slots of a batch equally,
                 and so do the requests of one client.
@@ -124,6 +129,7 @@ class AsyncLLM:
             prompt,
             sampling_params or SamplingParams(),
             is_streaming=is_streaming,
+            lora_request=lora_request,
             priority=priority,
             client=client,
             must_fit=must_fit,
@@ -137,6 +143,7 @@ class AsyncLLM:
         request_id: str | None = None,
         *,
         is_streaming: bool = True,
+        lora_request: LoRARequest | str | None = None,
         priority: int = 0,
         client: str | None = None,
         **options: Unpack[ChatOptions],
@@ -148,6 +155,7 @@ class AsyncLLM:
             sampling_params: as for `generate`.
             request_id: as for `generate`.
             is_streaming: as for `generate`.
+            lora_request: as for `generate`.
             priority: as for `generate`.
             client: as for `generate`.
             **options: as for `LLM.chat`.
@@ -158,7 +166,13 @@ class AsyncLLM:
         """
         prompt = self.chat_prompt(messages, **options)
         return self.generate(
-            prompt, sampling_params, request_id, is_streaming=is_streaming, priority=priority, client=client
+            prompt,
+            sampling_params,
+            request_id,
+            is_streaming=is_streaming,
+            lora_request=lora_request,
+            priority=priority,
+            client=client,
         )
 
     def chat_prompt(
@@ -208,6 +222,11 @@ class AsyncLLM:
         """The common keys of the configuration, fully resolved; None without speculation."""
         speculation = self._built.speculation
         return None if speculation is None else speculation.config
+
+    @property
+    def lora_modules(self) -> Mapping[str, str]:
+        """The paths of the adapters that requests may choose by name."""
+        return self._input_processor.lora_modules
 
     @property
     def num_waiting_requests(self) -> int:

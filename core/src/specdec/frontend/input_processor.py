@@ -21,6 +21,7 @@ from specdec.config.resolve import ResolvedSpeculation, with_checked_args
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence, StopChecker
 from specdec.errors import ConfigError, ContextLengthError, PluginError
+from specdec.frontend.adapters import Adapters
 from specdec.frontend.prompts import Prompt, PromptLength, salt_of, text_and_ids
 from specdec.frontend.threads import check_process
 from specdec.interfaces.batch import TokenIds
@@ -51,6 +52,7 @@ class InputProcessor:
         has_priorities: whether the scheduler uses priorities.
         speculation: whose methods requests may choose.
         reasoning: the markers of the model's reasoning, if they are known.
+        adapters: those that requests may choose.
     """
 
     def __init__(
@@ -62,8 +64,9 @@ class InputProcessor:
         has_priorities: bool = False,
         speculation: ResolvedSpeculation | None = None,
         reasoning: ReasoningMarkers | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
-        self._reasoning = reasoning
+        self._reasoning, self._adapters = reasoning, adapters
         self._info = info
         self._tokenizer = tokenizer
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
@@ -76,6 +79,11 @@ class InputProcessor:
         # Fast tokenizers (the Rust library) are thread-safe.
         is_shared = getattr(tokenizer, "is_fast", False)
         self._turn: AbstractContextManager[object] = nullcontext() if is_shared else threading.Lock()
+
+    @property
+    def lora_modules(self) -> dict[str, str]:
+        """The paths of the adapters that requests may choose by name."""
+        return {} if self._adapters is None else self._adapters.paths
 
     def next_id(self) -> str:
         """Return a unique request id."""
@@ -108,6 +116,7 @@ class InputProcessor:
         priority: int = 0,
         client: str | None = None,
         must_fit: bool = False,
+        lora_request: object = None,
     ) -> Request:
         """Return a request ready to be queued. Thread-safe.
 
@@ -119,6 +128,7 @@ class InputProcessor:
             priority: lower runs first, under the scheduling policy `priority`.
             client: name of the client, for fair scheduling.
             must_fit: whether to refuse `max_tokens` that the context window has no room for, instead of ending there.
+            lora_request: a `LoRARequest`, or a name in `lora_modules`; None for the target as it is.
 
         Raises:
             ConfigError: for a prompt or parameter that cannot be served.
@@ -130,6 +140,9 @@ class InputProcessor:
         self._check_priority(priority)
         text, token_ids = self._tokenize(prompt, params)
         salt = salt_of(prompt)
+        adapter = None if self._adapters is None else self._adapters.find(lora_request)
+        if adapter is not None:  # no salt of a prompt has this character
+            salt = f"{salt}\0{adapter.key}"
         self._check_ids(token_ids)
         if must_fit:
             self._check_room(len(token_ids), params.max_tokens)
@@ -141,7 +154,7 @@ class InputProcessor:
         ]
         for sequence in samples:
             sequence.parent_id, sequence.priority, sequence.client = request_id, priority, client
-            sequence.cache_salt = salt
+            sequence.cache_salt, sequence.adapter = salt, adapter
         return Request(request_id, text, samples, is_streaming=is_streaming)
 
     def _sample(

@@ -24,6 +24,7 @@ from specdec.errors import ConfigError, EngineError
 from specdec.frontend.no_drafts import no_drafts_warning
 from specdec.frontend.prompts import Prompt, as_conversations, as_prompts, numbered
 from specdec.frontend.threads import FairLock, check_process, enter_process, is_fork, release_threads
+from specdec.lora import LoRARequest
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("specdec")
 
 Item = TypeVar("Item")
+LoRAs = LoRARequest | str | Sequence[LoRARequest | str | None] | None
+"""Adapters of requests: each a `LoRARequest`, or a name in `lora_modules`."""
+_GENERATE = ("prompts", "sampling_params", "use_tqdm", "lora_request", "priority")
 _OPTION_NAMES = frozenset(field.name for field in fields(EngineOptions))
 
 
@@ -58,6 +62,7 @@ def build(
     # These import torch, which takes a second or two: after the checks of arguments, and not with this module.
     from specdec.assembly.build import assemble, resolve_speculation
     from specdec.assembly.ranks import TensorParallel
+    from specdec.frontend.adapters import Adapters
     from specdec.frontend.input_processor import InputProcessor
 
     options = locate(options)
@@ -78,6 +83,7 @@ def build(
         has_priorities=has_priorities,
         speculation=resolved,
         reasoning=ReasoningMarkers.of(options.reasoning_config, built.tokenizer),
+        adapters=Adapters(options, built.scorer.load_adapter),
     )
 
 
@@ -116,6 +122,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool | None = None,
+        lora_request: LoRAs = None,
         priority: Sequence[int] | None = None,
         **others: Any,
     ) -> list[RequestOutput]:
@@ -125,6 +132,7 @@ class LLM:
             prompts: text, token ids, or `{"prompt_token_ids": [...]}`; one or many.
             sampling_params: one for all or one per prompt; None means the defaults.
             use_tqdm: whether to show a progress bar; None: where the standard error stream is a terminal.
+            lora_request: an adapter for all, or one per prompt with None for the target as it is; see `LoRAs`.
             priority: one per prompt, lower goes first; needs `scheduling_policy="priority"`.
             **others: vLLM's arguments; those that would change the output are refused.
 
@@ -132,14 +140,23 @@ class LLM:
             ConfigError: for a prompt, parameter or argument that cannot be served; nothing is generated then.
             EngineError: after `shutdown`, and in a process forked from the one that made the LLM.
         """
-        check_call("LLM.generate", others, ("prompts", "sampling_params", "use_tqdm", "priority"))
+        check_call("LLM.generate", others, _GENERATE)
         many = as_prompts(prompts)
         ranks = [0] * len(many) if priority is None else _one_each("priority", priority, many)
         requests: list[Request] = []
         each = _params_for(many, sampling_params)
+        adapters = (
+            _one_each("lora_request", lora_request, many)
+            if isinstance(lora_request, Sequence) and not isinstance(lora_request, str)
+            else [lora_request] * len(many)
+        )
         for i, params in enumerate(each):
             with numbered("prompts", i, len(many)):
-                requests.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
+                requests.append(
+                    self._prepare(
+                        many[i], params, is_streaming=False, priority=ranks[i], lora_request=adapters[i]
+                    )
+                )
         done: dict[str, RequestOutput] = {}
         is_shown = sys.stderr.isatty() if use_tqdm is None else use_tqdm
         bar = tqdm(desc="generate", total=len(requests), leave=False, disable=not is_shown)
@@ -158,6 +175,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool | None = None,
         *,
+        lora_request: LoRAs = None,
         priority: Sequence[int] | None = None,
         **options: Unpack[ChatOptions],
     ) -> list[RequestOutput]:
@@ -167,6 +185,7 @@ class LLM:
             messages: each with `role` and `content`, which is text or a list of text parts; or a list of such lists.
             sampling_params: as for `generate`.
             use_tqdm: as for `generate`.
+            lora_request: as for `generate`.
             priority: as for `generate`.
             **options: see `ChatOptions`. Another name must be a variable of the template, as in `chat_template_kwargs`.
 
@@ -179,13 +198,20 @@ class LLM:
         for i, conversation in enumerate(many):
             with numbered("conversations", i, len(many)):
                 prompts.append(self._input_processor.conversation(conversation, options))
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, priority=priority)
+        return self.generate(
+            prompts, sampling_params, use_tqdm=use_tqdm, priority=priority, lora_request=lora_request
+        )
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        lora_request: LoRARequest | str | None = None,
     ) -> Iterator[RequestOutput]:
         """Yield the request's output once per step; closing the iterator early aborts the request."""
-        request = self._prepare(prompt, sampling_params or SamplingParams(), is_streaming=True)
+        params = sampling_params or SamplingParams()
+        request = self._prepare(prompt, params, is_streaming=True, lora_request=lora_request)
         done: dict[str, RequestOutput] = {}
         with self._queued([request], done) as outputs:
             while not done:

@@ -8,6 +8,7 @@ proposers and asks of backends. What core leaves to packages of their own is in 
 """
 
 from specdec.field_docs import show_fields
+from specdec.interfaces.adapter import Adapter
 from specdec.interfaces.async_verdict import AsyncVerdict, AsyncVerify
 from specdec.interfaces.backend import Backend, Compiled, Declined, ReadsTransfer, Verify
 from specdec.interfaces.batch import ProposeBatch, TargetTopK, TokenIds
@@ -41,6 +42,7 @@ __all__ = [
     "NEEDED_CAPABILITIES",
     "PADDING_ID",
     "SPECDEC_API",
+    "Adapter",
     "AsyncVerdict",
     "AsyncVerify",
     "Backend",

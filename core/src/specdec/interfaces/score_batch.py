@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 
+from specdec.interfaces.adapter import Adapter
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.device_nodes import DeviceNodes
 from specdec.interfaces.row_block import LogitsRules
@@ -41,6 +42,10 @@ class ScoredSequence(Protocol):
     @property
     def rules(self) -> LogitsRules | None:
         """Its rules; None if only temperature, top-k, top-p and min-p apply."""
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """What `Scorer.load_adapter` returned for it; None for the target as it is."""
 
 
 class ScoredRow(Protocol):

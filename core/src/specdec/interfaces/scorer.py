@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from specdec.errors import ConfigError
+from specdec.interfaces.adapter import Adapter
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.layer_states import LayerStates
 from specdec.interfaces.pass_memory import PassMemory
 from specdec.interfaces.score_batch import ScoreBatch, SlotCache
 from specdec.interfaces.target import TargetHandle
+from specdec.lora import LoRARequest
 from specdec.target_facts import TargetFacts
 
 if TYPE_CHECKING:
@@ -120,6 +123,14 @@ class Scorer(ABC):
     @abstractmethod
     def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
         """Return final hidden states, and the inputs of these layers, with every pass from now on."""
+
+    def load_adapter(self, request: LoRARequest) -> Adapter:
+        """Return an adapter, loading it if it is not; called on any thread, also while a pass runs.
+
+        Raises:
+            ConfigError: if it cannot be read or does not fit the target, and for scorers without adapters.
+        """
+        raise ConfigError(f"LLM: scorer={self.name!r} serves no adapters: leave out {request.lora_name!r}")
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics, by name; the prefix `specdec:` is added."""

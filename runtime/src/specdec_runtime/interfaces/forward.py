@@ -38,6 +38,8 @@ class Segment:
     """The request, by which layers that keep states find its own; None for one whose rows are not continued."""
     num_drafted: int = 0
     """Number of drafted rows, the last ones: a later pass of the request may overwrite them."""
+    adapter: object | None = None
+    """What the module's own forward adds for the rows, as the runner's adapters loaded it; None for nothing."""
 
     @property
     def kv_len(self) -> int:
@@ -85,6 +87,8 @@ class PackedBatch:
     """`[R]` int64 rows whose logits are needed; None means all."""
     longest: int | None = None
     """All positions are below this; None if they are below the longest `Segment.kv_len`, as in every pass but a probe."""
+    has_adapters: bool = False
+    """Whether a segment has an adapter; the pass is then for the module's own forward."""
     host: HostRows | None = field(default=None, init=False)
     """The same numbers, of a pass made from them."""
     device: torch.device = field(default=torch.device("cpu"), init=False)
@@ -111,6 +115,7 @@ class PackedBatch:
         """Return a pass whose tensors are on the host; on a device they have to be sent."""
         batch: PackedBatch = object.__new__(cls)
         batch.segments, batch.longest, batch.host, batch.device = segments, None, rows, device
+        batch.has_adapters = False
         batch.drafted, batch.transfer, batch.behind, batch.is_sent = (
             drafted,
             transfer,

@@ -17,6 +17,7 @@ from specdec_runtime.interfaces.form import Form
 from specdec_runtime.interfaces.forward import ForwardOutput, PackedBatch
 from specdec_runtime.interfaces.head import DraftHead
 from specdec_runtime.interfaces.kv_cache import KVCache
+from specdec_runtime.lora import adapted
 from specdec_runtime.models.attention_probe import AttentionProbe
 from specdec_runtime.models.parts import cache_argument, decoder_layers, keeps_logits_rows, output_head
 from specdec_runtime.runner.binding import ATTENTION_NAME, AttentionContext, running
@@ -203,7 +204,7 @@ class ModelForward(OwnForward):
         cache = {} if context.cache is None else {self._cache_argument: context.cache}
         handles = self._hooks(hidden, aux)
         try:
-            with running(context):
+            with running(context), adapted(self._model, batch):
                 logits = self._model(
                     input_ids=batch.token_ids[None],
                     position_ids=batch.positions[None],

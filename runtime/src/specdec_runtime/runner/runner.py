@@ -23,6 +23,7 @@ from specdec_runtime.interfaces.forward import ForwardOutput, PackedBatch, Segme
 from specdec_runtime.interfaces.head import DraftHead
 from specdec_runtime.interfaces.kv_cache import KVCache
 from specdec_runtime.interfaces.runner import Wanted
+from specdec_runtime.lora import LinearMap, find_linear_maps
 from specdec_runtime.models.parts import decoder_layers
 from specdec_runtime.runner.binding import register
 from specdec_runtime.runner.own_forward import own_forwards
@@ -95,6 +96,8 @@ class ModuleRunner:
         self.expected: tuple[NewRows, ChainWork] | None = None
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
+        self.num_adapter_passes = 0
+        """Passes with rows of adapters, which no faster form runs."""
         register()
         self._own = own_forwards(module, self)
         self.forms: list[list[Form]] = []
@@ -118,6 +121,9 @@ class ModuleRunner:
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
     ) -> ForwardOutput:
         """Run a pass; see `specdec.interfaces.Runner.forward`."""
+        if batch.has_adapters:
+            self.num_adapter_passes += 1
+            return self._own[stage].forward(batch, features)
         return self.forms[stage][0].forward(batch, features)
 
     @in_inference_mode
@@ -171,7 +177,8 @@ class ModuleRunner:
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""
         fallbacks = 0 if not self.may_fuse else sum(not is_fast(forms) for forms in self.forms)
-        return {"unfused_models": fallbacks} | added(numbers_of(self._all_forms(), "counts"))
+        adapted = {"adapter_passes": self.num_adapter_passes} if self.num_adapter_passes else {}
+        return {"unfused_models": fallbacks} | adapted | added(numbers_of(self._all_forms(), "counts"))
 
     def levels(self) -> dict[str, int]:
         """Return gauges for the metrics."""
@@ -184,6 +191,19 @@ class ModuleRunner:
         generator = torch.Generator().manual_seed(0)
         features = torch.randn(num_rows, self.module.feature_size, generator=generator)
         return features.to(self.device, self.dtype)
+
+    @in_inference_mode
+    def linear_maps(self) -> dict[str, LinearMap]:
+        """Return the modules that adapters can be added to, by name, before the cache is allocated."""
+        batch = self._probe_pass()
+        count = len(batch.token_ids)
+        rows = torch.arange(count, device=self.device)
+        segments = [
+            Segment(row=first, num_rows=num_rows, first_slot=first, num_cached=0)
+            for first, num_rows in ((0, count // 2), (count // 2, count - count // 2))
+        ]
+        batch = replace(batch, segments=segments, positions=rows, slots=rows)
+        return find_linear_maps(self.module, count, lambda: self._own[0].forward(batch, None))
 
     def _probe_pass(self) -> PackedBatch:
         """Return a pass of one request, with all logits, for probing the module.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from specdec import EngineOptions
+from specdec import EngineOptions, LoRARequest
 from specdec.config import TargetFacts
 from specdec.engine import SlotPool
 from specdec.errors import ConfigError
@@ -31,6 +31,7 @@ from specdec.interfaces import (
 from specdec.logits import p_logits_of
 from specdec.text import fingerprint
 from specdec_runtime.backends.attention import TORCH, check_name, choose_attention
+from specdec_runtime.backends.forms import is_fast
 from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.kv_cache import KVCache
@@ -38,6 +39,7 @@ from specdec_runtime.loading.checkpoint import SafetensorsReader
 from specdec_runtime.loading.draft import alias, load_draft
 from specdec_runtime.loading.target import LoadedTarget, end_of_text_ids, known_facts, load_target
 from specdec_runtime.loading.versions import newer_versions_named
+from specdec_runtime.lora import Adapters, LoadedAdapter
 from specdec_runtime.models import has_blocks, input_embedding, output_head
 from specdec_runtime.models.spread import near, offloaded, places
 from specdec_runtime.runner import ModuleRunner, SdpaAttention
@@ -78,6 +80,13 @@ class TransformersScorer(Scorer):
             is_invariant=options.deterministic,
         )
         self.states = self.runner.states
+        if options.serves_adapters:
+            if is_fast(self.runner.forms[0]):
+                logger.warning(
+                    "adapters: passes with rows of one run by the model's own forward, on the CPU two to four times slower; "
+                    "specdec:adapter_passes counts them"
+                )
+            self.adapters = Adapters(self.runner.linear_maps(), self.runner.dtype, options)
         self.draft_slots = DraftSlots()
         if options.deterministic:
             attention = self._attention(is_invariant=False)  # drafts are only guesses
@@ -161,6 +170,10 @@ class TransformersScorer(Scorer):
         caches = {"kv_cache_tokens": slots, "kv_cache_bytes": slots * size}
         return caches | added(runner.levels() for runner in self._runners)
 
+    def load_adapter(self, request: LoRARequest) -> LoadedAdapter:
+        """Return an adapter in PEFT's format, loading it if it is not."""
+        return self.adapters.load(request)
+
     def _lend_cache(self, make_form: MakeForm) -> ModuleRunner:
         assert self.draft_slots is not None
         form = make_form(alias(self.target.model))
@@ -226,7 +239,7 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
     blocks: list[RowBlock] = []
     tokens, positions, slots = list[int](), list[int](), list[int]()
     logits_rows, prompt_rows = list[int](), list[int]()
-    first = 0
+    first, has_adapters = 0, False
     for row in batch.rows:
         sequence, start, chunk, parents = row.sequence, row.start, row.chunk, row.parents
         if chunk == 0:
@@ -242,6 +255,8 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
             place = -1 - len(blocks) * drafted.width
             tokens += range(place, place - row.num_nodes, -1)
         segment = Segment(first, count, sequence.first_slot, start, owner=sequence, num_drafted=row.num_nodes)
+        if sequence.adapter is not None:
+            segment.adapter, has_adapters = sequence.adapter, True
         slots += range(sequence.first_slot + start, sequence.first_slot + start + count)
         if parents is not None and row.nodes:
             positions += segment.set_parents(parents).tolist()
@@ -261,9 +276,12 @@ def pack(batch: ScoreBatch, device: torch.device) -> tuple[PackedBatch, list[Row
         slots_there = None if len(segments) == 1 else torch.from_numpy(where)
         logits_there = None if wanted is None else torch.from_numpy(wanted)
         tensors = torch.from_numpy(ids), torch.from_numpy(places)
-        return PackedBatch(*tensors, segments, slots_there, logits_there), blocks
-    host = HostRows(ids, places, where, wanted)
-    return PackedBatch.of_rows(host, segments, device, drafted, batch.transfer, batch.behind), blocks
+        packed = PackedBatch(*tensors, segments, slots_there, logits_there)
+    else:
+        host = HostRows(ids, places, where, wanted)
+        packed = PackedBatch.of_rows(host, segments, device, drafted, batch.transfer, batch.behind)
+    packed.has_adapters = has_adapters
+    return packed, blocks
 
 
 def check_spread(options: EngineOptions, target: LoadedTarget) -> None:

@@ -94,7 +94,7 @@ async def metrics(service: Served) -> Response:
 @router.get("/v1/models", tags=[Group.MODELS], responses=answering("The names.", examples.MODELS))
 async def models(service: Served) -> dict[str, Any]:
     """List the names that requests may use as `model`."""
-    return {"object": "list", "data": [_card(name, service) for name in service.settings.model_names]}
+    return {"object": "list", "data": [_card(name, service) for name in service.model_names]}
 
 
 @router.get("/v1/models/{name:path}", tags=[Group.MODELS], responses=answering("The model.", examples.MODEL))
@@ -104,13 +104,13 @@ async def model(name: str, service: Served) -> dict[str, Any]:
 
 
 def _card(name: str, service: Service) -> dict[str, Any]:
-    settings = service.settings
+    model, adapters = service.settings.model_names[0], service.llm.lora_modules
     return {
         "id": name,
         "object": "model",
         "created": _STARTED,
         "owned_by": "specdec",
-        "root": settings.root or settings.model_names[0],
-        "parent": None,
+        "root": adapters.get(name, service.settings.root or model),
+        "parent": model if name in adapters else None,
         "max_model_len": service.llm.target_info.max_model_len,
     }
