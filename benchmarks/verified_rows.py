@@ -91,7 +91,9 @@ def measure(model: Path, rows: Sequence[int], rounds: int) -> list[list[Any]]:
             for m in runner.module.modules()
             if isinstance(m, BlockWeights)
         }
-        calls = {count: partial(pass_of, runner, count, CONTEXT) for count in rows}
+        calls: dict[Any, Callable[[], object]] = {
+            count: partial(pass_of, runner, count, CONTEXT) for count in rows
+        }
         add(f"pass of {model.stem}", bits, sum(held.values()), calls)
     for num_out, depth in SHAPES:
         for bits in BITS:
@@ -99,14 +101,18 @@ def measure(model: Path, rows: Sequence[int], rounds: int) -> list[list[Any]]:
             linear.weight.random_(0, 64)
             linear.input_bits = bits
             product = BlockProduct([linear])
-            calls = {count: partial(product, torch.randn(count, depth).bfloat16()) for count in rows}
-            add(f"{num_out} x {depth} {KIND}", bits, linear.weight.nbytes, calls)
+            products: dict[Any, Callable[[], object]] = {
+                count: partial(product, torch.randn(count, depth).bfloat16()) for count in rows
+            }
+            add(f"{num_out} x {depth} {KIND}", bits, linear.weight.nbytes, products)
     return found
 
 
 def targets() -> list[str]:
     """Return the tiers to measure: the best of this processor, and the least."""
-    from specdec_kernels.cpu.compiled.target import HOST_FEATURES, binding, fitting
+    from llvmlite import binding
+
+    from specdec_kernels.cpu.compiled.target import HOST_FEATURES, fitting
 
     names = [target.name for target in fitting(HOST_FEATURES, binding.get_host_cpu_name())]
     return list(dict.fromkeys(names[:1] + names[-1:])) or [""]
