@@ -114,8 +114,9 @@ def targets() -> list[str]:
 
     from specdec_kernels.cpu.compiled.target import HOST_FEATURES, fitting
 
-    names = [target.name for target in fitting(HOST_FEATURES, binding.get_host_cpu_name())]
-    return list(dict.fromkeys(names[:1] + names[-1:])) or [""]
+    found = fitting(HOST_FEATURES, binding.get_host_cpu_name())
+    plain = [target for target in found if not target.tuning]  # in order, others may come last
+    return list(dict.fromkeys(target.name for target in found[:1] + plain[-1:])) or [""]
 
 
 def main() -> int:
