@@ -19,7 +19,7 @@ from specdec_runtime.interfaces.blocks import CHUNK
 Floats = npt.NDArray[np.float32]
 FACTORS = 4
 """Numbers of a row's block beside its digits: the scale, the sum of what the digits stand for, and that of either half."""
-_MANY = 1 << 14
+_MANY = 1 << 13
 """From so many numbers on, a team shares the work."""
 _LEAST, _MOST = 0x0DA24260, 0x7F61B1E6
 """The bits of 1e-30 and 3e38: blocks of smaller numbers count as 0, those with larger ones are not finite."""

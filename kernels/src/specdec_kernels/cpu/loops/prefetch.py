@@ -10,16 +10,16 @@ from numba.extending import intrinsic
 
 _LINE = 64
 """Bytes of a cache line; on processors with longer lines some prefetches are redundant."""
-_READ, _TO_LEVEL_2, _DATA = 0, 2, 1
+_READ, _DATA = 0, 1
 
 
-def emit_prefetch(builder: Any, address: Any) -> None:
-    """Emit a prefetch of the cache line at a pointer of any type; an invalid pointer does no harm."""
+def emit_prefetch(builder: Any, address: Any, level: int = 2) -> None:
+    """Emit a prefetch of the cache line at a pointer of any type to a cache; an invalid pointer does no harm."""
     pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
     function = builder.module.declare_intrinsic(
         "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
     )
-    settings = [ir.Constant(number, value) for value in (_READ, _TO_LEVEL_2, _DATA)]
+    settings = [ir.Constant(number, value) for value in (_READ, 4 - level, _DATA)]
     builder.call(function, [builder.bitcast(address, pointer), *settings])
 
 
