@@ -88,13 +88,13 @@ def _hashes(parts: Iterator[torch.Tensor] | Sequence[torch.Tensor]) -> Iterator[
     """Yield a number for each row of weights, by its bits."""
     factors: Hashes = np.empty(0, np.uint64)
     for part in parts:
-        size = part.element_size()
-        bits = part.contiguous().view(torch.int16 if size == 2 else torch.int32).numpy()
+        bits = part.contiguous().view(torch.uint8).numpy()
+        if bits.shape[1] % 8:
+            bits = np.pad(bits, ((0, 0), (0, -bits.shape[1] % 8)))
+        words = bits.view(np.uint64)
         if not len(factors):
-            factors = np.random.default_rng(0).integers(1, 2**63, bits.shape[1], np.uint64) * 2 + 1
-        yield (bits.view(np.uint16 if size == 2 else np.uint32).astype(np.uint64) * factors).sum(
-            1, dtype=np.uint64
-        )
+            factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], np.uint64) * 2 + 1
+        yield (words * factors).sum(1, dtype=np.uint64)
 
 
 def _key(rows: Hashes, depth: int) -> tuple[object, ...]:
