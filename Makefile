@@ -111,8 +111,8 @@ VLLM ?= benchmarks/.peers/vllm
 test-vllm: ## our proposers in the real vLLM, texts held against its own: make test-vllm VLLM=ENVIRONMENT (adapters/vllm/README.md)
 	PYTHONPATH=adapters/vllm/tests/real/interpreter $(VLLM)/bin/python adapters/vllm/tests/real/signatures.py
 	$(VLLM)/bin/python adapters/vllm/tests/real/kit.py
-	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --num-prompts 4 --max-tokens 24
-	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --num-prompts 4 --max-tokens 24 --greedy --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
+	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --num-prompts 4 --max-tokens 16
+	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --num-prompts 4 --max-tokens 16 --greedy --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
 	$(VLLM)/bin/python adapters/vllm/tests/real/streams.py
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --runner v1
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --runner v1 --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'

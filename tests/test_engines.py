@@ -24,6 +24,7 @@ ON_CPU = {
         "TORCHDYNAMO_DISABLE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_LOGGING_LEVEL": "ERROR",  # it logs to the standard output
         "VLLM_USE_V2_MODEL_RUNNER": "1",
     },
     "sglang": {"SGLANG_USE_CPU_ENGINE": "1"},
