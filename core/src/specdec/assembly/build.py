@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,8 @@ class BuiltEngine:
     info: TargetInfo
     tokenizer: PreTrainedTokenizerBase | None
     speculation: ResolvedSpeculation | None
+    end: Callable[[], object] = lambda: None
+    """Ends what runs beside this process for the engine; it may be called again."""
 
     def metrics(self) -> list[Metric]:
         """Return the counters of the engine and the scorer, and gauges of the current load."""

@@ -253,6 +253,7 @@ class AsyncLLM:
             self._is_running = False
             self._wake.notify()
         self._thread.join()
+        self._built.end()
 
     async def _outputs(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
         name, subscriber = request.request_id, _Subscriber()

@@ -333,6 +333,8 @@ class LLM:
 
     def shutdown(self) -> None:
         """Drop the model and its cache; the object cannot be used afterwards."""
+        if self._parts is not None:
+            self._parts.end()
         self._parts = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -41,13 +42,13 @@ def build_split(options: EngineOptions, speculation: ResolvedSpeculation | None)
     followers = Followers(options, size, store.port, needs_ends=needs_ends)
     ranks = None
     try:
+        followers.wait(store)
         ranks = RankGroup(0, size, device.type, store)
         built = assemble(options, speculation, SplitScorer(ranks, needs_ends=needs_ends))
     except BaseException:
         _end(ranks, followers)
         raise
-    weakref.finalize(built.engine, _end, ranks, followers)
-    return built
+    return replace(built, end=weakref.finalize(built.engine, _end, ranks, followers))
 
 
 def _check(options: EngineOptions) -> None:

@@ -10,7 +10,7 @@ import threading
 import torch
 
 from specdec import ConfigError, EngineError, ModelError
-from specdec_runtime.parallel.followers import RankTask, open_store
+from specdec_runtime.parallel.followers import RankTask, be_here, open_store
 from specdec_runtime.parallel.group import RankGroup
 from specdec_runtime.parallel.scorer import SplitScorer
 
@@ -18,7 +18,9 @@ from specdec_runtime.parallel.scorer import SplitScorer
 def follow(task: RankTask) -> None:
     """Load this rank's part of the target, and execute rank 0's commands until that ends."""
     device = torch.device(task.options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    ranks = RankGroup(task.rank, task.size, device.type, open_store(task.size, task.port))
+    store = open_store(task.size, task.port)
+    be_here(store, task.rank)
+    ranks = RankGroup(task.rank, task.size, device.type, store)
     scorer = SplitScorer(ranks, needs_ends=task.needs_ends)
     scorer.load(task.options)
     while True:

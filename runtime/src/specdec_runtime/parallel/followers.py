@@ -9,17 +9,20 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from time import sleep
 
 import torch
 from torch._C._distributed_c10d import TCPStore
 
-from specdec import ConfigError, EngineOptions
+from specdec import ConfigError, EngineError, EngineOptions
 
 TIMEOUT_VARIABLE = "SPECDEC_COLLECTIVE_TIMEOUT"
 """Environment variable with the seconds that a rank waits for the others; after that, all ranks end."""
 _DEFAULT_TIMEOUT_S = 300.0
 _ADDRESS = "127.0.0.1"
-_TO_END_S = 10.0
+_TO_END_S, _BETWEEN_LOOKS_S = 10.0, 0.05
+_HERE = "specdec/here/{}"
+"""The key that a rank sets once it has started."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,19 @@ class Followers:
                 process.stdin.write(task)
                 process.stdin.flush()  # open until the end, which the process notices
 
-    @property
-    def pids(self) -> list[int]:
-        """The ids of the processes."""
-        return [process.pid for process in self._processes]
+    def wait(self, store: TCPStore) -> None:
+        """Wait until all are there, which takes as long as their imports.
+
+        Raises:
+            EngineError: if one ends before.
+        """
+        while not store.check([_HERE.format(rank) for rank in range(1, len(self._processes) + 1)]):
+            for rank, process in enumerate(self._processes, 1):
+                if process.poll() is not None:
+                    raise EngineError(
+                        f"tensor parallelism: rank {rank} ended while it started, with status {process.returncode}"
+                    )
+            sleep(_BETWEEN_LOOKS_S)
 
     def end(self) -> None:
         """End the processes."""
@@ -94,6 +106,11 @@ def open_store(size: int, port: int = 0) -> TCPStore:
     """Return the store in which the ranks find each other: rank 0's, or, with its port, another rank's view of it."""
     limit = timedelta(seconds=timeout_s())
     return TCPStore(_ADDRESS, port, size, is_master=not port, timeout=limit, wait_for_workers=False)
+
+
+def be_here(store: TCPStore, rank: int) -> None:
+    """Tell rank 0 that this rank has started."""
+    store.set(_HERE.format(rank), "")
 
 
 def timeout_s() -> float:
