@@ -35,8 +35,8 @@ def test_a_pass_arrives_as_it_was() -> None:
         assert torch.equal(found, sent) if isinstance(sent, torch.Tensor) else found == sent
     first, second = arrived.segments
     assert first == batch.segments[0]
-    # States of layers are not split over ranks, so whose they are does not travel.
-    for name in names(Segment) - {"owner", "num_drafted"}:
+    # States of layers and adapters are not split over ranks, so whose they are does not travel.
+    for name in names(Segment) - {"owner", "num_drafted", "adapter"}:
         found, sent = getattr(second, name), getattr(batch.segments[1], name)
         assert torch.equal(found, sent) if isinstance(sent, torch.Tensor) else found == sent
         assert sent is not None, f"this test gives no {name}"

@@ -95,7 +95,12 @@ class Draft:
             if other is not None and [len(r) for r in other] != [len(r) for r in rows]:
                 raise ValueError(f"Draft.from_lists: {name} must have the row lengths of the token ids")
         if not any(map(len, rows)):
-            return cls.empty(len(rows), device)
+            none = cls.empty(len(rows), device).token_ids
+            return cls(
+                token_ids=none,
+                parents=None if parents is None else none,
+                confidence=None if confidence is None else none.float(),
+            )
         chances = None if confidence is None else [_listed(row) for row in confidence]
         return cls(
             token_ids=_padded(_integers(rows), PADDING_ID, np.int64, device),

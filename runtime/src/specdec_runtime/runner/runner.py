@@ -177,8 +177,8 @@ class ModuleRunner:
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""
         fallbacks = 0 if not self.may_fuse else sum(not is_fast(forms) for forms in self.forms)
-        adapted = {"adapter_passes": self.num_adapter_passes} if self.num_adapter_passes else {}
-        return {"unfused_models": fallbacks} | adapted | added(numbers_of(self._all_forms(), "counts"))
+        own = {"unfused_models": fallbacks, "adapter_passes": self.num_adapter_passes}
+        return own | added(numbers_of(self._all_forms(), "counts"))
 
     def levels(self) -> dict[str, int]:
         """Return gauges for the metrics."""
