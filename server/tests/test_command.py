@@ -114,7 +114,6 @@ def test_mistakes_of_the_engine_are_one_line(
         (["no/such/model", "--calculate_kv_scales"], "--calculate_kv_scales is not supported"),
         (["no/such/model", "--api-server-count", "2"], "--api-server-count 2 is not supported"),
         (["no/such/model", "-dp", "2", "--prt", "4"], "unknown option --prt: did you mean --port?"),
-        (["-dp", "2", "--tensor-parallel-size", "2"],),
     ],
 )
 def test_wrong_options_are_told_before_a_port_or_a_model_is_looked_at(
