@@ -1,5 +1,4 @@
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from openai import APIError, OpenAI
+from servercheck.served import address
 
 from specdec import LLM, SamplingParams
 
@@ -43,7 +43,7 @@ def test_two_engines_serve_and_one_may_be_killed(llm: LLM, tmp_path: Path) -> No
     log = tmp_path / "log"
     with log.open("w") as written, subprocess.Popen(command, stderr=written, text=True) as server:
         try:
-            url = address(log, server)
+            url = address(log, server, "serving 2 engines at ")
             check(url, server, llm)
             client = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
             with ThreadPoolExecutor(1) as pool:  # what runs when the server is to end has a few seconds
@@ -112,14 +112,6 @@ def check(url: str, server: subprocess.Popen[str], llm: LLM) -> None:
 
 def events(client: OpenAI, **body: object) -> Iterator:
     return iter(client.responses.create(model="zoo", input="def main(", **body))
-
-
-def address(log: Path, server: subprocess.Popen[str]) -> str:
-    while server.poll() is None:
-        if found := re.search(r"serving 2 engines at (http://[\d.]+:\d+)", log.read_text()):
-            return found[1]
-        time.sleep(0.1)
-    raise AssertionError(log.read_text())
 
 
 def metric(url: str, name: str, least: float) -> float:

@@ -1,15 +1,14 @@
 """A server of one model over two processes."""
 
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from openai import APIError, OpenAI
+from servercheck.served import address
 
 from specdec import LLM, SamplingParams
 
@@ -42,11 +41,3 @@ def test_two_ranks_serve_the_text_of_one_and_a_killed_one_is_told(llm: LLM, tmp_
         finally:
             server.kill()
     assert log.read_text().count("the engine failed; every request ends") == 1
-
-
-def address(log: Path, server: subprocess.Popen[str]) -> str:
-    while server.poll() is None:
-        if found := re.search(r"http://[\d.]+:\d+", log.read_text()):
-            return found[0]
-        time.sleep(0.1)
-    raise AssertionError(log.read_text())

@@ -58,11 +58,11 @@ class Followers:
             raise ConfigError(
                 f"LLM: an argument cannot be sent to the processes of tensor_parallel_size={size}: {error}"
             ) from None
-        environment = dict(os.environ)
+        environment, self._num_threads = dict(os.environ), torch.get_num_threads()
         if "OMP_NUM_THREADS" not in environment:
-            threads = max(1, torch.get_num_threads() // size)
-            environment["OMP_NUM_THREADS"] = str(threads)
-            torch.set_num_threads(threads)
+            share = max(1, self._num_threads // size)
+            environment["OMP_NUM_THREADS"] = str(share)
+            torch.set_num_threads(share)
         command = [sys.executable, "-P", "-m", "specdec_runtime.parallel.follow"]
         # In a group of their own, since Ctrl-C is for rank 0.
         self._processes = [
@@ -89,7 +89,8 @@ class Followers:
             sleep(_BETWEEN_LOOKS_S)
 
     def end(self) -> None:
-        """End the processes."""
+        """End the processes, whose threads are this one's again."""
+        torch.set_num_threads(self._num_threads)
         for process in self._processes:
             assert process.stdin is not None
             with suppress(BrokenPipeError):

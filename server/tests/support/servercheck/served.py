@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import subprocess
 import threading
 import time
 import urllib.error
@@ -11,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -100,3 +103,12 @@ def serving(
     finally:
         server.should_exit = True
         thread.join()
+
+
+def address(log: Path, server: subprocess.Popen[str], what: str = "") -> str:
+    """Return where a server listens, once its log says so behind `what`."""
+    while server.poll() is None:
+        if found := re.search(rf"{what}(http://[\d.]+:\d+)", log.read_text()):
+            return found[1]
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())

@@ -7,6 +7,7 @@ from typing import ClassVar
 from specdec.interfaces import Draft, ProposeBatch, Proposer
 from specdec_testing.backends.suite import BackendSuite, used_by_core
 from specdec_testing.support.generation import generate
+from specdec_testing.support.repeats import repeats
 from specdec_testing.support.subjects import path_of
 from specdec_testing.support.target import check_target
 from specdec_testing.support.texts import texts_for
@@ -51,10 +52,4 @@ class _Repeats(Proposer):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Deliver new tokens to the proposer and return its draft."""
-        drafts = []
-        for row, most in enumerate(batch.max_nodes):
-            ids = batch.token_ids(row)
-            earlier = (ids[:-1] == ids[-1]).nonzero()[0]
-            start = earlier[-1] + 1 if len(earlier) else len(ids)
-            drafts.append(ids[start : start + most].tolist())
-        return Draft.from_lists(drafts)
+        return repeats(batch)

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 
 from specdec import Capability, Draft, FinishReason, ProposeBatch, Proposer, ProposerConfig, TargetInfo
+from specdec_testing.support.repeats import repeats
 
 
 class GuestConfig(ProposerConfig):
@@ -42,13 +43,7 @@ class Recorder(Proposer):
         call: dict[str, Any] = {name: [*getattr(batch, name)] for name in names}
         call |= {"drafted": [*batch.last_num_drafted], "accepted": [*batch.last_num_accepted]}
         self.note(call | {"new": batch.new_token_ids.tolist()})
-        drafts = []
-        for row, most in enumerate(batch.max_nodes):
-            ids = batch.token_ids(row)
-            earlier = (ids[:-1] == ids[-1]).nonzero()[0]
-            start = earlier[-1] + 1 if len(earlier) else len(ids)
-            drafts.append(ids[start : start + most].tolist())
-        return Draft.from_lists(drafts)
+        return repeats(batch)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Note who ended."""

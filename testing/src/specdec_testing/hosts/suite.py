@@ -15,6 +15,7 @@ from specdec import ConfigError, Proposer
 from specdec.config import resolve_name
 from specdec_testing.hosts.guests import Hostile, Recorder, StateRecorder
 from specdec_testing.hosts.host import Host, find_host
+from specdec_testing.scorers.suite import TOLERANCE
 from specdec_testing.support.conformance import Conformance, once_per_suite
 from specdec_testing.support.generation import MAX_TOKENS, plain
 from specdec_testing.support.target import MAX_LEN, check_target
@@ -27,8 +28,6 @@ _NUM_TOKENS = (MAX_TOKENS, 17, 23, 9)
 _LENGTHS = (20, 33, 7, 50)
 _NUM_ROUNDS = 2
 """All prompts are asked twice, so that in the second round prefixes are cached."""
-_TOLERANCE = 2e-3
-"""The largest difference allowed for rounding in float32, relative to the largest state."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ class HostConformance(Conformance):
         for (name, states), text in zip(visit.states, _told(visit.calls), strict=True):
             [expected] = target.states_before(text[: len(states)], ())
             off = float((states - expected).abs().max() / expected.abs().max())
-            if not off <= _TOLERANCE:
+            if not off <= TOLERANCE:
                 broken(f"{name}: states are {off:.2g} off those of the target")
 
     @property

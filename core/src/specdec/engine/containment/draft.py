@@ -258,8 +258,6 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
         raise DraftError(f"propose returned {type(offered).__name__}, not a Draft")
     ids = _plain("token_ids", offered.token_ids, (size,), 2, torch.int64)
     width = ids.shape[1]
-    if not width and offered.num_nodes is None:
-        return Draft(ids)
     if width > _MAX_WIDTH:
         raise DraftError(f"Draft.token_ids has {width} columns, where at most {most} nodes may be drafted")
     num_nodes = None if offered.num_nodes is None else _lengths(offered.num_nodes, size, width)
