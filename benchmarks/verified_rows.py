@@ -125,7 +125,7 @@ def main() -> int:
     add = parser.add_argument
     add("--model", default="smollm2", help="a GGUF file, or smollm2 (default)")
     add("--rows", nargs="+", type=int, default=list(ROWS), help="default: %(default)s")
-    add("--rounds", type=int, default=7, help="default 7")
+    add("--rounds", type=int, default=4, help="default 4")
     add("--before", type=Path, help="a result of earlier code, kept beside this one")
     add("--json", type=Path, help="where to write the result (default: benchmarks/results)")
     add("--worker", action="store_true", help=argparse.SUPPRESS)

@@ -178,7 +178,7 @@ def test_drafts_on_the_targets_cache_are_refused() -> None:
         make_llm(hybrid("qwen3_next"), {"method": "self", "num_speculative_tokens": 2})
 
 
-@pytest.mark.parametrize("name", ["lfm2", "qwen3_5", "zamba"])
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_5", pytest.param("zamba", marks=pytest.mark.full)])
 def test_as_a_draft_model(name, tmp_path) -> None:
     """Every draft is what the draft model continues the text with, whatever was rejected before; of itself, all is accepted."""
     drafting = hybrid(name)

@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "draft_model": {"method": "draft_model", "model": "zoo", "num_speculative_tokens": 4},
     "auto": {"method": "auto"},
 }
-ALWAYS = ("plain", "ngram", "eagle3")
+ALWAYS = ("plain", "eagle3")
 NAMES = ("attention", None, "all", "head")
 TEXTS = (
     "def main(argv):\n    parser = ",

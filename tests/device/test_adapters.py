@@ -44,6 +44,7 @@ def value(llm: LLM, name: str) -> int:
 
 
 @pytest.mark.parametrize("method", SERVED)
+@pytest.mark.sampled(0, slow=2)
 def test_tokens_are_the_cpus_and_other_passes_are_recorded(
     method: str, device, prompts, expected, modules
 ) -> None:

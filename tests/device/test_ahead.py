@@ -120,7 +120,7 @@ def test_steps_whose_logits_are_read_later_wait(plain, device, prompts, expected
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", range(1, NUM_TOKENS))
-@pytest.mark.sampled(8, slow=10)
+@pytest.mark.sampled(4, slow=6)
 def test_a_request_that_stops_leaves_the_step_that_is_launched(
     kind, end, plain, device, prompts, expected
 ) -> None:
@@ -171,7 +171,7 @@ def calls(monkeypatch) -> list[ProposeBatch]:
     return batches
 
 
-@pytest.mark.parametrize("method", [pytest.param("eagle3", marks=pytest.mark.slow), "eagle3-tree"])
+@pytest.mark.parametrize("method", [pytest.param("eagle3", marks=pytest.mark.full), "eagle3-tree"])
 @pytest.mark.slow
 def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
     method, device, prompts, expected, calls
@@ -199,7 +199,7 @@ def test_steps_of_a_head_that_rests_are_ahead_and_it_misses_no_states(
         assert torch.allclose(ours[:num_rows], theirs[:num_rows], atol=1e-4)
 
 
-@pytest.mark.parametrize("sampler", ["probabilistic", pytest.param("block", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", ["probabilistic", pytest.param("block", marks=pytest.mark.full)])
 @pytest.mark.slow
 def test_steps_of_samplers_that_compare_p_and_q_are_ahead_too(sampler: str, device, prompts) -> None:
     suspended = METHODS["draft_model"] | {
@@ -270,7 +270,7 @@ def test_a_proposer_that_finds_nothing_is_asked_while_the_next_step_runs(
     assert all(min(batch.max_nodes) > 0 for batch in late[:-3])
 
 
-@pytest.mark.parametrize("method", ["ngram", pytest.param("suffix", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["ngram", pytest.param("suffix", marks=pytest.mark.full)])
 @pytest.mark.slow
 def test_late_drafts_follow_each_other(
     method: str, plain, device, prompts, expected, calls, monkeypatch
@@ -301,7 +301,7 @@ def test_late_drafts_follow_each_other(
 
 
 @pytest.mark.parametrize("method", ["ngram", "eagle3", "eagle3-tree"])
-@pytest.mark.sampled(1, slow=2)
+@pytest.mark.sampled(1, slow=1)
 def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
     method, device, prompts, expected, monkeypatch
 ) -> None:

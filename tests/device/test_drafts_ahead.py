@@ -89,7 +89,7 @@ def level_of(method: str, temperature: float, size: int) -> list[pytest.MarkDeco
     ("method", "temperature", "size"),
     [pytest.param(*each, marks=level_of(*each)) for each in product(LIKE, HEATS, (1, 3))],
 )
-@pytest.mark.sampled(1, slow=6)
+@pytest.mark.sampled(1, slow=3)
 def test_texts_and_drafts_are_those_of_the_cpu(
     method: str, temperature: float, size: int, device: PretendDevice, prompts, expected
 ) -> None:
@@ -102,7 +102,7 @@ def test_texts_and_drafts_are_those_of_the_cpu(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["eagle3", "draft_model", "eagle3-tree"])
-@pytest.mark.sampled(0, slow=2)
+@pytest.mark.sampled(0, slow=1)
 def test_texts_end_one_after_another(method: str, device: PretendDevice, prompts, expected) -> None:
     """By their lengths, and by tokens within drafts that the host has not read when the next step is launched."""
     wanted = expected[method, 0.0]

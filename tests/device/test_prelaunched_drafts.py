@@ -164,7 +164,7 @@ def served(
         ),
     ],
 )
-@pytest.mark.sampled(1, slow=3)
+@pytest.mark.sampled(0, slow=2)
 def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, expected, monkeypatch) -> None:
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, abort_at=abort_at)
     wanted, alone = served(method, prompts, monkeypatch, may_begin=False, abort_at=abort_at)
@@ -189,7 +189,7 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
         pytest.param("probabilistic", "eagle3", marks=pytest.mark.full),
     ],
 )
-@pytest.mark.sampled(0, slow=2)
+@pytest.mark.sampled(0, slow=1)
 def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, prompts, monkeypatch) -> None:
     given = {"sampler": sampler, "temperature": 0.8}
     outputs, watched = served(method, prompts, monkeypatch, may_begin=True, **given)

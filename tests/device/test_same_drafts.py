@@ -145,7 +145,7 @@ def expected(request, tmp_path_factory) -> tuple[str, dict[str, Any], list[list[
     return request.param, config, prompts, drafts(request.param, config, "cpu", prompts)[0]
 
 
-@pytest.mark.sampled(1, slow=5)
+@pytest.mark.sampled(1, slow=2)
 def test_drafts_are_those_of_the_cpu(expected, device) -> None:
     kind, config, prompts, on_cpu = expected
     on_device, steps = drafts(kind, config, "cuda:0", prompts, device)

@@ -88,7 +88,7 @@ def served(request: pytest.FixtureRequest, device: PretendDevice) -> Iterator[LL
 
 
 @pytest.mark.parametrize(("served", "seed"), SCHEDULES, indirect=["served"])
-@pytest.mark.sampled(2, slow=8)
+@pytest.mark.sampled(1, slow=3)
 def test_texts_are_the_cpu_s(
     served: LLM, seed: int, schedules: dict[int, list[Arrival]], expected: dict[int, list[RequestOutput]]
 ) -> None:

@@ -144,7 +144,7 @@ def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: l
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PARAMS)
-@pytest.mark.sampled(6, slow=20)
+@pytest.mark.sampled(4, slow=9)
 def test_a_generation(name: str, size: int, served, device, prompts) -> None:
     method, llm, expected = served
     given = params(name, SIZES[-1], NUM_TOKENS + MORE_TOKENS * (method in LONGER))[:size]

@@ -40,7 +40,7 @@ def packed(num_out: int, depth: int, group: int | None, bias: bool = False) -> Q
 )
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("sizes", [(1,), (8,), (10, 3, 6)])
-@pytest.mark.sampled(30, slow=40)
+@pytest.mark.sampled(20, slow=20)
 def test_products_are_those_of_the_widened_weights(depth, group, num_rows, sizes) -> None:
     torch.manual_seed(depth + num_rows)
     linears = [packed(size, depth, group) for size in sizes]

@@ -136,7 +136,7 @@ def run_with_threads(num_threads: int, *files: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_same_with_threads() -> None:
     run_with_threads(3, Path(__file__).name, "test_draw.py")
 

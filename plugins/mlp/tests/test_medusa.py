@@ -230,6 +230,7 @@ def test_texts_are_right_and_what_was_learnt_is_drafted(learnt, texts, keys):
     assert min(lengths) > (2.0 if "draft_confidence_threshold" in keys else 3.0)
 
 
+@pytest.mark.slow
 def test_as_many_heads_are_read_as_a_draft_is_deep(learnt):
     for k, width, wanted in ((1, 1, 1), (3, 1, 3), (3, 2, 2)):
         llm = make_llm(learnt, num_speculative_tokens=k, tree_top_k=width)

@@ -78,6 +78,7 @@ def test_from_prompts_to_a_measured_head(prompts, tmp_path, capsys, monkeypatch)
     assert published["tie_word_embeddings"] is False
 
 
+@pytest.mark.full
 def test_a_stopped_run_keeps_answers_and_steps_and_its_head_can_be_written(
     prompts, tmp_path, capsys, monkeypatch
 ):
