@@ -27,6 +27,8 @@ class World:
     """Largest relative error of a time."""
     is_found: float = 1.0
     """Share of steps in which there is a draft at all."""
+    asked: float = 0.0
+    """What the rest of a step takes more where a draft was wanted and none was found."""
     num_prompt_rows: int | None = 0
     """Tokens of prompts in every step, each as dear as a node; None where some requests do not sample."""
     first_plain: float = 1.0
@@ -76,6 +78,8 @@ def run(
             accepted.append(stood)
         propose = 0.0 if adaptive.is_suspended else world.seconds(world.call + world.depth * max(limits))
         other = world.seconds(world.plain + world.node * sum(drafted))
+        if not adaptive.is_suspended and not any(drafted):
+            other += world.asked
         if adaptive.is_suspended and depths and depths[-1]:
             other *= world.first_plain
         num_prompt_rows = world.num_prompt_rows or 0
@@ -119,6 +123,19 @@ def test_drafts_that_never_stand_cost_little_from_the_start():
     depths, speed, _ = run(adaptive, world, 1000, 8, make_sequences(1))
     assert speed > 0.9 / world.plain
     assert sum(depth > 0 for depth in depths) < 50
+
+
+def test_what_a_proposer_costs_where_it_finds_nothing_counts():
+    world = World(node=0.05e-3, depth=0.0, call=0.02e-3, is_found=0.15, asked=0.3e-3)
+    assert world.speed(4, 0.6) * world.plain > 1.1, "what is drafted pays"
+    adaptive, sequences = opened(4, can_shorten=True), make_sequences(1)
+    run(adaptive, world, 300, 4, sequences)
+    depths, speed, _ = run(adaptive, world, 2000, 4, sequences)
+    assert speed > 0.97 / world.plain
+    assert sum(depth > 0 for depth in depths) < 300
+    world.asked = 0.0
+    run(adaptive, world, 1500, 4, sequences)
+    assert run(adaptive, world, 1000, 4, sequences)[1] > 1.05 / world.plain
 
 
 def test_a_rest_ends_when_drafts_are_worth_it_again():

@@ -79,7 +79,9 @@ class AdaptiveDepth:
         else:
             share = sum(self._acceptance_of(sequence).share for sequence in sequences) / self._count
             self._best_depth, self._speedup = costs.best(self._count, share)
-            self._depth = self._best_depth if costs.backoff.decide(self._speedup) else 0
+            # Suspended, it comes here with other requests alone.
+            is_other = costs.backoff.is_suspended
+            self._depth = self._best_depth if costs.backoff.decide(self._speedup, is_other=is_other) else 0
             self._suspended_ids = [] if self._depth else [s.row_id for s in sequences]
             if costs.backoff.is_trying:
                 self._depth = min(self._k, 2 * self._best_depth)

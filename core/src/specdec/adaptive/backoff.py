@@ -10,6 +10,8 @@ _MOST_SUSPENDED = 2048
 """The most steps of one whose length follows from `_TRIAL_COST`: a trial may take many times as long as a step."""
 _TRIAL_COST = 0.015
 """Fraction of the time of a suspension that the trial after it may cost."""
+_CHEAP = 2 * _FIRST_SUSPENSION
+"""A trial costs at most about one step, if that allows so short a suspension."""
 _TO_BEGIN, _TO_GO_ON = 1.03, 0.99
 """Drafting begins at the first speedup over steps without drafts, and ends below the second."""
 
@@ -36,15 +38,22 @@ class Backoff:
         """Whether a trial runs: drafts are made whatever their speedup."""
         return self._trial_left > 0
 
-    def decide(self, speedup: float) -> bool:
-        """Return whether to draft, given its `speedup` of throughput; may begin or end a suspension."""
+    def decide(self, speedup: float, *, is_other: bool = False) -> bool:
+        """Return whether to draft, given its `speedup` of throughput; may begin or end a suspension.
+
+        For an `is_other` request than the one that was suspended a trial begins at once, if it costs about a step or less: its
+        text may be copied.
+        """
         if self._trial_left:
+            return True
+        fair = _TRIAL_STEPS * (1.0 / max(speedup, 1e-3) - 1.0) / _TRIAL_COST
+        if is_other and self._length - self._left >= _FIRST_SUSPENSION and fair <= _CHEAP:
+            self.try_again()
             return True
         if speedup >= (_TO_BEGIN if self._left or self._is_trying else _TO_GO_ON):
             self._length = self._left = 0
             self._is_trying = False
         elif not self._left:
-            fair = _TRIAL_STEPS * (1.0 / max(speedup, 1e-3) - 1.0) / _TRIAL_COST
             longer = min(max(_FIRST_SUSPENSION, 2 * self._length), _LONGEST_SUSPENSION)
             self._length = int(max(longer, min(fair, _MOST_SUSPENDED)))
             self._left = self._length

@@ -20,6 +20,8 @@ _PLAIN_SOON, _CLEAR = 12, 1.25
 """The former, for each step without drafts that was measured, while these are few; and the speedup from which on drafts clearly
 pay, so that it is four times as many."""
 _INGESTED_DECAY = 0.995
+_MOST_ASKING = 0.5
+"""The most of a step that asking may seem to add to it: what takes longer is other work of the machine."""
 _ANEW_EVERY = 4
 """Number of drafting steps after which gains and costs are recomputed."""
 
@@ -45,6 +47,9 @@ class BatchSizeCosts:
         self.ingesting = Mean(decay=_INGESTED_DECAY)
         """Additional seconds of proposing in steps with drafts, beyond their depth's, for the proposer's
         prefill."""
+        self.asking = Mean()
+        """Additional seconds of the rest of a step in which a draft was wanted and none was found, beyond one without
+        drafts: what is delivered, checked and counted for the proposer. 0 for steps with nodes, whose cost has it."""
         self.positions = PositionAcceptance()
         self.backoff = Backoff()
         self._tries_left = 2 * _PLAIN_STEPS
@@ -97,6 +102,7 @@ class BatchSizeCosts:
         if is_over:
             self.positions.fade()
             self.ingesting.fade()
+            self.asking.fade()
             self._table = None
         return is_over
 
@@ -122,8 +128,12 @@ class BatchSizeCosts:
             return
         self.ingesting.observe(0.0)
         self._costs.observe_draft(self._size, depth, propose_s)
-        if num_nodes:  # where none is found, what the call costs otherwise would count as a step without one
+        more = 0.0
+        if num_nodes:
             self._costs.observe_step_without_draft(self._size, num_nodes, other_s)
+        elif plain_s := self.plain_s:
+            more = min(self._costs.usual(other_s) - plain_s, _MOST_ASKING * plain_s)
+        self.asking.observe(more)
         self.nodes.observe(num_nodes)
 
     @property
@@ -151,7 +161,12 @@ class BatchSizeCosts:
             most = int(self._depths[-1])
             # A node costs what it adds where it is drafted, behind all before it.
             more = self.positions.rows(most) * np.diff(self._rest.along(count * np.arange(most + 1)))
-            seconds = self.ingesting.value + self.plain_s + more.cumsum()[self._depths - 1]
+            seconds = (
+                self.ingesting.value
+                + max(0.0, self.asking.value)
+                + self.plain_s
+                + more.cumsum()[self._depths - 1]
+            )
             seconds += self._drafting.along(self._depths)
             self._table = count, self.positions.gains(most).cumsum(), seconds
         return self._table[1], self._table[2]

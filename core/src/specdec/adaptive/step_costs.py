@@ -115,11 +115,15 @@ class StepCosts:
         if rest.num_measured(num_nodes) >= _ENOUGH:
             is_slower = log(seconds / rest.at(num_nodes)) > self._slowness
             self._slowness += _SLOWNESS_STEP if is_slower else -_SLOWNESS_STEP
-        rest.observe(num_nodes, seconds * exp(-self._slowness))
+        rest.observe(num_nodes, self.usual(seconds))
 
     def observe_draft(self, key: int, depth: int, seconds: float) -> None:
         """Add the duration of one draft; `key` tells those apart whose durations differ."""
-        self.drafting(key).observe(depth, seconds * exp(-self._slowness))
+        self.drafting(key).observe(depth, self.usual(seconds))
+
+    def usual(self, seconds: float) -> float:
+        """Return what a duration would be on a machine that is as fast as before."""
+        return seconds * exp(-self._slowness)
 
     def drafting(self, key: int) -> ByCount:
         """Return the seconds of drafts by their depth."""

@@ -79,6 +79,8 @@ class Engine:
         self.metrics = EngineMetrics() if speculation is None else speculation.metrics
         self._observers = None if observers is None else Observers(observers, self.metrics)
         self._is_overlapped = is_overlapped
+        self._counting_s = 0.0
+        """Seconds that the last step was counted for, a part of the next one; 0 where a device runs that meanwhile."""
         self._launched: Step | None = None
         """The next step, if it is launched."""
         self._last: Step | None = None
@@ -172,10 +174,12 @@ class Engine:
         try:
             if self._is_overlapped:
                 return self._overlapped_step()
-            step = self._launch(self._scheduler.schedule())
-            self._commit(step)
+            step = self._scheduler.schedule()
+            step.schedule_s += self._counting_s
+            self._commit(self._launch(step))
             outputs = self._show(step)
             self._count(step)
+            self._counting_s = step.lap()
         except BaseException:
             if self._lines is not None:
                 self._lines.invalidate()
