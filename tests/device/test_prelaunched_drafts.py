@@ -11,7 +11,7 @@ from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine import Engine, Step
 from specdec.engine.commit import Committer
 from specdec.interfaces import NeedsTokens, Verdict
-from specdec_kernels.cuda.graphs.chain_graphs import ChainGraphs
+from specdec_kernels.cuda.graphs.draft_graphs import DraftGraphs
 from specdec_runtime.interfaces import ChainWork
 
 OPTIONS = {
@@ -97,9 +97,9 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool) -> None:
         self.drafts, self.num_prelaunched, self.num_used = list[list[list[int]]](), 0, 0
-        follow, launch, commit = ChainGraphs._replay_behind, Engine._launch, Committer.commit
+        follow, launch, commit = DraftGraphs._replay_behind, Engine._launch, Committer.commit
 
-        def following(graphs: ChainGraphs, work: ChainWork) -> Any:
+        def following(graphs: DraftGraphs, work: ChainWork) -> Any:
             if work.is_unread and not may_begin:
                 raise NeedsTokens
             outputs = follow(graphs, work)
@@ -117,7 +117,7 @@ class Watched:
                 self.drafts.append(rows)
             commit(committer, step, verdict)
 
-        monkeypatch.setattr(ChainGraphs, "_replay_behind", following)
+        monkeypatch.setattr(DraftGraphs, "_replay_behind", following)
         monkeypatch.setattr(Engine, "_launch", launching)
         monkeypatch.setattr(Committer, "commit", committing)
 

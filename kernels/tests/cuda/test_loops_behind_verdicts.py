@@ -11,7 +11,7 @@ import torch
 from speccheck.recorder import Rerun, StandInAttention
 
 from specdec.interfaces import NeedsTokens, NoiseKeys, PassMemory, VerdictOffsets
-from specdec_kernels.cuda.graphs import ChainGraphs
+from specdec_kernels.cuda.graphs import DraftGraphs
 from specdec_kernels.cuda.graphs.static_loop import RecordedLoop
 from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
@@ -68,7 +68,7 @@ class Context:
 class Loop:
     """A recorded loop of three requests, and the texts that it drafts for."""
 
-    graphs: ChainGraphs
+    graphs: DraftGraphs
     passes: Passes
     memory: PassMemory | None
     most_new: int
@@ -146,10 +146,10 @@ def loop(most_new: int, rules: ChainRules, *, is_told: bool, ends: list[int]) ->
     backend, memory = StandInAttention(), PassMemory(CPU) if is_told else None
     passes, is_head = Passes(backend), reads_states(most_new, rules)
     head = (torch.empty(1, 4), Reads(lambda hidden, aux: hidden)) if is_head else (None, None)
-    graphs = ChainGraphs(passes, Rerun(), backend, 512, 512, CPU, *head, memory)
+    graphs = DraftGraphs(passes, Rerun(), backend, 512, 512, CPU, *head, memory)
     if rules.skips_last:
         context = Context(passes.seen)
-        graphs = ChainGraphs(
+        graphs = DraftGraphs(
             passes, Rerun(), backend, 512, 512, CPU, None, Reads(context=context, write=context.write), memory
         )
     keys = NoiseKeys(*np.zeros((3, 1), np.int64))

@@ -125,15 +125,15 @@ def test_rows_take_the_tokens_of_a_verdict_wherever_these_are(is_recorded: bool)
     """Also in the memory that this pass fills; of some requests of the last step, and fewer than it had."""
     rows, num_verdicts, num_columns = [1, 4, 5], 40, 2
     for offset in range(0, 900, 7):
-        table = PassMemory(CPU, 1200)
-        made = PassGraphs(doubled, Rerun(), StandInAttention(), 512, table=table)
+        memory = PassMemory(CPU, 1200)
+        made = PassGraphs(doubled, Rerun(), StandInAttention(), 512, pass_memory=memory)
         plain = step([1, 1, 1], [5, 9, 3])
         for _ in range(3 if is_recorded else 1):
             made.forward(plain)
-        tokens = table.numbers[offset : offset + num_verdicts * num_columns].view(num_verdicts, num_columns)
+        tokens = memory.numbers[offset : offset + num_verdicts * num_columns].view(num_verdicts, num_columns)
         tokens.copy_(100 + torch.arange(num_verdicts * num_columns).view(num_verdicts, num_columns))
         counts_at = offset + num_verdicts * num_columns
-        table.numbers[counts_at : counts_at + num_verdicts] = 0
+        memory.numbers[counts_at : counts_at + num_verdicts] = 0
         wanted = tokens[rows, 0].tolist()
         moves = UnreadVerdict(tokens, VerdictOffsets(counts_at, offset, num_columns), rows, 0)
         batch = PackedBatch.of_rows(plain.host, plain.segments, CPU, None, None, moves)

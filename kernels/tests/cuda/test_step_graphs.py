@@ -148,7 +148,7 @@ def test_siblings_are_the_next_best_and_the_first_is_continued() -> None:
 def test_what_follows_a_verdict_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """In turns 2 and 3 the host is asked before it has the verdict."""
     graphs, rules = made(RULES["greedy or coupled"]), RULES["greedy or coupled"]
-    memory, sends, send = graphs._table, list[StaticSteps](), StaticSteps.send
+    memory, sends, send = graphs._pass_memory, list[StaticSteps](), StaticSteps.send
     memory.states = torch.zeros(1, 64, WIDTH)
 
     def sending(static: StaticSteps, *args: object) -> None:

@@ -10,7 +10,7 @@ from speccheck.recorder import Rerun, StandInAttention
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.plugin_view import EngineDraws
 from specdec.sampling_params import SamplingParams
-from specdec_kernels.cuda.graphs import ChainGraphs
+from specdec_kernels.cuda.graphs import DraftGraphs
 from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 
@@ -105,7 +105,7 @@ def test_it_chooses_the_nodes_of_most_joint_confidence(temperatures, is_after) -
     backend = StandInAttention()
     passes, rules = Passes(backend), ChainRules(NUM_IDS, width=WIDTH, num_nodes=20)
     head = torch.empty(1, 4), Reads(lambda hidden, aux: hidden + aux[0])
-    graphs = ChainGraphs(passes, Rerun(), backend, 512, 512, torch.device("cpu"), *head)
+    graphs = DraftGraphs(passes, Rerun(), backend, 512, 512, torch.device("cpu"), *head)
     sequences = sequences_of(temperatures)
     keys = EngineDraws(sequences).coupled_keys(range(3))
     for turn in range(3):
@@ -159,4 +159,4 @@ def check_passes(seen: list[tuple[list[int], list[list[int]]]]) -> None:
 
 def test_models_draft_no_trees_by_it() -> None:
     backend = StandInAttention()
-    assert ChainGraphs(Passes(backend), Rerun(), backend, 512, 512, torch.device("cpu")).max_tree_nodes == 0
+    assert DraftGraphs(Passes(backend), Rerun(), backend, 512, 512, torch.device("cpu")).max_tree_nodes == 0

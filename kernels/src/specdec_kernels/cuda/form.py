@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from specdec_kernels.cuda.attention import PagedAttention
-from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Recorder
+from specdec_kernels.cuda.graphs import MAX_BYTES, DraftGraphs, PassGraphs, Recorder
 from specdec_kernels.cuda.graphs.pass_shape import FEW_REQUESTS, bounds_for, loops_for, shapes_for
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_start import Reads
@@ -34,7 +34,7 @@ class GraphForm(Form):
         self.is_invariant = inner.is_invariant
         self.reserved_bytes = MAX_BYTES * (2 if has_chain else 1)
         self._passes: PassGraphs | None = None
-        self._chain: ChainGraphs | None = None
+        self._chain: DraftGraphs | None = None
 
     @property
     def chain(self) -> Chain | None:
@@ -69,16 +69,16 @@ class GraphForm(Form):
             if runner.num_tree_nodes and not attention.is_invariant
             else 0
         )
-        table = None if runner.is_draft else runner.pass_memory
+        pass_memory = None if runner.is_draft else runner.pass_memory
         self._passes = PassGraphs(
-            *place, runner.rounding, keeps_outputs=runner.is_draft, mask_words=words, table=table
+            *place, runner.rounding, keeps_outputs=runner.is_draft, mask_words=words, pass_memory=pass_memory
         )
         if self._has_chain:
             reads, head = Reads(context=runner.context, write=attention.write), runner.module
             if isinstance(head, DraftHead):
                 reads = Reads(head.combine, head.mask_feature)
             of_head = self._num_positions(), runner.device, self._features(), reads
-            self._chain = ChainGraphs(*place, *of_head, runner.pass_memory)
+            self._chain = DraftGraphs(*place, *of_head, runner.pass_memory)
 
     def prepare(self, num_requests: int) -> None:
         """Record passes of chains of up to so many requests, and the draft loops that are expected."""
@@ -125,7 +125,7 @@ class GraphForm(Form):
             "graph_bytes": sum(graphs.num_bytes for graphs in made),
         }
 
-    def _made(self) -> list[PassGraphs | ChainGraphs]:
+    def _made(self) -> list[PassGraphs | DraftGraphs]:
         return [made for made in (self._passes, self._chain) if made is not None]
 
     def _run_whole(self, batch: PackedBatch, features: torch.Tensor | None) -> Tensors:

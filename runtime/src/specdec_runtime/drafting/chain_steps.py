@@ -40,7 +40,7 @@ class ChainSteps:
         vocabulary: the ids that may be drafted.
         num_logits: number of logits of the draft.
         info: the target.
-        table: see `TargetHandle.pass_memory`.
+        pass_memory: see `TargetHandle.pass_memory`.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class ChainSteps:
         vocabulary: DraftVocabulary,
         num_logits: int,
         info: TargetInfo,
-        table: PassMemory,
+        pass_memory: PassMemory,
     ) -> None:
-        self._table = table
+        self._pass_memory = pass_memory
         self._config, self._vocabulary, self._info = config, vocabulary, info
         self._num_logits = num_logits
         threshold, ends = config.draft_confidence_threshold, info.eos_token_ids
@@ -73,7 +73,7 @@ class ChainSteps:
             return
         offered = first_offer(
             "the draft loop",
-            lambda backend: of_models(backend).steps(steps, given, self._table),
+            lambda backend: of_models(backend).steps(steps, given, self._pass_memory),
             lambda _: None,
         )
         if isinstance(offered, Declined):

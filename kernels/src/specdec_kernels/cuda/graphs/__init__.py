@@ -1,6 +1,6 @@
 """Passes and draft loops captured in graphs, which the device replays without launches of single operations."""
 
-from specdec_kernels.cuda.graphs.chain_graphs import ChainGraphs
+from specdec_kernels.cuda.graphs.draft_graphs import DraftGraphs
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.recorder import CudaRecorder, Recorder, Recording
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES
@@ -8,8 +8,8 @@ from specdec_kernels.cuda.graphs.step_graphs import StepGraphs
 
 __all__ = [
     "MAX_BYTES",
-    "ChainGraphs",
     "CudaRecorder",
+    "DraftGraphs",
     "PassGraphs",
     "Recorder",
     "Recording",

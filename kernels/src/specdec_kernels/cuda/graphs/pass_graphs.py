@@ -67,7 +67,7 @@ class PassGraphs(Graphs[StaticPass]):
         rounding: relative distance of the model's own logits from those in wider arithmetic.
         keeps_outputs: whether outputs are read after the next pass; those of a target are not.
         mask_words: words of the mask of trees, with which every pass is recorded; 0 if trees are not expected.
-        table: where the numbers of all passes are, for a target's; None for a place of their own.
+        pass_memory: where the numbers of all passes are, for a target's; None for a place of their own.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class PassGraphs(Graphs[StaticPass]):
         *,
         keeps_outputs: bool = True,
         mask_words: int = 0,
-        table: PassMemory | None = None,
+        pass_memory: PassMemory | None = None,
     ) -> None:
         super().__init__("passes", recorder)
         self._mask_words = mask_words
         self._rounding, self._keeps_outputs = rounding, keeps_outputs
         self._run, self._backend = run, backend
         self._max_context = max_context
-        self._table = table
+        self._pass_memory = pass_memory
         self._memory: PassMemory | None = None
-        """The table, or the place of their own, once a pass has one."""
+        """That memory, or one of their own once a pass has one."""
         self._most_rows = MAX_ROWS
         self._last_rows = 0
         """Rows of the last replay."""
@@ -162,7 +162,7 @@ class PassGraphs(Graphs[StaticPass]):
         more = None if batch.transfer is None else batch.transfer.packed.view(np.int64)
         more = more if more is not None and len(more) <= len(static.more) else None
         if batch.behind is not None:
-            if self._table is None or not self._table.holds(static.room):
+            if self._pass_memory is None or not self._pass_memory.holds(static.room):
                 batch.behind = batch.behind._replace(offsets=None)
             # The pass advances what verification reads of each request, such as its number of tokens, which goes with it.
             growing = [] if batch.transfer is None else batch.transfer.growing_at
@@ -179,8 +179,8 @@ class PassGraphs(Graphs[StaticPass]):
             batch.transfer.arrive(static.more[: len(more)].view(torch.uint8))
         static.recording.replay()
         self.num_replays, self._last_rows = self.num_replays + 1, num_rows
-        if self._table is not None:
-            self._table.num_passes += 1
+        if self._pass_memory is not None:
+            self._pass_memory.num_passes += 1
         return self._results(static, num_rows, host.logits_rows)
 
     def _record_batch(
@@ -212,7 +212,7 @@ class PassGraphs(Graphs[StaticPass]):
 
     def _place(self, shape: PassShape, device: torch.device, features: torch.Tensor | None) -> StaticPass:
         place, num_drafted = (shape, self._max_context, device, features), _NUM_DRAFTED * shape.num_rows
-        memory = self._memory or self._table or PassMemory(device)
+        memory = self._memory or self._pass_memory or PassMemory(device)
         num_more = len(memory.numbers) - num_numbers(shape, 0, num_drafted)
         if num_more < _num_extra(shape):
             return StaticPass(*place, _num_extra(shape), num_drafted)

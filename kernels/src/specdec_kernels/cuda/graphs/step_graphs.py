@@ -31,15 +31,17 @@ class StepGraphs(LoopGraphs[StaticSteps]):
         steps: gives logits.
         recorder: the device's recorder.
         given: `[...]` what a request begins with, for sizes, dtype and device.
-        table: where the target's verification leaves its verdicts.
+        pass_memory: where the target's verification leaves its verdicts.
     """
 
     contained: ClassVar[type[Exception]] = Exception
     """Also a kernel that does not compile: the first draft raises then, under guard."""
 
-    def __init__(self, steps: Steps, recorder: Recorder, given: torch.Tensor, table: PassMemory) -> None:
+    def __init__(
+        self, steps: Steps, recorder: Recorder, given: torch.Tensor, pass_memory: PassMemory
+    ) -> None:
         super().__init__("drafts", recorder)
-        self._table = table
+        self._pass_memory = pass_memory
         self._steps, self._like = steps, given
         self._given = given.new_zeros(0, *given.shape)
         self._sizes = [1]
@@ -67,7 +69,7 @@ class StepGraphs(LoopGraphs[StaticSteps]):
         self._sizes = [size for size in sizes if size == 1 or size * num_bytes <= _MOST_BYTES]
         self._most_steps = work.num_steps
         self._given = self._like.new_zeros(self._sizes[-1] * self._most_new, *self._like.shape)
-        self._verdicts = self._table
+        self._verdicts = self._pass_memory
         for size in self._sizes:
             for is_greedy, has_cuts in [
                 (True, False),

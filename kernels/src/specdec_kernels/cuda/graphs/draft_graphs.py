@@ -43,7 +43,7 @@ _TABLE_SIZE = 2**23
 logger = logging.getLogger("specdec")
 
 
-class ChainGraphs(LoopGraphs[RecordedLoop]):
+class DraftGraphs(LoopGraphs[RecordedLoop]):
     """Drafts chains and trees with one recording per shape: numbers of requests, new tokens and steps, and way to choose.
 
     The host waits for nothing but confidences. The first time a shape is used, and whenever recording failed, the loop runs
@@ -58,7 +58,7 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
         device: where it runs.
         features: `[T, F]` of a head, for width and dtype; None for a model.
         reads: how a head reads the target's states; None for a model.
-        table: where the target's verification leaves its verdicts; None if drafts do not follow these.
+        pass_memory: where the target's verification leaves its verdicts; None if drafts do not follow these.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
         device: torch.device,
         features: torch.Tensor | None = None,
         reads: Reads | None = None,
-        table: PassMemory | None = None,
+        pass_memory: PassMemory | None = None,
     ) -> None:
         super().__init__("draft loops", recorder)
-        self._table = table
+        self._pass_memory = pass_memory
         self._run_pass, self._backend = run, backend
         self._max_context, self._max_positions = max_context, max_positions
         self._device, self._features, self._reads = device, features, reads or Reads()
@@ -107,7 +107,7 @@ class ChainGraphs(LoopGraphs[RecordedLoop]):
             work: the draft of that request.
         """
         self._most_steps, self._most_new = work.num_steps, rows.counts[0]
-        self._verdicts = self._table
+        self._verdicts = self._pass_memory
         verdicts = None if self._verdicts is None else (self._verdicts.numbers, self._most_new)
         ways = [(True, False), *([] if work.rules.is_drawn else [(False, False)]), (False, True)]
         is_block, context = work.rules.mask_id is not None, self._reads.context

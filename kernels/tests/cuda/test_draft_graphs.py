@@ -15,7 +15,7 @@ from specdec.engine.speculation.plugin_view import EngineDraws
 from specdec.interfaces.draws import NoiseKeys
 from specdec.logits.pipeline import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
-from specdec_kernels.cuda.graphs import ChainGraphs
+from specdec_kernels.cuda.graphs import DraftGraphs
 from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch
 
@@ -53,12 +53,12 @@ class Passes:
 
 def make(
     recorder: Rerun | None = None, max_positions: int = 512, *, is_head: bool = False
-) -> tuple[ChainGraphs, Passes]:
+) -> tuple[DraftGraphs, Passes]:
     backend = StandInAttention()
     passes = Passes(backend)
     head = (torch.empty(1, 4), Reads(combined)) if is_head else (None, None)
     place = recorder or Rerun(), backend, 512, max_positions, torch.device("cpu")
-    return ChainGraphs(passes, *place, *head), passes
+    return DraftGraphs(passes, *place, *head), passes
 
 
 def combined(hidden: torch.Tensor, aux: tuple[torch.Tensor, ...]) -> torch.Tensor:
