@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from time import sleep
 
@@ -30,6 +31,16 @@ def test_a_pipe_gets_a_line_every_while_whatever_happens(
         "specdec: working: 3 of 12 steps after 0 s",
         "specdec: loading a model after 0 s",
     }
+
+
+def test_core_is_silent_where_a_command_shows_progress(caplog: pytest.LogCaptureFixture) -> None:
+    lines = logging.getLogger("specdec.loading")
+    for shown in (progress_bar.loading("a model"), progress_bar.progress("working", total=1)):
+        with shown:
+            lines.warning("of core")
+        assert caplog.messages == []
+    lines.warning("of core")
+    assert caplog.messages == ["of core"]
 
 
 def test_a_short_task_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
 from time import perf_counter
 from typing import TYPE_CHECKING, TextIO
@@ -83,7 +84,7 @@ def progress(description: str, total: float) -> Iterator[Steps]:
         finally:
             outer.tell(None)
         return
-    with _line_of(description, total) as _shown:
+    with _no_lines_of_core(), _line_of(description, total) as _shown:
         try:
             yield _shown
         finally:
@@ -108,14 +109,26 @@ def _line_of(description: str, total: float) -> Iterator[Steps]:
 @contextmanager
 def loading(model: str) -> Iterator[None]:
     """Show that a model is being loaded: on a terminal at once, elsewhere by a line every `LINE_EVERY_S` seconds."""
-    if not sys.stderr.isatty():
-        with _regular_lines(lambda: f"loading {model}"):
-            yield
-        return
-    from rich.console import Console
+    shown: AbstractContextManager[object]
+    if sys.stderr.isatty():
+        from rich.console import Console
 
-    with Console(stderr=True).status(f"loading {model}"):
+        shown = Console(stderr=True).status(f"loading {model}")
+    else:
+        shown = _regular_lines(lambda: f"loading {model}")
+    with _no_lines_of_core(), shown:
         yield
+
+
+@contextmanager
+def _no_lines_of_core() -> Iterator[None]:
+    """Silence what `LLM` says while it loads, since progress is shown."""
+    lines = logging.getLogger("specdec.loading")
+    before, lines.disabled = lines.disabled, True
+    try:
+        yield
+    finally:
+        lines.disabled = before
 
 
 @contextmanager

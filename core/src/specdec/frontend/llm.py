@@ -21,6 +21,8 @@ from specdec.config.missing import check_installed
 from specdec.config.model_name import locate
 from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.errors import ConfigError, EngineError
+from specdec.frontend.imports import importing
+from specdec.frontend.loading_lines import loading_lines
 from specdec.frontend.no_drafts import no_drafts_warning
 from specdec.frontend.prompts import Prompt, as_conversations, as_prompts, numbered
 from specdec.frontend.threads import FairLock, check_process, enter_process, is_fork, release_threads
@@ -59,18 +61,24 @@ def build(
     speculation = known.pop("speculative_config", None)
     check_installed(model, speculation, known.get("scorer", DEFAULT_SCORER))
     options = EngineOptions(model=model, **known)
-    # These import torch, which takes a second or two: after the checks of arguments, and not with this module.
-    from specdec.assembly.build import assemble, resolve_speculation
-    from specdec.assembly.ranks import TensorParallel
-    from specdec.frontend.adapters import Adapters
-    from specdec.frontend.input_processor import InputProcessor
+    with loading_lines(model):
+        return _build(options, speculation)
 
-    options = locate(options)
-    if isinstance(options.model, str) and speculation is None:
-        found = target_of(options.model, options.revision)
-        if found is not None:
-            options, speculation = replace(options, model=found[0]), found[1]
-    resolved = resolve_speculation(options, speculation)
+
+def _build(options: EngineOptions, speculation: object) -> tuple[BuiltEngine, InputProcessor]:
+    with importing():
+        # These import torch, which takes a second or two: after the checks of arguments, and not with this module.
+        from specdec.assembly.build import assemble, resolve_speculation
+        from specdec.assembly.ranks import TensorParallel
+        from specdec.frontend.adapters import Adapters
+        from specdec.frontend.input_processor import InputProcessor
+
+        options = locate(options)
+        if isinstance(options.model, str) and speculation is None:
+            found = target_of(options.model, options.revision)
+            if found is not None:
+                options, speculation = replace(options, model=found[0]), found[1]
+        resolved = resolve_speculation(options, speculation)  # imports transformers
     if options.tensor_parallel_size > 1:
         built = registry.part("tensor_parallel", TensorParallel)().build(options, resolved)
     else:
