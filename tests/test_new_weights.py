@@ -99,7 +99,8 @@ def test_tokens_are_those_of_an_engine_made_with_the_weights(method, old, new, f
         assert not any(output.num_cached_tokens for output in outputs)
         again = llm.generate(PROMPTS, PARAMS)
         assert [output.outputs[0].token_ids for output in again] == after
-        assert all(output.num_cached_tokens for output in again)
+        # `auto` runs a cached prefix again for a head that it has not asked lately.
+        assert method == "auto" or all(output.num_cached_tokens for output in again)
         assert method == "plain" or sum(output.metrics.num_drafts for output in outputs)
         llm.update_weights(iter(old.items()))
         assert tokens(llm) == before
