@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from specdec import registry
 from specdec.assembly.opening import check_given, open_speculation
 from specdec.assembly.warm_up import warm_up
+from specdec.assembly.weights import TargetWeights
 from specdec.config import ResolvedSpeculation, default_sampler, parse_speculative_config
 from specdec.engine.commit import Committer
 from specdec.engine.engine import Engine
@@ -41,6 +42,7 @@ class BuiltEngine:
     info: TargetInfo
     tokenizer: PreTrainedTokenizerBase | None
     speculation: ResolvedSpeculation | None
+    weights: TargetWeights
     end: Callable[[], object] = lambda: None
     """Ends what runs beside this process for the engine; it may be called again."""
 
@@ -139,7 +141,8 @@ def assemble(
     engine = Engine(
         scorer, sampler, scheduler, committer, speculation, observers, is_overlapped=is_overlapped
     )
-    return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, resolved)
+    weights = TargetWeights(scorer, scheduler, engine.proposer)
+    return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, resolved, weights)
 
 
 def make_sampler(speculation: ResolvedSpeculation | None) -> Sampler:

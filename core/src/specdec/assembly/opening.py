@@ -58,9 +58,9 @@ def open_speculation(
         PluginError: if its constructor or `load` raises anything else.
     """
     config, made = resolved.config, resolved.proposer_class
-    proposer, changed = _named(made, "__init__", lambda: made.fitting(resolved.proposer_config, info))
+    proposer, changed = named(made, "__init__", lambda: made.fitting(resolved.proposer_config, info))
     check_capabilities(proposer, sampler)
-    changed += _named(made, "load", lambda: load(proposer))[1]
+    changed += named(made, "load", lambda: load(proposer))[1]
     check_layers(proposer, info)
     metrics = EngineMetrics()
     guard = ProposerGuard(
@@ -108,7 +108,12 @@ def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
     return (none,) * (1 + len(proposer.aux_layer_ids))
 
 
-def _named(proposer: type[Proposer], what: str, function: Callable[[], Made]) -> tuple[Made, list[str]]:
+def named(proposer: type[Proposer], what: str, function: Callable[[], Made]) -> tuple[Made, list[str]]:
+    """Call a proposer's own code; returns its result and the settings of the process that it changed, which are put back.
+
+    Raises:
+        PluginError: naming the proposer, for errors that are not ours.
+    """
     try:
         return call_plugin(function)
     except (ConfigError, ModelError, PluginError, EngineError, MemoryError):

@@ -57,6 +57,8 @@ class Scheduler:
         self._most_nodes = self._max_num_seqs * most + _SPARE_NODES
         self.waiting = WaitingQueue(has_priorities=has_priorities)
         self.running: list[Sequence] = []
+        self.closed: str | None = None
+        """Why requests are refused; None while they are accepted."""
         self._without_room: Sequence | None = None
         """The next one, if the cache had no room for it in the last step."""
 
@@ -85,8 +87,10 @@ class Scheduler:
         """Queue a sequence.
 
         Raises:
-            ConfigError: if it could never fit into the cache.
+            ConfigError: if it could never fit into the cache, and while requests are refused.
         """
+        if self.closed is not None:
+            raise ConfigError(f"no request is accepted: {self.closed}")
         if sequence.num_tokens + 1 > self._kv.pool.num_slots:
             raise ConfigError(
                 f"a prompt of {sequence.num_tokens} tokens does not fit into the KV cache of {self._kv.pool.num_slots}: raise "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from weakref import ref
 
 from specdec.engine_options import EngineOptions
-from specdec.errors import ConfigError
+from specdec.errors import ConfigError, EngineError
 from specdec.interfaces.adapter import Adapter
+from specdec.interfaces.scorer import Scorer
 from specdec.lora import LoRARequest
 from specdec.messages import did_you_mean
 
@@ -16,11 +17,11 @@ class Adapters:
 
     Args:
         options: the engine's.
-        load: see `Scorer.load_adapter`.
+        scorer: loads them; after `shutdown` nothing keeps it, nor the target.
     """
 
-    def __init__(self, options: EngineOptions, load: Callable[[LoRARequest], Adapter]) -> None:
-        self._named, self._is_enabled, self._load = options.adapters, options.serves_adapters, load
+    def __init__(self, options: EngineOptions, scorer: Scorer) -> None:
+        self._named, self._is_enabled, self._scorer = options.adapters, options.serves_adapters, ref(scorer)
         self.paths = {name: request.lora_path for name, request in self._named.items()}
         """The paths of those that have a name."""
 
@@ -47,4 +48,7 @@ class Adapters:
             raise ConfigError(
                 f"lora_request = {wanted!r} must be a LoRARequest, or a name in lora_modules, not {type(wanted).__name__}"
             )
-        return self._load(wanted)
+        scorer = self._scorer()
+        if scorer is None:
+            raise EngineError("this LLM has been shut down: make a new one")
+        return scorer.load_adapter(wanted)

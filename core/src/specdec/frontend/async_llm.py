@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config.compat import check_call
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from specdec.engine.request import Request
     from specdec.frontend.input_processor import InputProcessor
     from specdec.interfaces.chat import ChatOptions
+    from specdec.interfaces.scorer import Weights
     from specdec.interfaces.target import TargetInfo
 
 logger = logging.getLogger("specdec")
+
+Result = TypeVar("Result")
 
 _GENERATE = (
     "prompt", "sampling_params", "request_id", "is_streaming", "lora_request", "priority", "client", "must_fit",
@@ -195,11 +198,24 @@ class AsyncLLM:
         Raises:
             EngineError: if the engine has been shut down or has failed.
         """
-        engine, done = self._built.engine, Future[bool]()
-        self._order(
-            lambda: done.set_result(engine.reset_prefix_cache(reset_running_requests=reset_running_requests))
-        )
-        return await asyncio.wrap_future(done)
+        reset = self._built.engine.reset_prefix_cache
+        return await self._between_steps(lambda: reset(reset_running_requests=reset_running_requests))
+
+    async def update_weights(self, weights: Weights) -> None:
+        """Replace the target's weights between two steps; see `LLM.update_weights`."""
+        await self._between_steps(lambda: self._built.weights.update(weights))
+
+    async def sleep(self, level: int = 1) -> None:
+        """Give memory back; see `LLM.sleep`."""
+        await self._between_steps(lambda: self._built.weights.sleep(level))
+
+    async def wake_up(self) -> None:
+        """End `sleep`; see `LLM.wake_up`."""
+        await self._between_steps(self._built.weights.wake_up)
+
+    async def is_sleeping(self) -> bool:
+        """Return whether the engine sleeps."""
+        return self._built.weights.is_sleeping
 
     @property
     def is_running(self) -> bool:
@@ -280,6 +296,20 @@ class AsyncLLM:
                 raise self._end()
             self._orders.append(order)
             self._wake.notify()
+
+    async def _between_steps(self, call: Callable[[], Result]) -> Result:
+        """Return what a callable returns, or raise what it raises, on the engine's thread between two steps."""
+        done = Future[Result]()
+
+        def answer() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    done.set_result(call())
+                except BaseException as error:  # of the caller, who waits for it
+                    done.set_exception(error)
+
+        self._order(answer)
+        return await asyncio.wrap_future(done)
 
     def _end(self) -> EngineError:
         """Return the error that says why the engine has stopped."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from specdec.interfaces.chat import ChatOptions
     from specdec.interfaces.observer import StepStats
     from specdec.interfaces.sampler import Sampler
+    from specdec.interfaces.scorer import Weights
 
 logger = logging.getLogger("specdec")
 
@@ -91,7 +92,7 @@ def _build(options: EngineOptions, speculation: object) -> tuple[BuiltEngine, In
         has_priorities=has_priorities,
         speculation=resolved,
         reasoning=ReasoningMarkers.of(options.reasoning_config, built.tokenizer),
-        adapters=Adapters(options, built.scorer.load_adapter),
+        adapters=Adapters(options, built.scorer),
     )
 
 
@@ -308,6 +309,51 @@ class LLM:
         """
         with self._turn() as engine:
             return engine.reset_prefix_cache(reset_running_requests=reset_running_requests)
+
+    def update_weights(self, weights: Weights) -> None:
+        """Replace the target's weights, as between two steps of training; texts are then those of an LLM made with them.
+
+        Cached prefixes are forgotten, and the proposer follows: a draft head or model is loaded again from its files, which may
+        be new too, and what was learnt of texts is kept. If the weights are refused, nothing has changed.
+
+        Args:
+            weights: a path or hub id of a checkpoint with the same configuration; or all of its tensors, a mapping or pairs of
+                name and tensor, by the names of the checkpoint or of the model. They are copied, rounded to the target's dtype;
+                a model that was passed as an object gets them as well.
+
+        Raises:
+            ConfigError: if a tensor is missing, unknown, of another shape or kind, or has numbers that are not finite; while
+                requests run, or during `sleep`; for weights that cannot be replaced: those in the blocks of a GGUF file by
+                others, of other quantisations, and of models that are split, spread, or shared with another LLM.
+            ModelError: if a checkpoint cannot be read.
+        """
+        with self._turn():
+            self._built.weights.update(weights)
+        release_threads()
+
+    def sleep(self, level: int = 1) -> None:
+        """Give memory back while something else needs it, as vLLM does; requests are refused until `wake_up`.
+
+        Args:
+            level: 1 frees the KV cache, models that draft and what was prepared of the weights, which move to the host; 2 drops
+                the weights too: `wake_up` and `update_weights` must follow. A model passed as an object keeps its own.
+
+        Raises:
+            ConfigError: while requests run; for models that are split or spread; for level 2 of one passed as an object.
+        """
+        with self._turn():
+            self._built.weights.sleep(level)
+        release_threads()
+
+    def wake_up(self) -> None:
+        """End `sleep`; does nothing if the engine does not sleep. If memory is missing, it sleeps on and the error says so."""
+        with self._turn():
+            self._built.weights.wake_up()
+        release_threads()
+
+    def is_sleeping(self) -> bool:
+        """Return whether the engine sleeps."""
+        return self._built.weights.is_sleeping
 
     def get_tokenizer(self) -> PreTrainedTokenizerBase:
         """Return the target's tokenizer.

@@ -33,7 +33,7 @@ from specdec.interfaces.row_block import LogitsRules, RowBlock
 from specdec.interfaces.row_operations import Occurrences, RowOperations
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.score_batch import ScoreBatch, ScoredRow, ScoredSequence, SlotCache
-from specdec.interfaces.scorer import Scorer, Scores
+from specdec.interfaces.scorer import Scorer, Scores, Tell, Weights
 from specdec.interfaces.sent import Transfer, sent, sent_together
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
 from specdec.interfaces.unread import NeedsTokens, UnreadVerdict
@@ -94,6 +94,7 @@ __all__ = [
     "TargetHandle",
     "TargetInfo",
     "TargetTopK",
+    "Tell",
     "TokenIds",
     "Transfer",
     "UnreadVerdict",
@@ -101,6 +102,7 @@ __all__ = [
     "VerdictOffsets",
     "Verify",
     "VerifyBatch",
+    "Weights",
     "count_one_time_work",
     "one_time_work",
     "sent",

@@ -142,6 +142,21 @@ class Proposer(ABC):
     def load(self, target: TargetHandle) -> None:  # noqa: B027  a proposer without weights has nothing to load
         """Load weights and make caches; called once after the target is loaded."""
 
+    def weights_changed(self, target: TargetHandle | None) -> None:  # noqa: B027  most do not depend on them
+        """Follow the target, whose weights have changed (`LLM.update_weights`) or are back (`LLM.wake_up`); no request runs.
+
+        What was made of the old weights or by passes over them, such as copies and cached rows, has to be made again. What
+        was learnt of texts stays useful. The default does nothing; modules of the target, such as `lm_head`, follow by
+        themselves.
+
+        Args:
+            target: the target as it is now; None if it sleeps (`LLM.sleep`): weights and caches are to be let go until the
+                next call.
+
+        Raises:
+            ModelError: likewise `ConfigError`, as `load`; the new weights stay, and the proposer is asked on.
+        """
+
     @abstractmethod
     def propose(self, batch: ProposeBatch) -> Draft:
         """Process the new tokens, and draft up to `max_nodes[i]` nodes for every row i where that is above 0.

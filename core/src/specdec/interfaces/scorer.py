@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from specdec.engine_options import EngineOptions
+
+Weights = str | Path | Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]
+"""Weights of a model: where a checkpoint is, or its tensors by name."""
+Tell = Callable[[TargetHandle | None], object]
+"""Calls `Proposer.weights_changed`."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,34 @@ class Scorer(ABC):
             ConfigError: if it cannot be read or does not fit the target, and for scorers without adapters.
         """
         raise ConfigError(f"LLM: scorer={self.name!r} serves no adapters: leave out {request.lora_name!r}")
+
+    def update_weights(self, weights: Weights, tell: Tell) -> None:
+        """Replace the target's weights; no request runs. If they are refused, nothing has changed.
+
+        Args:
+            weights: see `LLM.update_weights`.
+            tell: called once with the target as it then is.
+
+        Raises:
+            ConfigError: if they do not fit, naming the tensor, and for scorers whose weights cannot be replaced.
+            ModelError: if they cannot be read.
+        """
+        raise ConfigError(f"LLM: the weights of scorer={self.name!r} cannot be replaced: make a new LLM")
+
+    def sleep(self, level: int, tell: Tell) -> None:
+        """Give memory back until `wake_up`, or with level 2 until `update_weights`; no request runs.
+
+        Args:
+            level: see `LLM.sleep`.
+            tell: called once with None.
+
+        Raises:
+            ConfigError: for scorers that cannot.
+        """
+        raise ConfigError(f"LLM: scorer={self.name!r} cannot sleep: use LLM.shutdown()")
+
+    def wake_up(self, tell: Tell) -> None:  # noqa: B027  only those that sleep have something to do
+        """Undo `sleep(1, ...)`; `tell` is called once with the target."""
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics, by name; the prefix `specdec:` is added."""

@@ -100,6 +100,13 @@ class CompositeProposer(Proposer):
         """Load one member."""
         member.proposer.load(target)
 
+    def weights_changed(self, target: TargetHandle | None) -> None:
+        """Tell every member, even if one of them raises."""
+        with ExitStack() as stack:
+            for member in reversed(self._members):
+                if not member.is_left_out:
+                    stack.callback(member.proposer.weights_changed, target)
+
     def propose(self, batch: ProposeBatch) -> Draft:
         """Tell the members what is new, and draft as the policy decides."""
         other_s = None

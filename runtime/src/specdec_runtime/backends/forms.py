@@ -33,7 +33,7 @@ def choose_forms(
     """Return the forms of a model or of one stage of a head, outermost first; the last is its own forward.
 
     Args:
-        runner: the runner; its `rounding` is set to the own forward's.
+        runner: the runner; its `rounding` is set to the own forward's, and `agreed` to what was compared.
         stage: index of the stage.
         own: the own forward.
         wide: the same in wider arithmetic.
@@ -67,9 +67,15 @@ def choose_forms(
         return None if found.holds else f"its outputs are {found}"
 
     for backend in reversed(registry.backends()):
-        form = tried(backend, lambda asked: of_models(asked).form(runner, stage, forms[0]), disagreement)
+        known = (stage, backend.name) in runner.agreed
+        form = tried(
+            backend,
+            lambda asked: of_models(asked).form(runner, stage, forms[0]),
+            _none if known else disagreement,
+        )
         if not isinstance(form, Declined):
             forms.insert(0, form)
+            runner.agreed.add((stage, backend.name))
         elif not form.is_elsewhere:
             reasons.append(f"{backend.name}: {form.reason}")
             rejected += reasons[-1:] if isinstance(form, Rejected) else ()
@@ -81,6 +87,10 @@ def choose_forms(
     elif rejected:
         logger.warning("%s: a form is not used (%s)", name, "; ".join(reversed(rejected)))
     return forms
+
+
+def _none(form: Form) -> None:
+    """Take a form as it is."""
 
 
 def is_fast(forms: list[Form]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -17,6 +18,8 @@ _ROWS = 3
 """Rows that a product is tried with."""
 _BLOCK_ROWS = 40
 """Rows of weights in blocks of which the products are compared."""
+_SPED_UP: WeakSet[nn.Module] = WeakSet()
+"""Modules with a backend's forward."""
 
 
 @grouped_warnings()
@@ -31,6 +34,7 @@ def speed_up_linears(module: nn.Module) -> None:
             forward = fast_linear(linear)
             if forward is not None:
                 linear.forward = forward  # type: ignore[method-assign, assignment]
+                _SPED_UP.add(linear)
 
 
 @grouped_warnings()
@@ -41,6 +45,15 @@ def speed_up_blocks(module: nn.Module) -> None:
             forward = fast_linear(linear)
             if forward is not None:
                 linear.forward = forward  # type: ignore[method-assign, assignment]
+                _SPED_UP.add(linear)
+
+
+def slow_down(module: nn.Module) -> None:
+    """Undo `speed_up_linears` and `speed_up_blocks`: products may hold what was made of a weight's numbers."""
+    for linear in module.modules():
+        if linear in _SPED_UP:
+            _SPED_UP.discard(linear)
+            vars(linear).pop("forward", None)
 
 
 def reads_blocks(device: torch.device) -> bool:

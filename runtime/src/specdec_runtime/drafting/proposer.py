@@ -121,6 +121,13 @@ class RowsProposer(Proposer):
         self._drafter = self.make_drafter(target)
         self._rows = self._drafter.rows
 
+    def weights_changed(self, target: TargetHandle | None) -> None:
+        """Let go of all that was loaded, and load it again: it may share the target's weights, and its rows are old."""
+        for name in ("_drafter", "_rows", "_runner", "_head"):
+            vars(self).pop(name, None)
+        if target is not None:
+            self.load(target)
+
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Process the new tokens, and draft for every row that wants a draft."""

@@ -62,6 +62,12 @@ class KVCache:
         self.keys |= zip(layers, parts[:count], strict=True)
         self.values |= zip(layers, parts[count:], strict=True)
 
+    def free(self) -> None:
+        """Let all tensors go; `allocate_all(shapes)` makes new ones."""
+        self.keys.clear()
+        self.values.clear()
+        self._groups.clear()
+
     def ensure(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Allocate a layer before its first `keys` and `values` `[T, Hkv, D]` are written, if needed."""
         if layer not in self.keys:

@@ -51,6 +51,8 @@ class Runner(Protocol):
     """Whether the module is a proposer's, so that its draft loop is worth compiling or recording."""
     rounding: float
     """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
+    agreed: set[tuple[int, str]]
+    """Stages and the backends whose forms of them agree with the model, so that they are not compared again."""
     pass_memory: PassMemory
     """What the device holds of running requests, of all runners of an engine."""
     num_tree_nodes: int

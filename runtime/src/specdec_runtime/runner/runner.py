@@ -15,7 +15,7 @@ from specdec.backends import grouped_warnings
 from specdec.errors import ModelError
 from specdec.interfaces import NoiseKeys, PassMemory
 from specdec_runtime.backends.forms import choose_forms, is_fast, keep_working, numbers_of
-from specdec_runtime.backends.linears import speed_up_blocks, speed_up_linears
+from specdec_runtime.backends.linears import slow_down, speed_up_blocks, speed_up_linears
 from specdec_runtime.interfaces.attention import AttentionFactory
 from specdec_runtime.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec_runtime.interfaces.form import Form
@@ -96,6 +96,7 @@ class ModuleRunner:
         self.expected: tuple[NewRows, ChainWork] | None = None
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
+        self.agreed: set[tuple[int, str]] = set()
         self.num_adapter_passes = 0
         """Passes with rows of adapters, which no faster form runs."""
         register()
@@ -104,7 +105,10 @@ class ModuleRunner:
         """Forms of the model, or of each stage of the head, outermost first."""
         self.chain: Chain | None = None
         """The draft loop of this module; None if there is none."""
-        self._make_forms(is_fused=is_fused)
+        self.may_fuse = is_fused
+        """Whether a faster form than the own forward was requested."""
+        self._probe()
+        self._make_forms()
 
     @property
     def bytes_per_token(self) -> int:
@@ -221,19 +225,40 @@ class ModuleRunner:
         segments = [Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=0)]
         return PackedBatch(ids, positions, segments, slots=None, logits_rows=None, longest=longest)
 
+    def let_go(self) -> None:
+        """Let go of what was made of the weights, and of the cache's memory, until `renew`."""
+        slow_down(self.module)
+        self.forms, self.chain = [[own] for own in self._own], None
+        self.cache.free()
+
+    def renew(self) -> None:
+        """Make everything again that is made of the module's weights, which are others, or back."""
+        slow_down(self.module)
+        if not self.cache.keys:
+            self.cache.allocate_all(dict(self.cache.shapes))
+        self.forms = []
+        self._make_forms()
+        self.use(self.cache)
+
     @in_inference_mode
-    @grouped_warnings()
-    def _make_forms(self, *, is_fused: bool) -> None:
-        """Probe every stage, then choose its forms, and run each, so that no request compiles anything."""
-        if is_fused:
+    def _probe(self) -> None:
+        """Find the cache's shapes and windows of every stage, and refuse what cannot be served."""
+        if self.may_fuse:
             speed_up_blocks(self.module)
         batch = self._probe_pass()
         features = self.probe_features(len(batch.token_ids))
         for own in self._own:
             self.windows |= own.probe(batch, features)
             own.check_positions(batch)
-        self.may_fuse = is_fused
-        """Whether a faster form than the own forward was requested."""
+
+    @in_inference_mode
+    @grouped_warnings()
+    def _make_forms(self) -> None:
+        """Choose the forms of every stage, and run each, so that no request compiles anything."""
+        is_fused, batch = self.may_fuse, self._probe_pass()
+        if is_fused:
+            speed_up_blocks(self.module)
+        features = self.probe_features(len(batch.token_ids))
         for stage, own in enumerate(self._own):
             forms: list[Form] = [own]
             if is_fused and self.states is None:

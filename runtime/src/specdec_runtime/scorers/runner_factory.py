@@ -74,6 +74,10 @@ class RunnerFactory:
         self.register(runner)
         return runner
 
+    def begin(self) -> None:
+        """Forget all runners: proposers make new ones before the next `allocate`."""
+        self.runners, self._num_slots = [], 0
+
     def allocate(self, num_slots: int) -> None:
         """Give every runner a cache of `num_slots` tokens, including runners made later."""
         self._num_slots = num_slots

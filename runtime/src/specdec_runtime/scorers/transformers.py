@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from specdec import EngineOptions, LoRARequest
@@ -27,6 +31,8 @@ from specdec.interfaces import (
     Scores,
     TargetHandle,
     TargetInfo,
+    Tell,
+    Weights,
 )
 from specdec.logits import p_logits_of
 from specdec.text import fingerprint
@@ -37,6 +43,7 @@ from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.kv_cache import KVCache
 from specdec_runtime.loading.checkpoint import SafetensorsReader
 from specdec_runtime.loading.draft import alias, load_draft
+from specdec_runtime.loading.new_weights import drop_weights, move_weights, read_weights, write_weights
 from specdec_runtime.loading.target import LoadedTarget, end_of_text_ids, known_facts, load_target
 from specdec_runtime.loading.versions import newer_versions_named
 from specdec_runtime.lora import Adapters, LoadedAdapter
@@ -50,6 +57,8 @@ from specdec_runtime.scorers.runner_factory import RunnerFactory
 logger = logging.getLogger("specdec")
 
 
+_SCORERS: WeakKeyDictionary[nn.Module, WeakSet[TransformersScorer]] = WeakKeyDictionary()
+"""Of each model those that run it."""
 _NOT_WITH_STATES = {Capability.TREE, Capability.TARGET_CACHE}
 """States follow one path, and drafts on the target's cache would overwrite them."""
 
@@ -95,7 +104,7 @@ class TransformersScorer(Scorer):
         )
         path = Path(target.path) if target.path is not None else None
         self._info = _info(target, options, has_states=self.states is not None)
-        return TargetHandle(
+        self._handle = TargetHandle(
             info=self._info,
             path=target.path,
             revision=options.revision,
@@ -109,6 +118,8 @@ class TransformersScorer(Scorer):
             model_loader=partial(load_draft, options, target),
             target_runner_factory=None if places(target.model) or self.states else self._lend_cache,
         )
+        _SCORERS.setdefault(target.model, WeakSet()).add(self)
+        return self._handle
 
     def make_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
         """Return the target's runner; `settings` are those of `ModuleRunner`."""
@@ -159,6 +170,69 @@ class TransformersScorer(Scorer):
             )  # fmt: skip
         states.allocate(count, block_size, lag=int(self.runner.wanted.final))
         return count * size
+
+    def update_weights(self, weights: Weights, tell: Tell) -> None:
+        """Write weights in place of the target's."""
+        self._check_changeable("update_weights")
+        write_weights(self.target.model, read_weights(weights, self.target.model, self.options))
+        if isinstance(weights, str | Path) and Path(weights).is_dir():
+            self._handle = replace(self._handle, checkpoint=SafetensorsReader(Path(weights)))
+        self._renew(tell)
+
+    def sleep(self, level: int, tell: Tell) -> None:
+        """Free the cache and what was made of the weights, which move to the host or are dropped."""
+        self._check_changeable("sleep")
+        target = self.target
+        if target.path is None and level == 2:
+            raise ConfigError(
+                "LLM.sleep: level=2 would drop the weights of a model that is yours: use level=1"
+            )
+        tell(None)
+        self._runner_factory.begin()
+        self.runner.let_go()
+        if level == 2:
+            drop_weights(target.model)
+        elif target.path is not None:
+            move_weights(target.model, torch.device("cpu"))
+        gc.collect()
+        if target.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def wake_up(self, tell: Tell) -> None:
+        """Bring weights and cache back."""
+        if self.target.path is not None:
+            move_weights(self.target.model, self.target.device)
+        self._renew(tell)
+
+    def _renew(self, tell: Tell) -> None:
+        """Make again what was made of the weights, and tell the proposer."""
+        self.runner.renew()
+        self._runner_factory.begin()
+        try:
+            tell(self._handle)
+        finally:
+            self._runner_factory.allocate(self.cache.num_slots)
+            for runner in self._runners:
+                runner.prepare(self.options.max_num_seqs)
+
+    def _check_changeable(self, what: str) -> None:
+        for name, value in (
+            ("tensor_parallel_size", self.options.tensor_parallel_size > 1),
+            ("device_map", bool(places(self.target.model))),
+        ):
+            if value:
+                raise ConfigError(
+                    f"LLM.{what}: {name}={getattr(self.options, name)!r}: weights on several devices cannot be changed, leave "
+                    f"{name} out"
+                )
+        engines = _SCORERS[self.target.model]
+        if len(engines) > 1:
+            gc.collect()  # of one that was shut down some parts refer to each other
+        if len(engines) > 1:
+            raise ConfigError(
+                f"LLM.{what}: {len(engines)} engines share this model, and each prepares its weights for itself: shut the "
+                "others down and drop them, or give each a model of its own"
+            )
 
     def counts(self) -> dict[str, int]:
         """Return counts of fallbacks and of graph replays, for the target and the proposer."""
