@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kit_subjects.hosts import MUTANTS, Right
 
-from specdec import PluginError
+from specdec import ConfigError, PluginError
 from specdec_testing import HostConformance
-from specdec_testing.hosts import find_host
+from specdec_testing.hosts import find_host, target_for
 from specdec_testing.runner import PromiseVerdict, run_suite
 
 
@@ -35,3 +35,10 @@ def test_an_engine_without_an_adapter_is_refused() -> None:
     assert find_host("transformers").__name__ == "CheckedEngine"
     with pytest.raises(PluginError, match=r"no adapter for 'mlx' is installed, only for .*transformers"):
         find_host("mlx")
+
+
+def test_an_engine_that_reads_gguf_files_gets_the_file() -> None:
+    reads = type("Reads", (Right,), {"reads_gguf": True})
+    assert (target_for(reads, "/none.gguf"), target_for(reads, "folder")) == ("/none.gguf", "folder")
+    with pytest.raises(ConfigError, match="there is no file"):
+        target_for(Right, "/none.gguf")

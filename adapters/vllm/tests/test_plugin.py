@@ -102,3 +102,20 @@ def test_what_our_configuration_cannot_go_with_is_refused(make) -> None:
 def test_processes_without_arguments_are_left_alone(monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "vllm.engine.arg_utils", raising=False)
     register()
+
+
+def test_our_lines_are_logged_where_vllm_logs(monkeypatch) -> None:
+    theirs, ours = logging.getLogger("vllm"), logging.getLogger("specdec")
+    before = ours.level, ours.propagate
+    register()
+    assert not ours.handlers
+    monkeypatch.setattr(theirs, "handlers", [logging.NullHandler()])
+    monkeypatch.setattr(theirs, "level", logging.ERROR)
+    monkeypatch.setattr(theirs, "propagate", False)
+    monkeypatch.setattr(ours, "handlers", [])
+    try:
+        register()
+        assert (ours.handlers, ours.level, ours.propagate) == (theirs.handlers, logging.ERROR, False)
+    finally:
+        ours.propagate = before[1]
+        ours.setLevel(before[0])

@@ -263,3 +263,19 @@ def test_whom_a_member_has_no_room_for_is_told_until_it_is_asked_to_resume() -> 
     head.left_out = {}
     composite.resume("a", np.arange(1, 4, dtype=np.int32))
     assert composite._members[1].left_out(pays=True) == {}
+
+
+def test_drafts_are_longer_where_they_are_late_and_all_members_can_be() -> None:
+    late = [Capability.LATE_DRAFTS]
+    composite = composite_of("longest", scripted(7, needs=late), scripted(*range(3, 12), needs=late), k=2)
+    assert composite.capabilities == {*late}
+    assert composite.propose(batch_of([1, 2, 3], 0, most=7)).rows == ((3, 4, 5, 6, 7, 8, 9),)
+    assert [member.asked for member in members_of(composite)] == [[7], [7]]
+    assert not composite_of("longest", scripted(7, needs=late), scripted(5)).capabilities
+
+
+def test_a_member_with_a_smaller_k_stays_behind_in_late_drafts_too() -> None:
+    composite = composite_of("longest", *[scripted(*range(3, 12), needs=[Capability.LATE_DRAFTS])] * 2, k=3)
+    composite._members[0].most_nodes = 1
+    composite.propose(batch_of([1, 2, 3], 0, most=7))
+    assert [member.asked for member in members_of(composite)] == [[5], [7]]

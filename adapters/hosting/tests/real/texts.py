@@ -16,8 +16,7 @@ from pathlib import Path
 from tried import HOSTILE, RESULTS, Tried, by_short_name, keep, name_of, of_readme, shown, target_of
 
 from specdec import LLM, SamplingParams
-from specdec.config import resolve_name
-from specdec_testing.hosts import find_host
+from specdec_testing.hosts import find_host, target_for
 from specdec_zoo.prompts import prompts
 
 DISTRIBUTIONS = {"transformers": "transformers", "llama_cpp": "llama-cpp-python"}
@@ -44,10 +43,11 @@ def main() -> int:
     params = [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in counts]
     expected = [output.outputs[0].token_ids for output in llm.generate(asked, params, use_tqdm=False)]
     llm.shutdown()
-    kept, model = [], str(resolve_name(arguments.model, dtype="float32"))
+    host = find_host(arguments.host)
+    kept, model = [], target_for(host, arguments.model)
     for method in methods:
         config = {"num_speculative_tokens": 5, "adaptive": False} | method
-        engine = find_host(arguments.host)(model, config, caches_prefixes=True, max_model_len=512)
+        engine = host(model, config, caches_prefixes=True, max_model_len=512)
         texts = [text for _ in range(2) for text in engine.generate(asked, counts)]
         counters = by_short_name(engine.counters())
         engine.close()

@@ -12,6 +12,8 @@ from specdec_llama_cpp.drafter import Drafter
 class CheckedEngine:
     """A `Llama` with a drafter, which has one text at a time; `specdec_testing.hosts.Host` says what its functions do."""
 
+    reads_gguf = True
+
     def __init__(
         self, model: str, speculative_config: Mapping[str, Any], *, caches_prefixes: bool, max_model_len: int
     ) -> None:

@@ -16,6 +16,8 @@ from specdec_sglang.settings import VARIABLE
 class CheckedEngine:
     """SGLang's `Engine` in float32; `specdec_testing.hosts.Host` says what its functions do."""
 
+    reads_gguf = False
+
     def __init__(
         self, model: str, speculative_config: Mapping[str, Any], *, caches_prefixes: bool, max_model_len: int
     ) -> None:

@@ -11,6 +11,8 @@ from specdec_vllm.settings import KEY
 class CheckedEngine:
     """vLLM's `LLM` in float32; `specdec_testing.hosts.Host` says what its functions do."""
 
+    reads_gguf = False
+
     def __init__(
         self, model: str, speculative_config: Mapping[str, Any], *, caches_prefixes: bool, max_model_len: int
     ) -> None:

@@ -15,10 +15,12 @@ logger = logging.getLogger("specdec")
 
 
 def register() -> None:
-    """Have vLLM's arguments choose our worker; the entry point of `vllm.general_plugins`, called in each process.
+    """Have vLLM's arguments choose our worker, and log where vLLM does.
 
+    The entry point of `vllm.general_plugins`, called in each process.
     Only processes that make a configuration have imported vLLM's arguments; the others get the configuration.
     """
+    _log_as_vllm()
     module = sys.modules.get("vllm.engine.arg_utils")
     if module is None or hasattr(module.EngineArgs.create_engine_config, "specdec"):
         return
@@ -31,6 +33,14 @@ def register() -> None:
 
     vars(create_engine_config)["specdec"] = register
     module.EngineArgs.create_engine_config = create_engine_config
+
+
+def _log_as_vllm() -> None:
+    """Give our logger the handlers and the level of vLLM's, unless vLLM or ours is set up otherwise."""
+    theirs = logging.getLogger("vllm")
+    if theirs.handlers and not logger.handlers:
+        logger.handlers, logger.propagate = [*theirs.handlers], theirs.propagate
+        logger.setLevel(theirs.level)
 
 
 def choose_worker(arguments: Any) -> None:

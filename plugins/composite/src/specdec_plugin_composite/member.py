@@ -39,6 +39,7 @@ class Member:
     Args:
         proposer: the member.
         most_nodes: k of its configuration.
+        most_of_all: k of the composite's.
         aux_places: indices of its auxiliary layers among those of the composite.
         states: where hidden states wait for members that read them.
         methods: names by which requests choose it.
@@ -49,6 +50,7 @@ class Member:
         self,
         proposer: Proposer,
         most_nodes: int,
+        most_of_all: int,
         aux_places: Sequence[int],
         states: States,
         methods: Collection[str],
@@ -59,7 +61,7 @@ class Member:
         self._methods = frozenset(methods)
         self._not_chosen: set[str] = set()
         """Requests that chose another member."""
-        self.most_nodes = most_nodes
+        self.most_nodes, self._most_of_all = most_nodes, most_of_all
         self.guard = ProposerGuard(
             proposer,
             proposer.target_info.vocab_size,
@@ -125,6 +127,10 @@ class Member:
         """Return whether it can draft for a request: it was told all of it, or can be."""
         return self.can_draft and self._takes(request_id)
 
+    def most_of(self, limit: int) -> int:
+        """Return how many of `limit` nodes it may draft: a late draft is longer by what may have been emitted since."""
+        return min(limit, self.most_nodes + max(0, limit - self._most_of_all))
+
     @property
     def waiting(self) -> dict[str, int]:
         """For each request with states that it was not told, the position of the first one."""
@@ -150,8 +156,7 @@ class Member:
             return CheckedDraft.empty(batch.batch_size)
         names = batch.request_ids
         most = [
-            min(limit, self.most_nodes) if self._takes(name) else 0
-            for name, limit in zip(names, limits, strict=True)
+            self.most_of(limit) if self._takes(name) else 0 for name, limit in zip(names, limits, strict=True)
         ]
         feedback = [self._feedback.pop(name, (0, 0)) for name in names]
         if any(most):
@@ -181,8 +186,7 @@ class Member:
             return CheckedDraft.empty(batch.batch_size)
         names = batch.request_ids
         most = [
-            min(limit, self.most_nodes) if self._takes(name) else 0
-            for name, limit in zip(names, limits, strict=True)
+            self.most_of(limit) if self._takes(name) else 0 for name, limit in zip(names, limits, strict=True)
         ]
         own = replace(batch_behind(self._inbox.take(batch), paths), max_nodes=tuple(most), verdict=None)
         self.guard.reads_drafts = True

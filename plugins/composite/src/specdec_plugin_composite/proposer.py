@@ -43,7 +43,9 @@ class CompositeProposer(Proposer):
 
     name: ClassVar[str] = "composite"
     Config: ClassVar[type[ProposerConfig]] = CompositeConfig
-    capabilities = NEEDED_CAPABILITIES | {Capability.REQUEST_TABLE, Capability.TREE, Capability.DRAFT_PROBS}
+    capabilities = NEEDED_CAPABILITIES | {
+        Capability.REQUEST_TABLE, Capability.TREE, Capability.DRAFT_PROBS, Capability.LATE_DRAFTS
+    }  # fmt: skip
 
     def __init__(self, config: CompositeConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
@@ -57,6 +59,7 @@ class CompositeProposer(Proposer):
             Member(
                 proposer,
                 member.config.num_speculative_tokens,
+                config.num_speculative_tokens,
                 [self.aux_layer_ids.index(layer) for layer in proposer.aux_layer_ids],
                 self._states,
                 member.choices,
@@ -67,9 +70,12 @@ class CompositeProposer(Proposer):
         policy = policy_class(config.policy)
         policy.check(self._members)
         self._policy = policy(self._members, config.min_promise)
-        given = frozenset[Capability]().union(*(member.guard.capabilities for member in self._members))
+        of_members = [member.guard.capabilities for member in self._members]
+        given = frozenset[Capability]().union(*of_members)
         if policy.makes_trees:
             given |= {Capability.TREE}
+        if not all(Capability.LATE_DRAFTS in each for each in of_members):
+            given -= {Capability.LATE_DRAFTS}
         self.capabilities = given & type(self).capabilities
         self.is_timed = policy.is_adaptive
         self._ended: float | None = None

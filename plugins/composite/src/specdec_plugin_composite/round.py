@@ -130,7 +130,7 @@ class Round:
         assert member not in self._drafts, "a member is asked once in a step"
         most = [min(a, b) for a, b in zip(limits, self.max_nodes, strict=True)]
         asked = self._members[member]
-        self._limits[member] = [min(limit, asked.most_nodes) for limit in most]
+        self._limits[member] = [asked.most_of(limit) for limit in most]
         draft = self._drafts[member] = asked.ask(self._batch, most, is_seen=is_seen)
         return draft
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_testing.hosts.host import Host, find_host
+from specdec_testing.hosts.host import Host, find_host, target_for
 from specdec_testing.hosts.suite import HostConformance
 
-__all__ = ["Host", "HostConformance", "find_host"]
+__all__ = ["Host", "HostConformance", "find_host", "target_for"]

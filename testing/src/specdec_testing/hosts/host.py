@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from specdec import PluginError
+from specdec.config import resolve_name
 
 GROUP = "specdec.hosts"
 """The group of entry points: the name of an engine, and the class that runs it."""
@@ -15,13 +16,16 @@ GROUP = "specdec.hosts"
 class Host(Protocol):
     """An engine that runs one target in float32, with a proposer of specdec."""
 
+    reads_gguf: ClassVar[bool]
+    """Whether it takes a GGUF file as it is; others get a directory with the file's weights."""
+
     def __init__(
         self, model: str, speculative_config: Mapping[str, Any], *, caches_prefixes: bool, max_model_len: int
     ) -> None:
         """Start the engine.
 
         Args:
-            model: directory of the target, or a file that the engine can load.
+            model: directory of the target, or a GGUF file.
             speculative_config: specdec's.
             caches_prefixes: whether the engine keeps the cache of prompts, if it can.
             max_model_len: longest context, in tokens.
@@ -51,3 +55,9 @@ def find_host(name: str) -> type[Host]:
         )
     host: type[Host] = found[name].load()
     return host
+
+
+def target_for(host: type[Host], model: str) -> str:
+    """Return a target as an engine takes it."""
+    is_taken = host.reads_gguf and model.endswith(".gguf")
+    return model if is_taken else resolve_name(model, dtype="float32")

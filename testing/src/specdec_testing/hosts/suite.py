@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import torch
 
 from specdec import ConfigError, Proposer
-from specdec.config import resolve_name
 from specdec_testing.hosts.guests import Hostile, Recorder, StateRecorder
-from specdec_testing.hosts.host import Host, find_host
+from specdec_testing.hosts.host import Host, find_host, target_for
 from specdec_testing.scorers.suite import TOLERANCE
 from specdec_testing.support.conformance import Conformance, once_per_suite
 from specdec_testing.support.generation import MAX_TOKENS, plain
@@ -198,7 +197,7 @@ class HostConformance(Conformance):
             config |= {"num_speculative_tokens": K, "adaptive": False}
             config |= {} if guest is Hostile else {"folder": folder}
             engine = host(
-                resolve_name(self.model, dtype="float32"),
+                target_for(host, self.model),
                 config,
                 caches_prefixes=guest is not StateRecorder,
                 max_model_len=MAX_LEN,

@@ -15,6 +15,8 @@ from specdec_testing.support.target import check_target
 class Right:
     """Knows what the target says, and verifies drafts against it."""
 
+    reads_gguf = False
+
     def __init__(
         self, model: str, speculative_config: Mapping[str, Any], *, caches_prefixes: bool, max_model_len: int
     ) -> None:

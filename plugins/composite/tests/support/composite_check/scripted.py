@@ -91,7 +91,7 @@ def scripted(
         given |= {Capability.DRAFT_PROBS}
     if script.get("parents") is not None:
         given |= {Capability.TREE}
-    assert given <= NEEDED_CAPABILITIES | {Capability.TREE, Capability.DRAFT_PROBS}
+    assert given <= NEEDED_CAPABILITIES | {Capability.TREE, Capability.DRAFT_PROBS, Capability.LATE_DRAFTS}
     return type("Made", (Scripted,), {"name": name, "tokens": tokens, "capabilities": given, **script})
 
 
