@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from specdec.errors import PluginError
 from specdec.registry.catalogue import known_commands
 from specdec_cli.lazy import load_command
-from specdec_cli.main import run
+from specdec_cli.main import main, run
 
 COMMAND = """
 import typer
@@ -61,6 +62,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"specdec {version('specdec-core')}\n"
+
+
+def test_a_command_ends_without_collections(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They walk all that torch and transformers made, for over a second; what is frozen they leave out."""
+    monkeypatch.setattr(sys, "argv", ["specdec", "--version"])
+    try:
+        with pytest.raises(SystemExit, match="0"):
+            main()
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.usefixtures("hello")

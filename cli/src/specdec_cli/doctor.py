@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -33,14 +34,16 @@ def doctor(
 
     The exit code is 1 if an installed plugin does not load, or if a package's metadata cannot be read.
     """
-    report: dict[str, Mapping[str, Any]] = {
-        "versions": _versions(),
-        "folders": _folders(),
-        "memory_mb": _memory(),
-    }
-    if not as_json:
-        _print(report)
-    found, all_load = _found(timeout)
+    with ThreadPoolExecutor(1) as pool:
+        finding = pool.submit(_found, timeout)  # first, since it takes longest
+        report: dict[str, Mapping[str, Any]] = {
+            "versions": _versions(),
+            "folders": _folders(),
+            "memory_mb": _memory(),
+        }
+        if not as_json:
+            _print(report)
+        found, all_load = finding.result()
     if as_json:
         print_json(report | found)
     else:

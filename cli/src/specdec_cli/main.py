@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -79,4 +80,7 @@ def _usage_message(error: Exception) -> int | None:
 
 def main() -> None:
     """Run the command line of this process."""
-    sys.exit(run())
+    try:
+        sys.exit(run())
+    finally:
+        gc.freeze()  # else the end takes over a second, which collections of what torch and transformers made need

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimodalLM
+import transformers  # its Auto classes take half a second when one is used: plugins are listed without
 
 from specdec import EngineOptions
 from specdec.config import Checkpoint, is_hub_reachable
@@ -56,7 +56,7 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         **offline,
     }
     try:
-        config = AutoConfig.from_pretrained(path, **common)
+        config = transformers.AutoConfig.from_pretrained(path, **common)
     except Exception as error:  # the library's checks of fields raise errors of many types
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
@@ -65,8 +65,9 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     has_more = is_multimodal(config)
     dtype = _dtype(options, config, device)
     part = _places(config, path, options)
+    auto_class = transformers.AutoModelForMultimodalLM if has_more else transformers.AutoModelForCausalLM
     try:
-        loaded: Any = (AutoModelForMultimodalLM if has_more else AutoModelForCausalLM).from_pretrained(
+        loaded: Any = auto_class.from_pretrained(
             path,
             dtype=dtype,
             use_safetensors=None if options.allow_pickle else True,

