@@ -6,6 +6,7 @@ The pretend device keeps what it copies to the host back until the host waits fo
 from __future__ import annotations
 
 from itertools import cycle
+from typing import Any
 
 import pytest
 import torch
@@ -270,21 +271,28 @@ def test_a_proposer_that_finds_nothing_is_asked_while_the_next_step_runs(
     assert all(min(batch.max_nodes) > 0 for batch in late[:-3])
 
 
-@pytest.mark.parametrize("method", ["ngram", pytest.param("suffix", marks=pytest.mark.full)])
-@pytest.mark.slow
+COPYING: list[dict[str, Any]] = [
+    {"method": name, "num_speculative_tokens": 3} for name in ("ngram", "suffix")
+]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [*COPYING, {"method": "composite", "policy": "longest", "proposers": COPYING}],
+    ids=lambda config: config["method"],
+)
+@pytest.mark.sampled(0, slow=2)
 def test_late_drafts_follow_each_other(
-    method: str, plain, device, prompts, expected, calls, monkeypatch
+    method: dict[str, Any], plain, device, prompts, expected, calls, monkeypatch
 ) -> None:
     """Every step with a draft is launched before the verdict on the last one is read, and copied text is accepted."""
     texts = [prompts[row] + tokens(expected["greedy"])[row] for row in range(3)]
     given = [SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)] * 3
     wanted, _ = counted(plain, device, texts, given)
-    accepted, config = list[int](), {"method": method, "num_speculative_tokens": 3, "adaptive": False}
+    accepted, config = list[int](), method | {"adaptive": False, "on_proposer_error": "raise"}
     for is_late in (False, True):
         monkeypatch.setattr(LateDrafts, "pays", lambda self, step, is_late=is_late: is_late)
-        llm = LLM(
-            "zoo", device="cuda:0", speculative_config=config | {"on_proposer_error": "raise"}, **OPTIONS
-        )
+        llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
         calls.clear()
         outputs, steps = counted(llm, device, texts, given)
         llm.shutdown()
