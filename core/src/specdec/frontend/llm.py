@@ -7,30 +7,22 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from tqdm import tqdm
 
-from specdec import registry
 from specdec.arguments import LLMOptions, SpeculativeOptions
-from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
-from specdec.config.missing import check_installed
-from specdec.config.model_name import locate
-from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.errors import ConfigError, EngineError
-from specdec.frontend.imports import importing
-from specdec.frontend.loading_lines import loading_lines
+from specdec.frontend.build import build
 from specdec.frontend.no_drafts import no_drafts_warning
 from specdec.frontend.prompts import Prompt, as_conversations, as_prompts, numbered
-from specdec.frontend.threads import FairLock, check_process, enter_process, is_fork, release_threads
+from specdec.frontend.threads import FairLock, check_process, is_fork, release_threads
 from specdec.lora import LoRARequest
 from specdec.metrics import Metric
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
-from specdec.text.reasoning import ReasoningMarkers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -38,7 +30,6 @@ if TYPE_CHECKING:
     from specdec.assembly.build import BuiltEngine
     from specdec.engine.engine import Engine
     from specdec.engine.request import Request
-    from specdec.frontend.input_processor import InputProcessor
     from specdec.interfaces.chat import ChatOptions
     from specdec.interfaces.observer import StepStats
     from specdec.interfaces.sampler import Sampler
@@ -50,50 +41,6 @@ Item = TypeVar("Item")
 LoRAs = LoRARequest | str | Sequence[LoRARequest | str | None] | None
 """Adapters of requests: each a `LoRARequest`, or a name in `lora_modules`."""
 _GENERATE = ("prompts", "sampling_params", "use_tqdm", "lora_request", "priority")
-_OPTION_NAMES = frozenset(field.name for field in fields(EngineOptions))
-
-
-def build(
-    model: Any, speculative_config: object, arguments: Mapping[str, Any]
-) -> tuple[BuiltEngine, InputProcessor]:
-    """Return an engine and its intake for the arguments of `LLM`."""
-    enter_process()
-    known = translate_llm_arguments({**arguments, "speculative_config": speculative_config}, _OPTION_NAMES)
-    speculation = known.pop("speculative_config", None)
-    check_installed(model, speculation, known.get("scorer", DEFAULT_SCORER))
-    options = EngineOptions(model=model, **known)
-    with loading_lines(model):
-        return _build(options, speculation)
-
-
-def _build(options: EngineOptions, speculation: object) -> tuple[BuiltEngine, InputProcessor]:
-    with importing():
-        # These import torch, which takes a second or two: after the checks of arguments, and not with this module.
-        from specdec.assembly.build import assemble, resolve_speculation
-        from specdec.assembly.ranks import TensorParallel
-        from specdec.frontend.adapters import Adapters
-        from specdec.frontend.input_processor import InputProcessor
-
-        options = locate(options)
-        if isinstance(options.model, str) and speculation is None:
-            found = target_of(options.model, options.revision)
-            if found is not None:
-                options, speculation = replace(options, model=found[0]), found[1]
-        resolved = resolve_speculation(options, speculation)  # imports transformers
-    if options.tensor_parallel_size > 1:
-        built = registry.part("tensor_parallel", TensorParallel)().build(options, resolved)
-    else:
-        built = assemble(options, resolved)
-    has_priorities = options.scheduling_policy == "priority"
-    return built, InputProcessor(
-        built.info,
-        built.tokenizer,
-        options.seed,
-        has_priorities=has_priorities,
-        speculation=resolved,
-        reasoning=ReasoningMarkers.of(options.reasoning_config, built.tokenizer),
-        adapters=Adapters(options, built.scorer),
-    )
 
 
 class LLM:
