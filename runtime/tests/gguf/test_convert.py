@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tiny_gguf import END, END_OF_TURN, TEMPLATE, tiny_llama, write_gguf
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specdec.errors import ModelError
+from specdec_runtime.gguf import convert as convert_module
 from specdec_runtime.gguf.convert import convert
 from specdec_runtime.gguf.positions import _LLAMA3, _llama3_factors
 
@@ -143,3 +145,17 @@ def test_a_file_that_is_cut_short(tmp_path: Path, share: float, reason: str) -> 
 def test_nothing_is_drawn_in_a_pipe(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made(tmp_path)
     assert capfd.readouterr().err == ""
+
+
+def test_what_is_logged_meanwhile_is_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = convert_module._read
+
+    def read(*given: Any, **options: Any) -> Any:
+        print("still loading", file=sys.stderr)
+        return reading(*given, **options)
+
+    monkeypatch.setattr(convert_module, "_read", read)
+    made(tmp_path)
+    assert capfd.readouterr().err == "still loading\n"

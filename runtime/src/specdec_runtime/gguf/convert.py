@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -115,9 +115,20 @@ def _write(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
 
 @contextmanager
 def _quiet_in_a_pipe() -> Iterator[None]:
-    """Show transformers' progress bars only on a terminal."""
+    """Show transformers' progress bars only on a terminal; what is logged meanwhile is shown anywhere."""
+    from transformers import modeling_gguf_pytorch_utils
+    from transformers.utils import logging
+
     if sys.stderr.isatty():
         yield
         return
-    with redirect_stderr(io.StringIO()):
+    reading: Any = modeling_gguf_pytorch_utils  # draws a bar that their setting does not disable
+    bar, is_enabled = reading.tqdm, logging.is_progress_bar_enabled()
+    reading.tqdm = partial(bar, disable=True)
+    logging.disable_progress_bar()
+    try:
         yield
+    finally:
+        reading.tqdm = bar
+        if is_enabled:
+            logging.enable_progress_bar()
