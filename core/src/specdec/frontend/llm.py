@@ -273,6 +273,8 @@ class LLM:
                 requests run, or during `sleep`; for weights that cannot be replaced: those in the blocks of a GGUF file by
                 others, of other quantisations, and of models that are split, spread, or shared with another LLM.
             ModelError: if a checkpoint cannot be read.
+            PluginError: if the proposer does not follow: the weights are new, and requests run without its drafts. After any
+                other error that comes once weights are written, requests are refused until an update succeeds.
         """
         with self._turn():
             self._built.weights.update(weights)
@@ -282,18 +284,24 @@ class LLM:
         """Give memory back while something else needs it, as vLLM does; requests are refused until `wake_up`.
 
         Args:
-            level: 1 frees the KV cache, models that draft and what was prepared of the weights, which move to the host; 2 drops
-                the weights too: `wake_up` and `update_weights` must follow. A model passed as an object keeps its own.
+            level: 1 frees the KV cache, recurrent states, models that draft and what was prepared of the weights, which move to
+                the host; 2 drops the weights too, also after level 1: `wake_up` and `update_weights` must follow. A model
+                passed as an object keeps its own.
 
         Raises:
             ConfigError: while requests run; for models that are split or spread; for level 2 of one passed as an object.
+            PluginError: if the proposer fails; the engine sleeps.
         """
         with self._turn():
             self._built.weights.sleep(level)
         release_threads()
 
     def wake_up(self) -> None:
-        """End `sleep`; does nothing if the engine does not sleep. If memory is missing, it sleeps on and the error says so."""
+        """End `sleep`; does nothing if the engine does not sleep. If memory is missing, it sleeps on and the error says so.
+
+        Raises:
+            PluginError: if the proposer does not follow: requests run without its drafts.
+        """
         with self._turn():
             self._built.weights.wake_up()
         release_threads()

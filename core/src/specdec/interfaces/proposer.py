@@ -150,11 +150,11 @@ class Proposer(ABC):
         themselves.
 
         Args:
-            target: the target as it is now; None if it sleeps (`LLM.sleep`): weights and caches are to be let go until the
-                next call.
+            target: the target as it is now; None if its weights are about to change or it sleeps (`LLM.sleep`): weights and
+                caches are to be let go until the next call.
 
         Raises:
-            ModelError: likewise `ConfigError`, as `load`; the new weights stay, and the proposer is asked on.
+            ModelError: likewise `ConfigError`, as `load`; the new weights stay, and the proposer is asked on: it may raise.
         """
 
     @abstractmethod

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Weights = str | Path | Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]
 """Weights of a model: where a checkpoint is, or its tensors by name."""
-Tell = Callable[[TargetHandle | None], object]
-"""Calls `Proposer.weights_changed`."""
+Tell = Callable[[TargetHandle | None], bool]
+"""Calls `Proposer.weights_changed`, from when on requests are refused; returns whether the proposer follows."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Scorer(ABC):
 
         Args:
             weights: see `LLM.update_weights`.
-            tell: called once with the target as it then is.
+            tell: called with None once they are checked, before anything is written; then with the target as it is.
 
         Raises:
             ConfigError: if they do not fit, naming the tensor, and for scorers whose weights cannot be replaced.
@@ -156,7 +156,7 @@ class Scorer(ABC):
 
         Args:
             level: see `LLM.sleep`.
-            tell: called once with None.
+            tell: called with None, before anything is let go.
 
         Raises:
             ConfigError: for scorers that cannot.

@@ -15,7 +15,6 @@ from specdec.interfaces import (
     FinishReason,
     NeedsTokens,
     ProposeBatch,
-    Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
@@ -32,18 +31,20 @@ from specdec_runtime.drafting import (
     DraftVocabulary,
     HeadCheckpoint,
     PartialDraft,
+    ReloadingProposer,
     draft_of,
 )
 from specdec_runtime.runner import in_inference_mode
 
 
-class StateHeadsProposer(Proposer):
+class StateHeadsProposer(ReloadingProposer):
     """Runs heads on the state that chose the last committed token, depth by depth, for all requests together.
 
     Only this state is kept per request; a request without it gets no draft.
     """
 
     Config: ClassVar[type[ProposerConfig]] = StateHeadsConfig
+    LOADED = ("_heads", "_vocabulary", "_chooser", "_chains", "_steps")
     capabilities = frozenset(
         {Capability.HIDDEN_STATES, Capability.BEFORE_VERDICT, Capability.DRAFT_PROBS, Capability.TREE}
     )
@@ -97,6 +98,7 @@ class StateHeadsProposer(Proposer):
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Store the new states and draft for every row that wants a draft and has a state."""
+        self.check_loaded()
         if not batch.num_unread:
             self._states.take_in(batch)
         drafts = [self._begin(batch, row) for row in range(batch.batch_size)]

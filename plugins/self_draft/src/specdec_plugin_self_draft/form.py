@@ -32,6 +32,8 @@ def cheaper(
     config: SelfDraftConfig,
     tokenizer: PreTrainedTokenizerBase | None,
     drafted_ids: Int64s | None = None,
+    *,
+    is_kept: bool = True,
 ) -> PreTrainedModel:
     """Make a model, which may share its weights with another, into the form that drafts.
 
@@ -40,6 +42,7 @@ def cheaper(
         config: the configuration.
         tokenizer: its tokenizer, if there is one.
         drafted_ids: ids that are drafted; None for all.
+        is_kept: whether rounded weights are kept on disk, and read from there.
 
     Raises:
         ConfigError: if the configuration does not fit it.
@@ -54,10 +57,10 @@ def cheaper(
         AttendedRows(_FIRST_ROWS, config.attention_window).set_in(decoder_layers(model))
     if drafted_ids is not None:
         shorten_head(model, drafted_ids)
-    return quantize(model, config)
+    return quantize(model, config, is_kept=is_kept)
 
 
-def quantize(model: PreTrainedModel, config: SelfDraftConfig) -> PreTrainedModel:
+def quantize(model: PreTrainedModel, config: SelfDraftConfig, *, is_kept: bool = True) -> PreTrainedModel:
     """Replace the linear maps of a model, which may share its weights with another, by ones with weights of few bits.
 
     Raises:
@@ -73,19 +76,24 @@ def quantize(model: PreTrainedModel, config: SelfDraftConfig) -> PreTrainedModel
     of_head = config.head_weights or config.weights
     wanted = {name: of_head if linear is head else config.weights for name, linear in found.items()}
     found = {name: linear for name, linear in found.items() if wanted[name] != "own"}
-    for name, rounded in _rounded(found, wanted, head, config.group_size).items():
+    for name, rounded in _rounded(found, wanted, head, config.group_size, is_kept=is_kept).items():
         model.set_submodule(name, rounded)
     return model
 
 
 def _rounded(
-    linears: Mapping[str, nn.Linear], wanted: Mapping[str, str], head: nn.Module, group_size: int
+    linears: Mapping[str, nn.Linear],
+    wanted: Mapping[str, str],
+    head: nn.Module,
+    group_size: int,
+    *,
+    is_kept: bool = True,
 ) -> dict[str, QuantizedLinear]:
-    """Return the maps with rounded weights, from disk if they were rounded before."""
+    """Return the maps with rounded weights, from disk if they were rounded before and are kept."""
     if not linears:
         return {}
     with progress("rounding weights for drafts", len(linears)) as steps:
-        file = kept_file(linears, wanted, group_size)
+        file = kept_file(linears, wanted, group_size) if is_kept else None
         rounded = {} if file is None else read(file, linears)
         if rounded:
             return rounded

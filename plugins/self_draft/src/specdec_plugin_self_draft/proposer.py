@@ -51,7 +51,13 @@ class SelfDraftProposer(DraftingProposer):
             logger.info("self: drafts name %d of the target's %d ids", len(drafted_ids), info.vocab_size)
             vocabulary = reduced_vocabulary(drafted_ids, info.vocab_size, info.device)
         own_ids = OwnIds(drafted_ids, info.vocab_size) if drafted_ids is not None and names_own else None
-        make_form = partial(cheaper, config=config, tokenizer=target.tokenizer, drafted_ids=drafted_ids)
+        make_form = partial(
+            cheaper,
+            config=config,
+            tokenizer=target.tokenizer,
+            drafted_ids=drafted_ids,
+            is_kept=self._lacking is None,  # those of a step of training are not met again
+        )
         runner = target.make_target_runner(make_form)
         has_loop = runner.chain is not None and runner.chain.max_new_rows > 0
         if not has_loop and config.weights != "own":

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RowsProposer,
         StepDrafter,
     )
+    from specdec_runtime.drafting.reloading import ReloadingProposer
     from specdec_runtime.drafting.request_rows import RequestRows
     from specdec_runtime.drafting.request_slots import RequestSlots
     from specdec_runtime.drafting.target_rows import TargetRows
@@ -53,6 +54,7 @@ __all__ = [
     "HeadProposer",
     "OwnIds",
     "PartialDraft",
+    "ReloadingProposer",
     "RequestRows",
     "RequestSlots",
     "RowChunk",

@@ -16,7 +16,6 @@ from specdec.interfaces import (
     Draft,
     FinishReason,
     ProposeBatch,
-    Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
@@ -26,6 +25,7 @@ from specdec_runtime.drafting.drafter import Drafter, DraftModule
 from specdec_runtime.drafting.drafting_config import DraftingConfig
 from specdec_runtime.drafting.head_config import HeadConfig
 from specdec_runtime.drafting.partial_draft import PartialDraft, draft_of
+from specdec_runtime.drafting.reloading import ReloadingProposer
 from specdec_runtime.drafting.request_rows import RequestRows
 from specdec_runtime.drafting.target_rows import TargetRows
 from specdec_runtime.drafting.vocabulary import DraftVocabulary, equal_vocabulary, reduced_vocabulary
@@ -92,10 +92,11 @@ class StepDrafter(Protocol):
         """Process the new tokens, and return the drafts `[B]`, None for rows without one."""
 
 
-class RowsProposer(Proposer):
+class RowsProposer(ReloadingProposer):
     """Keeps rows of every request in a runner's cache, and drafts from them; a subclass defines how."""
 
     Config: ClassVar[type[ProposerConfig]] = DraftingConfig
+    LOADED = ("_drafter", "_rows", "_runner", "_head")
     capabilities = frozenset(
         {Capability.OWN_KV, Capability.BEFORE_VERDICT, Capability.DRAFT_PROBS, Capability.TREE}
     )
@@ -121,16 +122,10 @@ class RowsProposer(Proposer):
         self._drafter = self.make_drafter(target)
         self._rows = self._drafter.rows
 
-    def weights_changed(self, target: TargetHandle | None) -> None:
-        """Let go of all that was loaded, and load it again: it may share the target's weights, and its rows are old."""
-        for name in ("_drafter", "_rows", "_runner", "_head"):
-            vars(self).pop(name, None)
-        if target is not None:
-            self.load(target)
-
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Process the new tokens, and draft for every row that wants a draft."""
+        self.check_loaded()
         if self._watch is not None:
             self._watch.observe(batch)
         drafts = self._drafter.draft(batch)
@@ -143,11 +138,12 @@ class RowsProposer(Proposer):
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Reuse the rows of a cached prefix."""
+        self.check_loaded()
         return self._rows.resume(request_id, token_ids)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop the state of these requests."""
-        for request_id in request_ids:
+        for request_id in request_ids if self._lacking is None else ():
             self._rows.drop(request_id)
 
 

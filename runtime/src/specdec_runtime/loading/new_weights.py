@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from specdec import EngineOptions
-from specdec.config import locate
+from specdec.config import Checkpoint, locate
 from specdec.errors import ConfigError
 from specdec.interfaces import Weights
 from specdec_runtime.loading.causal import first_line, load_checkpoint
@@ -28,8 +28,12 @@ _WITHOUT_EFFECT = frozenset({"architectures", "transformers_version", "dtype", "
 """Keys of `config.json` that change no logits; likewise dropout and the ids of special tokens."""
 
 
-def read_weights(weights: Weights, model: PreTrainedModel, options: EngineOptions) -> Tensors:
-    """Return weights by the names that a model has for them; `write_weights` checks them.
+def read_weights(
+    weights: Weights, model: PreTrainedModel, options: EngineOptions
+) -> tuple[Tensors, Path | None]:
+    """Return weights by the names that a model has for them, and the folder of their checkpoint, if they have one.
+
+    `checked_weights` checks them.
 
     Args:
         weights: see `LLM.update_weights`.
@@ -47,12 +51,14 @@ def read_weights(weights: Weights, model: PreTrainedModel, options: EngineOption
         )
     if isinstance(weights, str | Path):
         kept = {"weights": options.weights} if is_narrow else {"weights": "widen", "dtype": model.dtype}
-        found = locate(replace(options, model=str(weights), gguf_file=None, **kept))
+        revision = options.revision if options.model == str(weights) else None
+        found = locate(replace(options, model=str(weights), revision=revision, gguf_file=None, **kept))
         if is_narrow and found.model == str(weights):
             raise ConfigError(_not_blocks(f"{str(weights)!r} is no GGUF file"))
         other = load_checkpoint(str(found.model), replace(found, device="cpu"), torch.device("cpu"))
         _check_config(str(weights), other.config.to_dict(), model.config.to_dict())
-        return other.state_dict()
+        config = Checkpoint(str(found.model), found.revision).file("config.json")
+        return other.state_dict(), None if config is None else config.parent
     if is_narrow:
         raise ConfigError(_not_blocks("tensors were given"))
     given: dict[str, torch.Tensor] = {}
@@ -60,11 +66,11 @@ def read_weights(weights: Weights, model: PreTrainedModel, options: EngineOption
         if name in given:
             raise ConfigError(f"LLM.update_weights: {name!r} is there twice")
         given[name] = _plain(name, tensor)
-    return given if given.keys() <= model.state_dict().keys() else _renamed(given, model)
+    return given if given.keys() <= model.state_dict().keys() else _renamed(given, model), None
 
 
-def write_weights(model: nn.Module, new: Tensors) -> None:
-    """Write weights in place of a model's; all of them, or none if one does not fit.
+def checked_weights(model: nn.Module, new: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the model's tensors that `write_weights` writes, each with its new numbers.
 
     Raises:
         ConfigError: naming the tensor.
@@ -88,16 +94,21 @@ def write_weights(model: nn.Module, new: Tensors) -> None:
                 f"LLM.update_weights: {name!r} is missing{_nearest(name, new)}: give all tensors"
             )
     memory = {tensor.untyped_storage().data_ptr() for tensor in own.values()}
-    ready = {}
+    ready = []
     for name in of_tensor.values():
         is_own, tensor = new[name].untyped_storage().data_ptr() in memory, new[name]
         if not is_own or tensor.data_ptr() != own[name].data_ptr():
-            ready[name] = tensor.clone() if is_own else tensor
-    for name, tensor in ready.items():
-        if own[name].untyped_storage().nbytes() < own[name].nbytes:  # `drop_weights`
-            own[name].data = _plain_memory(own[name])
+            ready.append((own[name], tensor.clone() if is_own else tensor))
+    return ready
+
+
+def write_weights(ready: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Write what `checked_weights` returned."""
+    for own, tensor in ready:
+        if own.untyped_storage().nbytes() < own.nbytes:  # `drop_weights`
+            own.data = _plain_memory(own)
         with torch.inference_mode():  # some models are made in it
-            own[name].copy_(tensor)
+            own.copy_(tensor)
 
 
 @torch.inference_mode(False)

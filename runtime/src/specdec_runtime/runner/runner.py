@@ -230,12 +230,16 @@ class ModuleRunner:
         slow_down(self.module)
         self.forms, self.chain = [[own] for own in self._own], None
         self.cache.free()
+        if self.states is not None:
+            self.states.free()
 
     def renew(self) -> None:
         """Make everything again that is made of the module's weights, which are others, or back."""
         slow_down(self.module)
         if not self.cache.keys:
             self.cache.allocate_all(dict(self.cache.shapes))
+        if self.states is not None:
+            self.states.renew()
         self.forms = []
         self._make_forms()
         self.use(self.cache)

@@ -41,9 +41,9 @@ from specdec_runtime.backends.forms import is_fast
 from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.kv_cache import KVCache
+from specdec_runtime.loading import new_weights
 from specdec_runtime.loading.checkpoint import SafetensorsReader
 from specdec_runtime.loading.draft import alias, load_draft
-from specdec_runtime.loading.new_weights import drop_weights, move_weights, read_weights, write_weights
 from specdec_runtime.loading.target import LoadedTarget, end_of_text_ids, known_facts, load_target
 from specdec_runtime.loading.versions import newer_versions_named
 from specdec_runtime.lora import Adapters, LoadedAdapter
@@ -174,10 +174,13 @@ class TransformersScorer(Scorer):
     def update_weights(self, weights: Weights, tell: Tell) -> None:
         """Write weights in place of the target's."""
         self._check_changeable("update_weights")
-        write_weights(self.target.model, read_weights(weights, self.target.model, self.options))
-        if isinstance(weights, str | Path) and Path(weights).is_dir():
-            self._handle = replace(self._handle, checkpoint=SafetensorsReader(Path(weights)))
-        self._renew(tell)
+        new, folder = new_weights.read_weights(weights, self.target.model, self.options)
+        ready = new_weights.checked_weights(self.target.model, new)
+        tell(None)
+        new_weights.write_weights(ready)
+        self.runner.agreed.clear()
+        handle = self._handle
+        self._renew(tell, handle if folder is None else replace(handle, checkpoint=SafetensorsReader(folder)))
 
     def sleep(self, level: int, tell: Tell) -> None:
         """Free the cache and what was made of the weights, which move to the host or are dropped."""
@@ -191,29 +194,28 @@ class TransformersScorer(Scorer):
         self._runner_factory.begin()
         self.runner.let_go()
         if level == 2:
-            drop_weights(target.model)
+            new_weights.drop_weights(target.model)
         elif target.path is not None:
-            move_weights(target.model, torch.device("cpu"))
+            new_weights.move_weights(target.model, torch.device("cpu"))
         gc.collect()
         if target.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def wake_up(self, tell: Tell) -> None:
         """Bring weights and cache back."""
-        if self.target.path is not None:
-            move_weights(self.target.model, self.target.device)
-        self._renew(tell)
+        self._renew(tell, self._handle)
 
-    def _renew(self, tell: Tell) -> None:
-        """Make again what was made of the weights, and tell the proposer."""
+    def _renew(self, tell: Tell, handle: TargetHandle) -> None:
+        """Make again what was made of the weights, and tell the proposer; `handle` is kept if it follows."""
+        if self.target.path is not None:
+            new_weights.move_weights(self.target.model, self.target.device)
         self.runner.renew()
         self._runner_factory.begin()
-        try:
-            tell(self._handle)
-        finally:
-            self._runner_factory.allocate(self.cache.num_slots)
-            for runner in self._runners:
-                runner.prepare(self.options.max_num_seqs)
+        if tell(handle):
+            self._handle = handle
+        self._runner_factory.allocate(self.cache.num_slots)
+        for runner in self._runners:
+            runner.prepare(self.options.max_num_seqs)
 
     def _check_changeable(self, what: str) -> None:
         for name, value in (

@@ -30,6 +30,7 @@ class StatePool:
 
     def allocate(self, num_places: int) -> None:
         """Allocate places. On the host, the system commits pages only when they are written."""
+        self._held = {}  # gone before there are others
         self._held = {
             key: state.new_empty(num_places, *state.shape[1:]) for key, state in self._shapes.items()
         }

@@ -49,6 +49,7 @@ class RequestStates:
         """Whether layers take only one row at a time after a state; `transformers`' Mamba layers drop the state otherwise."""
         self._pool = StatePool({})
         self._checkpoints = Checkpoints(0, 0, 0, 0, self._pool.copy)
+        self._allocated: tuple[int, int, int] | None = None
         self._model_name = ""
 
     def bytes_per_request(self, *, is_prefix_cached: bool) -> int:
@@ -64,9 +65,18 @@ class RequestStates:
             lag: number of last rows of a cached prefix that run again: 1 if a proposer reads their hidden states.
         """
         num_snapshots = _SNAPSHOTS * num_requests if block_size else 0
-        self.max_requests = num_requests
+        self.max_requests, self._allocated = num_requests, (num_requests, block_size, lag)
         self._pool.allocate(2 * num_requests + num_snapshots)
         self._checkpoints = Checkpoints(num_requests, num_snapshots, block_size, lag, self._pool.copy)
+
+    def free(self) -> None:
+        """Let all memory go until `renew`."""
+        self._pool.allocate(0)
+
+    def renew(self) -> None:
+        """Allocate again what was allocated, and forget all states."""
+        if self._allocated is not None:
+            self.allocate(*self._allocated)
 
     def resume(self, owner: object, first_slot: int, num_rows: int) -> int:
         """Give a placed request the state that is kept for its first rows."""
