@@ -29,6 +29,27 @@ def count_self(completions: Sequence[str], **_: Any) -> list[float]:
     return [float(text.count("self.")) for text in completions]
 
 
+def first_difference(one: Sequence[Any], other: Sequence[Any], names: tuple[str, str]) -> str:
+    """Return where the completions of two engines first differ: both ids, with their log probabilities."""
+    number = next(i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a.token_ids != b.token_ids)
+    pair = dict(zip(names, (one[number], other[number]), strict=True))
+    ids = [text.token_ids for text in pair.values()]
+    at = next((i for i, (a, b) in enumerate(zip(*ids, strict=False)) if a != b), min(map(len, ids)))
+    said = [
+        f"{name} {text.token_ids[at]} (log probability {text.logprobs[at][text.token_ids[at]].logprob:.6f})"
+        if at < len(text.token_ids)
+        else f"{name} had ended"
+        for name, text in pair.items()
+    ]
+    return f"completion {number}, token {at}: {', '.join(said)}"
+
+
+def counts(engine: LLM) -> dict[str, Any]:
+    """Return what may make an engine's numbers differ: models without a compiled form, and errors of the proposer."""
+    wanted = ("specdec:unfused_models", "specdec:proposer_errors")
+    return {metric.name: metric.value for metric in engine.get_metrics() if metric.name in wanted}
+
+
 class Rollouts:
     """TRL's `rollout_func`: completions of the policy as it is.
 
@@ -69,7 +90,11 @@ class Rollouts:
         self.completions.append([text.token_ids for text in texts[names[0]]])
         for name in names:
             if [text.token_ids for text in texts[name]] != self.completions[-1]:
-                raise RuntimeError(f"step {step}: {name} and {names[0]} wrote different completions")
+                where = first_difference(texts[names[0]], texts[name], (names[0], name))
+                states = ", ".join(f"{each} {counts(engine)}" for each, engine in self._engines.items())
+                raise RuntimeError(
+                    f"step {step}: {name} and {names[0]} wrote different completions: {where}; {states}"
+                )
         return {
             "prompt_ids": [output.prompt_token_ids for output in found[names[0]]],
             "completion_ids": self.completions[-1],

@@ -66,6 +66,28 @@ def test_rollouts_follow_a_policy_that_is_trained() -> None:
     assert again.completions[2] != rollouts.completions[2]
 
 
+def test_completions_that_differ_are_shown() -> None:
+    example = runpy.run_path(str(EXAMPLE))
+    engines = {
+        name: LLM("zoo", dtype="float32", max_model_len=256, speculative_config=CONFIGS["suffix"])
+        for name in ("plain", "stale")
+    }
+    engines["stale"].update_weights = lambda weights: None  # type: ignore[method-assign]
+    policy = AutoModelForCausalLM.from_pretrained(specdec_zoo.path("target"), dtype=torch.float32)
+    with torch.no_grad():
+        policy.model.norm.weight.mul_(0.5)
+    trainer = SimpleNamespace(model=policy, accelerator=SimpleNamespace(unwrap_model=lambda model: model))
+    params = SamplingParams(temperature=1.0, seed=0, max_tokens=16, ignore_eos=True, logprobs=0)
+    one = r"\d+ \(log probability -\d+\.\d{6}\)"
+    count = r"\{'specdec:proposer_errors': 0, 'specdec:unfused_models': 0\}"
+    with pytest.raises(
+        RuntimeError,
+        match=rf"step 0: stale and plain wrote different completions: completion \d, token \d+: plain {one}, stale {one}; "
+        rf"plain {count}, stale {count}$",
+    ):
+        example["Rollouts"](engines, params)([example["PROMPTS"][0]] * 4, trainer)
+
+
 @pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not a dependency: pip install trl")
 def test_rewards_of_trl_do_not_depend_on_drafts(tmp_path: Path) -> None:
     def rewards(*configs: dict[str, Any] | None) -> list[float]:
