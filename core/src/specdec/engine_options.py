@@ -191,7 +191,7 @@ def _check_device_map(options: EngineOptions) -> None:
 
 
 def _check_device(name: object) -> None:
-    import torch  # not with this module: see `specdec.frontend.build`
+    import torch  # not with this module: see `specdec.frontend.construction`
 
     try:
         torch.empty(0, device=name)  # type: ignore[call-overload]  # the caller may have given anything

@@ -38,7 +38,8 @@ def register() -> None:
 def _log_as_vllm() -> None:
     """Give our logger the handlers and the level of vLLM's, unless vLLM or ours is set up otherwise."""
     theirs = logging.getLogger("vllm")
-    if theirs.handlers and not logger.handlers:
+    is_ours_set_up = logger.handlers or logger.level != logging.NOTSET or not logger.propagate
+    if theirs.handlers and not is_ours_set_up:
         logger.handlers, logger.propagate = [*theirs.handlers], theirs.propagate
         logger.setLevel(theirs.level)
 

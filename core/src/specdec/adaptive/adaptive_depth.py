@@ -79,8 +79,9 @@ class AdaptiveDepth:
         else:
             share = sum(self._acceptance_of(sequence).share for sequence in sequences) / self._count
             self._best_depth, self._speedup = costs.best(self._count, share)
-            # Suspended, it comes here with other requests alone.
-            is_other = costs.backoff.is_suspended
+            is_other = costs.backoff.is_suspended and any(
+                s.row_id not in self._suspended_ids for s in sequences
+            )
             self._depth = self._best_depth if costs.backoff.decide(self._speedup, is_other=is_other) else 0
             self._suspended_ids = [] if self._depth else [s.row_id for s in sequences]
             if costs.backoff.is_trying:

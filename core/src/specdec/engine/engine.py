@@ -63,11 +63,9 @@ class Engine:
         is_overlapped: bool = False,
     ) -> None:
         self._scorer = scorer
-        self._sampler, self._is_cut = sampler, not sampler.cuts(scorer.cache.device)
-        self._scheduler = scheduler
+        self._sampler, self._scheduler = sampler, scheduler
         self.reset_prefix_cache = scheduler.reset_prefix_cache
-        self._committer = committer
-        self._speculation = speculation
+        self._committer, self._speculation = committer, speculation
         self._device = scorer.cache.device
         self._has_device_nodes = scorer.supports_device_nodes and self._device.type != "cpu"
         self._is_cut = not sampler.cuts(self._device)
@@ -174,9 +172,8 @@ class Engine:
         try:
             if self._is_overlapped:
                 return self._overlapped_step()
-            step = self._scheduler.schedule()
-            step.schedule_s += self._counting_s
-            self._commit(self._launch(step))
+            step = self._launch(self._scheduler.schedule())
+            self._commit(step)
             outputs = self._show(step)
             self._count(step)
             self._counting_s = step.lap()
@@ -217,7 +214,7 @@ class Engine:
 
     def _launch(self, step: Step) -> Step:
         """Draft for a scheduled step and run the target; verification begins, if that does not wait for a device."""
-        step.schedule_s += step.lap()
+        step.schedule_s += step.lap() + self._counting_s
         lines = self._lines
         if lines is not None and step.behind is None:
             lines.place([row.sequence for row in step.rows])

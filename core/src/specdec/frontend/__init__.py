@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
-    from specdec.frontend.build import build
+    from specdec.frontend.construction import build
     from specdec.frontend.imports import importing
     from specdec.frontend.input_processor import InputProcessor
     from specdec.frontend.no_drafts import no_drafts_message, no_drafts_warning

@@ -17,7 +17,7 @@ from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.errors import ConfigError, EngineError
-from specdec.frontend.build import build
+from specdec.frontend.construction import build
 from specdec.frontend.prompts import Prompt
 from specdec.frontend.threads import check_process, release_threads
 from specdec.lora import LoRARequest

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config.compat import check_call
 from specdec.errors import ConfigError, EngineError
-from specdec.frontend.build import build
+from specdec.frontend.construction import build
 from specdec.frontend.no_drafts import no_drafts_warning
 from specdec.frontend.prompts import Prompt, as_conversations, as_prompts, numbered
 from specdec.frontend.threads import FairLock, check_process, is_fork, release_threads

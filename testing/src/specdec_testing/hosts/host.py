@@ -59,5 +59,5 @@ def find_host(name: str) -> type[Host]:
 
 def target_for(host: type[Host], model: str) -> str:
     """Return a target as an engine takes it."""
-    is_taken = host.reads_gguf and model.endswith(".gguf")
+    is_taken = getattr(host, "reads_gguf", False) and model.endswith(".gguf")
     return model if is_taken else resolve_name(model, dtype="float32")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,19 +39,21 @@ def build(
 
 
 def _build(options: EngineOptions, speculation: object) -> tuple[BuiltEngine, InputProcessor]:
-    with importing():
+    is_first = "transformers" not in sys.modules
+    with importing() if is_first else nullcontext():
         # These import torch, which takes a second or two: after the checks of arguments, and not with this module.
         from specdec.assembly.build import assemble, resolve_speculation
         from specdec.assembly.ranks import TensorParallel
         from specdec.frontend.adapters import Adapters
         from specdec.frontend.input_processor import InputProcessor
 
-        options = locate(options)
-        if isinstance(options.model, str) and speculation is None:
-            found = target_of(options.model, options.revision)
-            if found is not None:
-                options, speculation = replace(options, model=found[0]), found[1]
-        resolved = resolve_speculation(options, speculation)  # imports transformers
+    options = locate(options)
+    if isinstance(options.model, str) and speculation is None:
+        found = target_of(options.model, options.revision)
+        if found is not None:
+            options, speculation = replace(options, model=found[0]), found[1]
+    with importing() if is_first else nullcontext():
+        resolved = resolve_speculation(options, speculation)  # which imports transformers
     if options.tensor_parallel_size > 1:
         built = registry.part("tensor_parallel", TensorParallel)().build(options, resolved)
     else:
