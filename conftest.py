@@ -51,6 +51,7 @@ LONGEST = (
     "core/tests/engine/test_hostile_proposers.py",  # float32 in a process of its own
     "tests/test_docs.py",  # bfloat16
     "cli/tests/tune/test_tune.py",
+    "benchmarks/tests/test_verified_rows.py",
     "plugins/self_draft/tests/test_conformance.py",
     "train/tests/heads/test_own_answers.py",
     "train/tests/heads/test_command.py",
