@@ -98,7 +98,8 @@ class StateHeadsProposer(ReloadingProposer):
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Store the new states and draft for every row that wants a draft and has a state."""
-        self.check_loaded()
+        if self._lacking is not None:
+            raise self.not_loaded()
         if not batch.num_unread:
             self._states.take_in(batch)
         drafts = [self._begin(batch, row) for row in range(batch.batch_size)]

@@ -125,7 +125,8 @@ class RowsProposer(ReloadingProposer):
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Process the new tokens, and draft for every row that wants a draft."""
-        self.check_loaded()
+        if self._lacking is not None:
+            raise self.not_loaded()
         if self._watch is not None:
             self._watch.observe(batch)
         drafts = self._drafter.draft(batch)
@@ -138,7 +139,8 @@ class RowsProposer(ReloadingProposer):
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Reuse the rows of a cached prefix."""
-        self.check_loaded()
+        if self._lacking is not None:
+            raise self.not_loaded()
         return self._rows.resume(request_id, token_ids)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:

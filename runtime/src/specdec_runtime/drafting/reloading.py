@@ -30,11 +30,6 @@ class ReloadingProposer(Proposer):
             raise
         self._lacking = None
 
-    def check_loaded(self) -> None:
-        """Raise if what it drafts with could not be loaded again.
-
-        Raises:
-            ModelError: with the reason.
-        """
-        if self._lacking is not None:
-            raise ModelError(f"{self.name}: it does not follow the target's new weights: {self._lacking}")
+    def not_loaded(self) -> ModelError:
+        """Return the error to raise while there is nothing to draft with."""
+        return ModelError(f"{self.name}: it does not follow the target's new weights: {self._lacking}")
