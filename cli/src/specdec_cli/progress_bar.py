@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Event, Thread
-from time import perf_counter
 from typing import TYPE_CHECKING, TextIO
+
+from specdec.frontend import regularly
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -134,20 +134,14 @@ def _no_lines_of_core() -> Iterator[None]:
 @contextmanager
 def _regular_lines(line: Callable[[], str]) -> Iterator[None]:
     """Print a line with the elapsed time every `LINE_EVERY_S` seconds, from a thread of its own."""
-    is_done, started = Event(), perf_counter()
-    with _standard_error() as stream:
-
-        def run() -> None:
-            while not is_done.wait(LINE_EVERY_S * min(max(1.0, (perf_counter() - started) / _MORE_S), _MOST)):
-                print(f"specdec: {line()} after {perf_counter() - started:.0f} s", file=stream, flush=True)
-
-        thread = Thread(target=run, name="specdec-progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_done.set()
-            thread.join()
+    with (
+        _standard_error() as stream,
+        regularly(
+            lambda seconds: print(f"specdec: {line()} after {seconds:.0f} s", file=stream, flush=True),
+            lambda seconds: LINE_EVERY_S * min(max(1.0, seconds / _MORE_S), _MOST),
+        ),
+    ):
+        yield
 
 
 @contextmanager

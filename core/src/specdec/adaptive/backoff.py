@@ -46,8 +46,7 @@ class Backoff:
         """
         if self._trial_left:
             return True
-        fair = _TRIAL_STEPS * (1.0 / max(speedup, 1e-3) - 1.0) / _TRIAL_COST
-        if is_other and self._length - self._left >= _FIRST_SUSPENSION and fair <= _CHEAP:
+        if is_other and self._length - self._left >= _FIRST_SUSPENSION and _fair(speedup) <= _CHEAP:
             self.try_again()
             return True
         if speedup >= (_TO_BEGIN if self._left or self._is_trying else _TO_GO_ON):
@@ -55,7 +54,7 @@ class Backoff:
             self._is_trying = False
         elif not self._left:
             longer = min(max(_FIRST_SUSPENSION, 2 * self._length), _LONGEST_SUSPENSION)
-            self._length = int(max(longer, min(fair, _MOST_SUSPENDED)))
+            self._length = int(max(longer, min(_fair(speedup), _MOST_SUSPENDED)))
             self._left = self._length
         return not self._left
 
@@ -79,3 +78,8 @@ class Backoff:
         if self._trial_left:
             self._trial_steps_left -= 1
             self._trial_left = self._trial_left - has_nodes if self._trial_steps_left else 0
+
+
+def _fair(speedup: float) -> float:
+    """Return the steps of a suspension after which a trial at this speedup costs `_TRIAL_COST` of them."""
+    return _TRIAL_STEPS * (1.0 / max(speedup, 1e-3) - 1.0) / _TRIAL_COST

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from specdec.frontend.construction import build
     from specdec.frontend.imports import importing
     from specdec.frontend.input_processor import InputProcessor
+    from specdec.frontend.loading_lines import regularly
     from specdec.frontend.no_drafts import no_drafts_message, no_drafts_warning
     from specdec.frontend.prompts import Prompt
     from specdec.frontend.threads import release_threads
@@ -21,6 +22,7 @@ __all__ = [
     "importing",
     "no_drafts_message",
     "no_drafts_warning",
+    "regularly",
     "release_threads",
 ]
 

@@ -39,7 +39,7 @@ def build(
 
 
 def _build(options: EngineOptions, speculation: object) -> tuple[BuiltEngine, InputProcessor]:
-    is_first = "transformers" not in sys.modules
+    is_first = "transformers.modeling_utils" not in sys.modules  # most of what is imported
     with importing() if is_first else nullcontext():
         # These import torch, which takes a second or two: after the checks of arguments, and not with this module.
         from specdec.assembly.build import assemble, resolve_speculation

@@ -117,18 +117,17 @@ def _write(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
 def _quiet_in_a_pipe() -> Iterator[None]:
     """Show transformers' progress bars only on a terminal; what is logged meanwhile is shown anywhere."""
     from transformers import modeling_gguf_pytorch_utils
-    from transformers.utils import logging
+
+    from specdec_runtime.gguf.without_bars import without_bars
 
     if sys.stderr.isatty():
         yield
         return
     reading: Any = modeling_gguf_pytorch_utils  # draws a bar that their setting does not disable
-    bar, is_enabled = reading.tqdm, logging.is_progress_bar_enabled()
+    bar = reading.tqdm
     reading.tqdm = partial(bar, disable=True)
-    logging.disable_progress_bar()
     try:
-        yield
+        with without_bars():
+            yield
     finally:
         reading.tqdm = bar
-        if is_enabled:
-            logging.enable_progress_bar()

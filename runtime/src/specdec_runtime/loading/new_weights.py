@@ -16,6 +16,7 @@ from specdec import EngineOptions
 from specdec.config import Checkpoint, locate
 from specdec.errors import ConfigError
 from specdec.interfaces import Weights
+from specdec_runtime.gguf.without_bars import without_bars
 from specdec_runtime.loading.causal import first_line, load_checkpoint
 from specdec_runtime.models import has_blocks
 
@@ -203,15 +204,13 @@ def _quietly() -> Iterator[None]:
     """Keep `transformers` from showing what it loads: an update is a part of a loop."""
     from transformers.utils import logging
 
-    level, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
     logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
-        yield
+        with without_bars():
+            yield
     finally:
         logging.set_verbosity(level)
-        if has_bar:
-            logging.enable_progress_bar()
 
 
 def _check_config(path: str, new: Mapping[str, Any], own: Mapping[str, Any]) -> None:

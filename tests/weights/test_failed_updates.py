@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from shutil import copytree
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 import torch
 from pretend.heads import make
 from safetensors.torch import load_file, save_file
-from speccheck.adapters import target
 from speccheck.engines import make_llm
 from speccheck.hybrids import hybrid
-from speccheck.weights import METHODS, OPTIONS, PARAMS, PROMPTS, Weights, changed, tokens, write
+from speccheck.weights import METHODS, OPTIONS, PARAMS, PROMPTS, tokens
 
 import specdec_zoo
 from specdec import LLM, ConfigError, EngineOptions, ModelError, PluginError, SamplingParams
@@ -21,33 +19,6 @@ from specdec_plugin_self_draft import kept
 from specdec_runtime.backends import forms
 from specdec_runtime.backends.comparison import agreement
 from specdec_runtime.loading import new_weights
-
-
-@pytest.fixture(scope="module")
-def old() -> Weights:
-    return dict(target().state_dict())
-
-
-@pytest.fixture(scope="module")
-def new(old: Weights) -> Weights:
-    return changed(old)
-
-
-@pytest.fixture(scope="module")
-def folder(new: Weights, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zoo's target with the new weights."""
-    return write(new, tmp_path_factory.mktemp("weights") / "new")
-
-
-@pytest.fixture(scope="module")
-def expected(folder: Path) -> tuple[list[list[int]], list[list[int]]]:
-    """The tokens of engines that were made with the old weights, and with the new ones."""
-    return tokens(LLM("zoo", **OPTIONS)), tokens(LLM(str(folder), **OPTIONS))
-
-
-@pytest.fixture(scope="module")
-def shared() -> LLM:
-    return LLM("zoo", **OPTIONS)
 
 
 def test_a_proposer_that_cannot_follow_costs_its_drafts(new, expected, tmp_path, caplog) -> None:

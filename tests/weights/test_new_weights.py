@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from shutil import copytree
 from typing import Any
 
@@ -12,35 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from speccheck.adapters import make_adapter, target
-from speccheck.weights import METHODS, OPTIONS, PARAMS, PROMPTS, Weights, changed, tokens, write
+from speccheck.weights import METHODS, OPTIONS, PARAMS, PROMPTS, Weights, tokens
 from transformers import AutoTokenizer
 
 import specdec_zoo
 from specdec import LLM, AsyncLLM, ConfigError, ModelError, SamplingParams
 
 ALWAYS = ("plain", "ngram", "eagle3", "self")
-
-
-@pytest.fixture(scope="module")
-def old() -> Weights:
-    return dict(target().state_dict())
-
-
-@pytest.fixture(scope="module")
-def new(old: Weights) -> Weights:
-    return changed(old)
-
-
-@pytest.fixture(scope="module")
-def folder(new: Weights, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zoo's target with the new weights."""
-    return write(new, tmp_path_factory.mktemp("weights") / "new")
-
-
-@pytest.fixture(scope="module")
-def expected(folder: Path) -> tuple[list[list[int]], list[list[int]]]:
-    """The tokens of engines that were made with the old weights, and with the new ones."""
-    return tokens(LLM("zoo", **OPTIONS)), tokens(LLM(str(folder), **OPTIONS))
 
 
 @pytest.mark.parametrize(
@@ -133,11 +110,6 @@ def test_weights_that_do_not_fit_change_nothing(change, error, new, expected, sh
         shared.update_weights(weights.items())
     outputs = shared.generate(PROMPTS, PARAMS)
     assert [output.outputs[0].token_ids for output in outputs] == expected[0]
-
-
-@pytest.fixture(scope="module")
-def shared() -> LLM:
-    return LLM("zoo", **OPTIONS)
 
 
 def test_other_weights_are_refused(shared, new, old, folder, expected, tmp_path) -> None:
