@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import monotonic, sleep
 from typing import Any
 
 from specdec_vllm.settings import KEY
+
+_MOST_WAIT_S = 10.0
 
 
 class CheckedEngine:
@@ -42,9 +45,13 @@ class CheckedEngine:
         return [list(output.outputs[0].token_ids) for output in outputs]
 
     def counters(self) -> Mapping[str, Any]:
-        """Return the proposer's counters."""
-        counters: Mapping[str, Any] = self._llm.collective_rpc("specdec_counters")[0]
-        return counters
+        """Return the proposer's counters, once vLLM has told its workers who ended: that is a step after the last tokens."""
+        deadline = monotonic() + _MOST_WAIT_S
+        while True:
+            counters: Mapping[str, Any] = self._llm.collective_rpc("specdec_counters")[0]
+            if not counters["specdec:requests_held"] or monotonic() > deadline:
+                return counters
+            sleep(0.05)
 
     def close(self) -> None:
         """End vLLM's processes."""
