@@ -21,6 +21,7 @@ import generate_docs
 import measured
 import pytest
 from matrix_table import read_cells, write_cells
+from openai import OpenAI
 from packages import ROOT, packages
 from readme_table import engines_table, results_table
 from speccheck.pages import blocks
@@ -152,6 +153,9 @@ def run_python(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
                 block.write(tmp_path)
             elif block.language == "python":
                 exec(compile(block.text, titled(document), "exec"), names)
+        for made in names.values():
+            if isinstance(made, OpenAI):
+                made.close()
         assert address is None or served_accepted(address) > 0
 
 

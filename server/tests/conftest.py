@@ -17,8 +17,9 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def client(served: Served) -> OpenAI:
-    return OpenAI(base_url=f"{served.url}/v1", api_key="EMPTY", max_retries=0)
+def client(served: Served) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{served.url}/v1", api_key="EMPTY", max_retries=0) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -41,16 +41,19 @@ def test_a_server_runs_from_the_command_line_until_a_signal(tmp_path: Path) -> N
                     url = found.group()
                     break
             assert url is not None, "it ended before it listened"
-            client = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
-            text = (
-                client.completions.create(model="code", prompt="def main(", max_tokens=8, temperature=0)
-                .choices[0]
-                .text
-            )
-            message = client.chat.completions.create(
-                model="code", messages=[{"role": "user", "content": "def main("}], max_tokens=8, temperature=0
-            )
-            assert message.choices[0].message.content == text
+            with OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
+                text = (
+                    client.completions.create(model="code", prompt="def main(", max_tokens=8, temperature=0)
+                    .choices[0]
+                    .text
+                )
+                message = client.chat.completions.create(
+                    model="code",
+                    messages=[{"role": "user", "content": "def main("}],
+                    max_tokens=8,
+                    temperature=0,
+                )
+                assert message.choices[0].message.content == text
             server.send_signal(signal.SIGINT)
             rest = server.stderr.read()
             assert server.wait(timeout=30) == 0, rest

@@ -45,8 +45,10 @@ def test_two_engines_serve_and_one_may_be_killed(llm: LLM, tmp_path: Path) -> No
         try:
             url = address(log, server, "serving 2 engines at ")
             check(url, server, llm)
-            client = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
-            with ThreadPoolExecutor(1) as pool:  # what runs when the server is to end has a few seconds
+            with (
+                OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client,
+                ThreadPoolExecutor(1) as pool,  # what runs when the server is to end has a few seconds
+            ):
                 last = pool.submit(
                     client.completions.create,
                     model="zoo",
@@ -77,37 +79,37 @@ def told(url: str, body: bytes | None = None) -> dict[str, object]:
 def check(url: str, server: subprocess.Popen[str], llm: LLM) -> None:
     engines = sorted(psutil.Process(server.pid).children(), key=psutil.Process.create_time)
     assert len(engines) == 2
-    client = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
-    assert told(f"{url}/load") == {"server_load": 0}
-    assert told(f"{url}/reset_prefix_cache", b"") == {"success": True}
-    doomed = events(client, max_output_tokens=900, stream=True, extra_body={"ignore_eos": True})
-    assert next(doomed).response.id.startswith("resp_e0_")
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(
-            client.completions.create, model="zoo", prompt=PROMPT, max_tokens=200, temperature=0
-        )
-        engines[0].kill()
-        with pytest.raises(APIError) as lost:
-            for _ in doomed:
-                pass
-        assert lost.value.code == "engine_lost"
-        (offline,) = llm.generate([PROMPT], SamplingParams(temperature=0, max_tokens=200))
-        assert other.result().choices[0].text == offline.outputs[0].text
-    first = client.responses.create(model="zoo", input=PROMPT, max_output_tokens=8)
-    assert first.id.startswith("resp_e1_")  # the only one left
-    metric(url, 'specdec:engine_up{engine="0"}', 1.0)
-    assert metric(url, 'specdec:engine_restarts_total{engine="0"}', 1.0) == 1.0
-    # A conversation goes on where it began, though the other engine has had less to do.
-    for _ in range(2):
-        first = client.responses.create(
-            model="zoo", input="def main(", previous_response_id=first.id, max_output_tokens=8
-        )
-        assert first.id.startswith("resp_e1_")
-    assert first.usage is not None
-    assert first.usage.input_tokens_details.cached_tokens > 0
-    assert metric(url, 'vllm:generation_tokens_total{engine="1",model_name="zoo"}', 224.0) >= 224.0
-    new = client.responses.create(model="zoo", input="class A:\n", max_output_tokens=8)
-    assert new.id.startswith("resp_e0_")
+    with OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
+        assert told(f"{url}/load") == {"server_load": 0}
+        assert told(f"{url}/reset_prefix_cache", b"") == {"success": True}
+        doomed = events(client, max_output_tokens=900, stream=True, extra_body={"ignore_eos": True})
+        assert next(doomed).response.id.startswith("resp_e0_")
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(
+                client.completions.create, model="zoo", prompt=PROMPT, max_tokens=200, temperature=0
+            )
+            engines[0].kill()
+            with pytest.raises(APIError) as lost:
+                for _ in doomed:
+                    pass
+            assert lost.value.code == "engine_lost"
+            (offline,) = llm.generate([PROMPT], SamplingParams(temperature=0, max_tokens=200))
+            assert other.result().choices[0].text == offline.outputs[0].text
+        first = client.responses.create(model="zoo", input=PROMPT, max_output_tokens=8)
+        assert first.id.startswith("resp_e1_")  # the only one left
+        metric(url, 'specdec:engine_up{engine="0"}', 1.0)
+        assert metric(url, 'specdec:engine_restarts_total{engine="0"}', 1.0) == 1.0
+        # A conversation goes on where it began, though the other engine has had less to do.
+        for _ in range(2):
+            first = client.responses.create(
+                model="zoo", input="def main(", previous_response_id=first.id, max_output_tokens=8
+            )
+            assert first.id.startswith("resp_e1_")
+        assert first.usage is not None
+        assert first.usage.input_tokens_details.cached_tokens > 0
+        assert metric(url, 'vllm:generation_tokens_total{engine="1",model_name="zoo"}', 224.0) >= 224.0
+        new = client.responses.create(model="zoo", input="class A:\n", max_output_tokens=8)
+        assert new.id.startswith("resp_e0_")
 
 
 def events(client: OpenAI, **body: object) -> Iterator:

@@ -42,8 +42,9 @@ def served(folders: dict[str, Path]) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def client(served: Served) -> OpenAI:
-    return OpenAI(base_url=f"{served.url}/v1", api_key="EMPTY", max_retries=0)
+def client(served: Served) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{served.url}/v1", api_key="EMPTY", max_retries=0) as found:
+        yield found
 
 
 def test_models_are_listed_with_their_parent(client: OpenAI, folders: dict[str, Path]) -> None:
@@ -105,14 +106,14 @@ def test_the_command_serves_adapters(folders: dict[str, Path]) -> None:
             url = next(
                 (found[0] for line in server.stderr if (found := re.findall(r"http://[\d.]+:\d+", line))), ""
             )
-            llm = OpenAI(base_url=f"{url}/v1", api_key="EMPTY", max_retries=0)
-            assert [card.id for card in llm.models.list().data] == ["zoo", "mine", "other"]
-            texts = {
-                llm.completions.create(model=name, prompt=TEXT, max_tokens=NUM_TOKENS, temperature=0)
-                .choices[0]
-                .text
-                for name in ("zoo", "mine", "other")
-            }
+            with OpenAI(base_url=f"{url}/v1", api_key="EMPTY", max_retries=0) as llm:
+                assert [card.id for card in llm.models.list().data] == ["zoo", "mine", "other"]
+                texts = {
+                    llm.completions.create(model=name, prompt=TEXT, max_tokens=NUM_TOKENS, temperature=0)
+                    .choices[0]
+                    .text
+                    for name in ("zoo", "mine", "other")
+                }
             assert len(texts) == 3
             server.send_signal(signal.SIGINT)
             rest = server.stderr.read()

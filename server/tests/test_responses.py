@@ -1,6 +1,7 @@
 """`/v1/responses` through the official client."""
 
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -246,8 +247,14 @@ def test_room_for_another_response_is_made_by_who_has_the_most_of_them() -> None
 
 
 def test_two_keys_have_two_stores() -> None:
-    with serving(Settings(model_names=("zoo",), api_key=("A", "B"), log_every_s=0.0)) as served:
-        a, b = (OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0) for key in "AB")
+    with (
+        serving(Settings(model_names=("zoo",), api_key=("A", "B"), log_every_s=0.0)) as served,
+        ExitStack() as clients,
+    ):
+        a, b = (
+            clients.enter_context(OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0))
+            for key in "AB"
+        )
         mine = a.responses.create(**ASKED, extra_body={"request_id": "same"})
         for ask in (b.responses.retrieve, b.responses.delete):
             with pytest.raises(NotFoundError, match="there is no response"):

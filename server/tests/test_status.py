@@ -128,9 +128,13 @@ def test_a_stream_ends_with_done(served: Served) -> None:
 def test_only_who_has_the_key_gets_in() -> None:
     settings = Settings(model_names=("zoo",), api_key="sesame", log_every_s=0.0)
     with serving(settings) as served:
-        with pytest.raises(AuthenticationError, match="key is missing or wrong"):
-            OpenAI(base_url=f"{served.url}/v1", api_key="other", max_retries=0).models.list()
-        assert OpenAI(base_url=f"{served.url}/v1", api_key="sesame").models.list().data[0].id == "zoo"
+        with (
+            OpenAI(base_url=f"{served.url}/v1", api_key="other", max_retries=0) as client,
+            pytest.raises(AuthenticationError, match="key is missing or wrong"),
+        ):
+            client.models.list()
+        with OpenAI(base_url=f"{served.url}/v1", api_key="sesame") as client:
+            assert client.models.list().data[0].id == "zoo"
         assert served.error("/v1/completions", {"prompt": "x"})[0] == 401
         assert served.error("/tokenize", {"prompt": "x"})[0] == 401
         assert served.error("/v1/completions", b"{")[0] == 401

@@ -27,15 +27,15 @@ def test_two_ranks_serve_the_text_of_one_and_a_killed_one_is_told(llm: LLM, tmp_
     with log.open("w") as written, subprocess.Popen(COMMAND, stderr=written, text=True) as server:
         try:
             url = address(log, server)
-            client = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
-            asked = {"model": "zoo", "prompt": PROMPT, "temperature": 0.8, "seed": 3, "max_tokens": 40}
-            assert client.completions.create(**asked).choices[0].text == expected.outputs[0].text
-            streamed = client.completions.create(**asked, stream=True)
-            assert "".join(event.choices[0].text for event in streamed) == expected.outputs[0].text
-            [rank] = psutil.Process(server.pid).children()
-            rank.kill()
-            with pytest.raises(APIError, match="another rank than rank 0 has ended, or was killed"):
-                client.completions.create(**asked)
+            with OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
+                asked = {"model": "zoo", "prompt": PROMPT, "temperature": 0.8, "seed": 3, "max_tokens": 40}
+                assert client.completions.create(**asked).choices[0].text == expected.outputs[0].text
+                streamed = client.completions.create(**asked, stream=True)
+                assert "".join(event.choices[0].text for event in streamed) == expected.outputs[0].text
+                [rank] = psutil.Process(server.pid).children()
+                rank.kill()
+                with pytest.raises(APIError, match="another rank than rank 0 has ended, or was killed"):
+                    client.completions.create(**asked)
             server.send_signal(signal.SIGINT)
             assert server.wait(timeout=60) == 0, log.read_text()
         finally:

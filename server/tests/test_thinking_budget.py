@@ -27,11 +27,16 @@ def thinking() -> Iterator[Served]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def llm(thinking: Served) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{thinking.url}/v1", api_key="EMPTY", max_retries=0) as client:
+        yield client
+
+
 @pytest.mark.parametrize("temperature", [0, 0.8])
 @pytest.mark.sampled(4, slow=20)
 @pytest.mark.parametrize("budget", range(25))
-def test_reasoning_ends_at_its_budget(thinking: Served, budget: int, temperature: float) -> None:
-    llm = OpenAI(base_url=f"{thinking.url}/v1", api_key="EMPTY", max_retries=0)
+def test_reasoning_ends_at_its_budget(thinking: Served, llm: OpenAI, budget: int, temperature: float) -> None:
     tokenizer = thinking.llm.get_tokenizer()
     assert tokenizer is not None
     forced = [

@@ -58,22 +58,22 @@ def ask(url: str, key: str, expected: list[str], place: int, seconds: float) -> 
         place: where in the list to start.
         seconds: how long.
     """
-    client, seen = OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=120), Seen()
-    until, sent = time.monotonic() + seconds, requests()
-    while time.monotonic() < until:
-        place = (place + 1) % len(sent)
-        begun = time.monotonic()
-        try:
-            text = text_of(client, sent[place])
-        except APIError as error:
-            (seen.refused if getattr(error, "status_code", 0) in (429, 503) else seen.wrong).append(
-                repr(error)
-            )
-            time.sleep(0.2)
-            continue
-        seen.seconds.append(time.monotonic() - begun)
-        if text == expected[place]:
-            seen.num_right += 1
-        else:
-            seen.wrong.append(f"{sent[place]}: {text!r} instead of {expected[place]!r}")
+    seen, until, sent = Seen(), time.monotonic() + seconds, requests()
+    with OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=120) as client:
+        while time.monotonic() < until:
+            place = (place + 1) % len(sent)
+            begun = time.monotonic()
+            try:
+                text = text_of(client, sent[place])
+            except APIError as error:
+                (seen.refused if getattr(error, "status_code", 0) in (429, 503) else seen.wrong).append(
+                    repr(error)
+                )
+                time.sleep(0.2)
+                continue
+            seen.seconds.append(time.monotonic() - begun)
+            if text == expected[place]:
+                seen.num_right += 1
+            else:
+                seen.wrong.append(f"{sent[place]}: {text!r} instead of {expected[place]!r}")
     return seen

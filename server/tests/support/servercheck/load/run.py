@@ -92,14 +92,14 @@ def run(plan: Plan) -> Report:
 def _run(plan: Plan, server: subprocess.Popen[bytes], log: Path) -> Report:
     url = _address(server, log)
     port = int(url.rpartition(":")[2])
-    client = OpenAI(base_url=f"{url}/v1", api_key=HONEST, timeout=120)
-    with ThreadPoolExecutor(8) as pool:  # starts the threads that the server keeps
-        list(pool.map(lambda request: text_of(client, request), requests()))
     expected, idle = [], []
-    for request in requests():
-        begun = time.monotonic()
-        expected.append(text_of(client, request))
-        idle.append(time.monotonic() - begun)
+    with OpenAI(base_url=f"{url}/v1", api_key=HONEST, timeout=120) as client:
+        with ThreadPoolExecutor(8) as pool:  # starts the threads that the server keeps
+            list(pool.map(lambda request: text_of(client, request), requests()))
+        for request in requests():
+            begun = time.monotonic()
+            expected.append(text_of(client, request))
+            idle.append(time.monotonic() - begun)
     process = psutil.Process(server.pid)
     num_threads, memory = process.num_threads(), [_memory(process)]
     seen, hostile, probed = _clients(plan, url, port, expected, process, memory)
