@@ -8,13 +8,19 @@ import torch
 
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.graphs import MAX_BYTES, DraftGraphs, PassGraphs, Recorder
-from specdec_kernels.cuda.graphs.pass_shape import FEW_REQUESTS, bounds_for, loops_for, shapes_for
+from specdec_kernels.cuda.graphs.pass_shape import (
+    FEW_REQUESTS,
+    bounds_for,
+    loops_for,
+    prompt_shapes_for,
+    shapes_for,
+)
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_kernels.cuda.paged_pass import page_size_of
 from specdec_kernels.triton.kv_compact.config import path_lengths
 from specdec_kernels.triton.paged_attention.tree import WORD
-from specdec_runtime.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
+from specdec_runtime.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, PassLimits, Runner
 
 
 class GraphForm(Form):
@@ -80,18 +86,20 @@ class GraphForm(Form):
             of_head = self._num_positions(), runner.device, self._features(), reads
             self._chain = DraftGraphs(*place, *of_head, runner.pass_memory)
 
-    def prepare(self, num_requests: int) -> None:
-        """Record passes of chains of up to so many requests, and the draft loops that are expected."""
+    def prepare(self, limits: PassLimits) -> None:
+        """Record passes of chains and, for a target, with prompts, and the draft loops that are expected."""
         runner = self._runner
         if self._passes is None or runner.device.type != "cuda":
             return
-        page_size = page_size_of(runner.cache.num_slots)
+        page_size, num_requests = page_size_of(runner.cache.num_slots), limits.num_requests
         rows_each = 1 + runner.num_tree_nodes
         if runner.context is not None and runner.expected is not None:  # its passes are last tokens and masks
             rows_each += runner.expected[1].num_steps
         shapes = shapes_for(num_requests, runner.max_context, page_size, rows_each)
         if runner.context is not None:
             shapes = [replace(shape, is_causal=runner.context.is_causal) for shape in shapes]
+        if not runner.is_draft:
+            shapes += prompt_shapes_for(limits, runner.max_context, page_size)
         self._passes.prepare(shapes, runner.device, self._features())
         if self._chain is not None and runner.expected is not None:
             most = self._chain.max_rows

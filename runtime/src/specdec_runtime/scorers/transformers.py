@@ -38,6 +38,7 @@ from specdec.logits import p_logits_of
 from specdec.text import fingerprint
 from specdec_runtime.backends.attention import TORCH, check_name, choose_attention
 from specdec_runtime.backends.forms import is_fast
+from specdec_runtime.interfaces import PassLimits
 from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.kv_cache import KVCache
@@ -139,8 +140,14 @@ class TransformersScorer(Scorer):
         self.runner.allocate(slots)
         self._runner_factory.allocate(slots)
         self.slot_pool = self._offered_pool()
-        for runner in runners:
-            runner.prepare(self.options.max_num_seqs)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Let all runners record or compile what passes need."""
+        size = self.options.max_num_batched_tokens
+        limits = PassLimits(self.options.max_num_seqs, size, self.max_logits_rows or size)
+        for runner in self._runners:
+            runner.prepare(limits)
 
     def _offered_pool(self) -> type[SlotPool] | None:
         """Return the pool that the attention of all who read the target's cache offers; None if one reads runs."""
@@ -214,8 +221,7 @@ class TransformersScorer(Scorer):
         if tell(handle):
             self._handle = handle
         self._runner_factory.allocate(self.cache.num_slots)
-        for runner in self._runners:
-            runner.prepare(self.options.max_num_seqs)
+        self._prepare()
 
     def _check_changeable(self, what: str) -> None:
         for name, value in (
