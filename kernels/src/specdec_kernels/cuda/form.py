@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from time import perf_counter
 
 import torch
 
@@ -21,6 +23,8 @@ from specdec_kernels.cuda.paged_pass import page_size_of
 from specdec_kernels.triton.kv_compact.config import path_lengths
 from specdec_kernels.triton.paged_attention.tree import WORD
 from specdec_runtime.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, PassLimits, Runner
+
+logger = logging.getLogger("specdec")
 
 
 class GraphForm(Form):
@@ -100,6 +104,7 @@ class GraphForm(Form):
             shapes = [replace(shape, is_causal=runner.context.is_causal) for shape in shapes]
         if not runner.is_draft:
             shapes += prompt_shapes_for(limits, runner.max_context, page_size)
+        started = perf_counter()
         self._passes.prepare(shapes, runner.device, self._features())
         if self._chain is not None and runner.expected is not None:
             most = self._chain.max_rows
@@ -107,6 +112,11 @@ class GraphForm(Form):
                 most = self._chain.max_tree_nodes // runner.expected[1].rules.width
             loops = loops_for(min(num_requests, most), runner.max_context)
             self._chain.prepare(loops, page_size, *runner.expected)
+        made, seconds = self.levels(), perf_counter() - started
+        logger.info(
+            "%s: %d passes and draft loops are captured in graphs, %.0f MiB, in %.1f s",
+            type(runner.module).__name__, made["graph_recordings"], made["graph_bytes"] / 2**20, seconds,
+        )  # fmt: skip
         if isinstance(runner.attention, PagedAttention):
             most = max(num_requests, FEW_REQUESTS)
             runner.attention.compile(most, bounds_for(runner.max_context))
