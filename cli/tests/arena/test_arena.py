@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from arenacheck.by_hand import Change, forge
-from servercheck.served import Served, serving
+from servercheck.served import TEMPLATE, Served, serving
+from transformers import AutoTokenizer
 
 from specdec_cli.arena.submission import read_submission
 from specdec_cli.main import run
@@ -134,15 +135,32 @@ def test_a_careful_forger_is_caught_with_the_target_at_hand(
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    settings = Settings(model_names=("zoo",), log_every_s=0.0, request_metrics="summary")
-    with serving(settings, speculative_config=CONFIG) as found:
+def chat_model(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The tiny model with a chat template, and room for the prompts of the stamp."""
+    folder = Path(shutil.copytree(tiny_model, tmp_path_factory.mktemp("chat") / "model"))
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 512}))
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def served(chat_model: str) -> Iterator[Served]:
+    settings = Settings(model_names=("tiny",), log_every_s=0.0)
+    with serving(settings, chat_model, speculative_config=CONFIG) as found:
         yield found
 
 
 @pytest.mark.slow
 def test_a_server_is_a_contestant_and_a_stranger_verifies_it(
-    served: Served, words: list[str], questions: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served: Served,
+    chat_model: str,
+    words: list[str],
+    questions: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out, board, page = tmp_path / "out", tmp_path / "board", tmp_path / "board.html"
     mine = ["--url", served.url, "--off", '{"speculative": false}', "--api-key", "<secret>"]
@@ -156,8 +174,14 @@ def test_a_server_is_a_contestant_and_a_stranger_verifies_it(
     assert 0 < drafting["by_category"]["overall"]["acceptance_rate"] < 1
     stamp = found.facts.stamps[served.url]
     assert (stamp["verdict"], stamp["greedy"]["equal"]) == ("lossless", 16), stamp
-    assert run(["arena", "verify", str(out)]) == 0
     assert run(["arena", "submit", str(out), str(board)]) == 0
+    (place,) = board.iterdir()
+    capsys.readouterr()
+    assert _verified(place, chat_model, questions) == 0
+    assert "16 of 16 rows" in capsys.readouterr().out
+    forge(out, _others_text)
+    assert _verified(out, chat_model, questions) == 1
+    assert "question 1, turn 1: token 6 of its text is" in capsys.readouterr().out
     assert run(["arena", "page", str(board), str(page)]) == 0
     shown = _Page(page.read_text())
     assert shown.tags.count("table") == 4

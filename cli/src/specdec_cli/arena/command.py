@@ -79,6 +79,7 @@ def run(
     ] = "",
 ) -> None:
     """Measure contestants beside plain decoding, in turns, and write a submission: raw rows, hashes, commands, versions."""
+    given = {name: value for name, value in locals().items() if name not in ("out", "note")}
     check_extra("models", "specdec arena")
     check_extra("bench", "specdec arena")
     from specdec_cli.arena.plan import Plan
@@ -87,27 +88,8 @@ def run(
 
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{str(out)!r} is not empty: give a new folder")
-    plan = Plan(
-        model=model or ("" if url else "zoo"),
-        configs=speculative_config or [],
-        urls=url or [],
-        plain_url=plain_url,
-        off=fields_of("--off", off),
-        served_model=served_model,
-        api_key=api_key,
-        timeout_s=timeout,
-        suite_name=suite,
-        file=dataset,
-        num_questions=num_prompts,
-        batch_sizes=batch_size or [1],
-        max_tokens=max_tokens,
-        temperature=temperature,
-        seed=seed,
-        dtype=dtype,
-        max_model_len=max_model_len,
-        stamp_samples=stamp_samples,
-        stamp_temperature=stamp_temperature,
-    )
+    given |= {"off": fields_of("--off", off), "model": model or ("" if url else "zoo")}
+    plan = Plan(**{name: value for name, value in given.items() if value is not None})
     measure(plan, out, note)
     _show(out)
 

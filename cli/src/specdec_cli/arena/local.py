@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from specdec import LLM, EngineOptions, RequestOutput, SamplingParams
 from specdec.config import ResolvedSpeculation, parse_speculative_config, target_facts
-from specdec_cli.arena.plan import SAMPLE_TOKENS, SAMPLED_PROMPTS, STAMP_TOKENS, Plan
+from specdec_cli.arena.plan import SAMPLE_TOKENS, SAMPLED_PROMPTS, STAMP_TOKENS, STAMP_WIDTH, Plan
 from specdec_cli.arena.row import Row, StampRow, Symbol, sha256_of
 from specdec_cli.arena.submission import PLAIN, Contestant, Files
 from specdec_cli.audit.answer import END
@@ -22,8 +22,6 @@ from specdec_runtime.loading import LoadedTarget, load_target
 Tick = Callable[[], None]
 SEED_STEP = 10_000
 """Between the seeds of two contestants' samples, which must be independent."""
-STAMP_WIDTH = 32
-"""Requests of a stamp in flight."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Local:
         name, target, contenders = loaded(
             Options(
                 model=plan.model,
-                configs=list(plan.configs),
+                configs=list(plan.speculative_config),
                 max_tokens=plan.max_tokens,
                 batch_size=1,
                 temperature=plan.temperature,
@@ -91,8 +89,8 @@ class Local:
         asked = [question for question in self.plan.questions if question.number in self.chats.by_number]
         prompts = [self.chats.by_number[question.number].prompt([]) for question in asked]
         zero = None
-        for size in self.plan.batch_sizes:
-            groups = grouped(self.plan.suite, asked, size)
+        for size in self.plan.batch_size:
+            groups = grouped(self.plan.questions_of_suite, asked, size)
             workload = Workload(
                 tuple(prompt for prompt in prompts if prompt is not None),
                 max_tokens=self.plan.max_tokens,
@@ -138,7 +136,7 @@ class Local:
         ]
         outputs = llm.generate(list(BUILT_IN[:SAMPLED_PROMPTS]), params, use_tqdm=False)
         for place, output in enumerate(outputs):
-            yield _stamp_row(name, place, self.plan.stamp_temperature, output)
+            yield stamp_row(name, place, self.plan.stamp_temperature, output)
 
 
 def stamp_engine(target: LoadedTarget, config: Any) -> LLM:
@@ -157,7 +155,7 @@ def greedy_rows(llm: LLM, name: str, places: Sequence[int]) -> Iterator[StampRow
     params = SamplingParams(temperature=0.0, max_tokens=STAMP_TOKENS, logprobs=2 if name == PLAIN else None)
     outputs = llm.generate([BUILT_IN[place] for place in places], params, use_tqdm=False)
     for place, output in zip(places, outputs, strict=True):
-        yield _stamp_row(name, place, 0.0, output)
+        yield stamp_row(name, place, 0.0, output)
 
 
 def rows_of(name: str, size: int, number: int, group: Group, turn: Turn, zero: float) -> Iterator[Row]:
@@ -198,11 +196,11 @@ def drafters_of(resolved: ResolvedSpeculation) -> list[Files]:
     return [Files.of(config.model, config.model) for config in configs if config.model]
 
 
-def _stamp_row(name: str, prompt: int, temperature: float, output: RequestOutput) -> StampRow:
+def stamp_row(name: str, prompt: int, temperature: float, output: RequestOutput) -> StampRow:
+    """Return an output as a row of the stamp; samples are filled up to their length."""
     answers: list[list[Symbol]] = []
     for sample in output.outputs:
-        has_ended = sample.finish_reason == "stop"
-        missing = SAMPLE_TOKENS - len(sample.token_ids) if temperature else int(has_ended)
+        missing = SAMPLE_TOKENS - len(sample.token_ids) if temperature else sample.finish_reason == "stop"
         answers.append([*sample.token_ids, *[END] * missing])
     places = output.outputs[0].logprobs
     return StampRow(
@@ -211,11 +209,8 @@ def _stamp_row(name: str, prompt: int, temperature: float, output: RequestOutput
         prompt_sha256=sha256_of(output.prompt_token_ids),
         temperature=temperature,
         answers=answers,
-        places=None if places is None else [tops_of(place) for place in places],
+        places=None
+        if places is None
+        else [{str(t): round(p.logprob, 5) for t, p in at.items()} for at in places],
         drafted=output.metrics.num_draft_tokens,
     )
-
-
-def tops_of(place: Mapping[int, Any]) -> dict[str, float]:
-    """Return log probabilities by id, as a row has them."""
-    return {str(token): round(one.logprob, 5) for token, one in place.items()}

@@ -110,8 +110,8 @@ def _acceptance(rows: Sequence[Row]) -> dict[str, float | None]:
     told = [row.drafting for row in rows if row.drafting is not None]
     if told:
         drafted, accepted = sum(counts[1] for counts in told), sum(counts[2] for counts in told)
-    steps = [step for row in rows for step in row.steps if step[1]]
+    num_steps = sum(row.num_steps or sum(bool(step[1]) for step in row.steps) for row in rows)
     return {
         "acceptance_rate": accepted / drafted if drafted else None,
-        "tokens_per_step": sum(step[1] for step in steps) / len(steps) if steps else None,
+        "tokens_per_step": sum(row.num_tokens for row in rows) / num_steps if num_steps else None,
     }

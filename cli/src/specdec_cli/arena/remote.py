@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 
 from specdec import ConfigError
-from specdec_cli.arena.plan import SAMPLE_TOKENS, SAMPLED_PROMPTS, STAMP_TOKENS, Plan
-from specdec_cli.arena.row import Row, StampRow, Step, Symbol, sha256_of
+from specdec_cli.arena.plan import SAMPLE_TOKENS, SAMPLED_PROMPTS, STAMP_TOKENS, STAMP_WIDTH, Plan
+from specdec_cli.arena.row import Row, StampRow, Step, sha256_of
 from specdec_cli.arena.submission import PLAIN, Contestant
 from specdec_cli.audit.drafting import Drafting, read_reply
 from specdec_cli.audit.endpoint import Endpoint, RefusedError
@@ -73,58 +73,35 @@ class Server:
         return [row for rows in await asyncio.gather(*map(one, group.questions)) for row in rows]
 
     async def stamp_rows(self, tick: Callable[[], None]) -> list[StampRow]:
-        """Ask the prompts of the stamp."""
+        """Ask the prompts of the stamp: at temperature 0 one after another, then for samples."""
         plan, side = self.plan, self.side
         greedy = {"logprobs": NUM_TOP} if "logprobs" in side.reported else side.reported
+        sampled = BUILT_IN[:SAMPLED_PROMPTS] if plan.stamp_samples else ()
         rows = []
-        body = {"max_tokens": STAMP_TOKENS, "temperature": 0, **greedy}
-        replies = await side.ask(BUILT_IN, body, num_samples=1, width=1, tick=lambda _: None)
-        answers = [row[0].answers[0] for row in replies]
-        drafted = self._drafted()
-        for place, answer in enumerate(answers):
-            tops = [{**place.top} for place in answer.places or ()]
-            rows.append(
-                self._stamp_row(
-                    place,
-                    0.0,
-                    [list(answer.symbols)],
-                    drafted if place == 0 else None,
-                    tops if self.name == PLAIN and answer.places is not None else None,
+        for prompts, temperature, most, fields, count, width in (
+            (BUILT_IN, 0.0, STAMP_TOKENS, greedy, 1, 1),
+            (sampled, plan.stamp_temperature, SAMPLE_TOKENS, side.reported, plan.stamp_samples, STAMP_WIDTH),
+        ):
+            body = {"max_tokens": most, "temperature": temperature, **fields}
+            found = await side.ask(prompts, body, num_samples=count, width=width, tick=lambda _: None)
+            drafted = self._drafted()
+            for place, replies in enumerate(found):
+                answers = [answer for reply in replies for answer in reply.answers]
+                tops = answers[0].places if self.name == PLAIN and not temperature else None
+                symbols = [filled(a, most, side) if temperature else a.symbols for a in answers]
+                rows.append(
+                    StampRow(
+                        contestant=self.name,
+                        prompt=place,
+                        prompt_sha256=sha256_of(prompts[place]),
+                        temperature=temperature,
+                        answers=[list(each) for each in symbols],
+                        places=None if tops is None else [dict(one.top) for one in tops],
+                        drafted=None if place else drafted,
+                    )
                 )
-            )
-        many = BUILT_IN[:SAMPLED_PROMPTS] if plan.stamp_samples else ()
-        body = {"max_tokens": SAMPLE_TOKENS, "temperature": plan.stamp_temperature, **side.reported}
-        found = await side.ask(
-            many, body, num_samples=plan.stamp_samples, width=max(plan.batch_sizes), tick=lambda _: None
-        )
-        drafted = self._drafted()
-        for place, samples in enumerate(found):
-            each = [filled(a, SAMPLE_TOKENS, side) for reply in samples for a in reply.answers]
-            rows.append(
-                self._stamp_row(
-                    place, plan.stamp_temperature, list(map(list, each)), drafted if place == 0 else None
-                )
-            )
         tick()
         return rows
-
-    def _stamp_row(
-        self,
-        place: int,
-        temperature: float,
-        answers: list[list[Symbol]],
-        drafted: int | None,
-        places: list[dict[str, float]] | None = None,
-    ) -> StampRow:
-        return StampRow(
-            contestant=self.name,
-            prompt=place,
-            prompt_sha256=sha256_of(BUILT_IN[place]),
-            temperature=temperature,
-            answers=answers,
-            places=places,
-            drafted=drafted,
-        )
 
     def _drafted(self) -> int | None:
         """Return and reset how many tokens were drafted, over all prompts."""
@@ -166,6 +143,7 @@ class Server:
                     text=answer.text,
                     finish=answer.finish,
                     drafting=answer.drafting,
+                    num_steps=answer.num_steps,
                 )
             )
             messages.append({"role": "assistant", "content": answer.text})
@@ -184,6 +162,7 @@ class _Stream:
         self.ids: list[int] | None = None
         self.finish = ""
         self.drafting: tuple[int | None, int, int] | None = None
+        self.num_steps: int | None = None
         self._started = started
         self._steps: list[tuple[float, int]] = []
         self._total: int | None = None
@@ -205,6 +184,8 @@ class _Stream:
         found: Drafting | None = read_reply(event)
         if found is not None:
             self.drafting = (found.num_drafts, found.num_draft_tokens, found.num_accepted_tokens)
+            stats = (event.get("metrics") or {}).get("speculative_decoding") or {}
+            self.num_steps = stats.get("num_steps") or None
 
     def steps(self) -> list[Step]:
         """Return times and tokens; tokens that only the usage tells came with the last."""
@@ -223,18 +204,18 @@ async def servers(plan: Plan) -> AsyncIterator[list[Server]]:
         ConfigError: if one does not answer, or they serve different models.
     """
     headers = {} if plan.api_key is None else {"Authorization": f"Bearer {plan.api_key}"}
-    limits = httpx2.Limits(max_connections=max(plan.batch_sizes) + 4)
+    limits = httpx2.Limits(max_connections=max(plan.batch_size) + 4)
     async with httpx2.AsyncClient(
-        headers=headers, timeout=plan.timeout_s, limits=limits, trust_env=False
+        headers=headers, timeout=plan.timeout, limits=limits, trust_env=False
     ) as client:
 
         def server(name: str, url: str, fields: dict[str, Any]) -> Server:
             return Server(name, Side(name, Endpoint(client, url, plan.served_model), fields), plan)
 
-        found = [server(url, url, {}) for url in plan.urls]
+        found = [server(url, url, {}) for url in plan.url]
         if plan.plain_url is not None or plan.off:
             fields = {} if plan.plain_url is not None else dict(plan.off)
-            found.insert(0, server(PLAIN, plan.plain_url or plan.urls[0], fields))
+            found.insert(0, server(PLAIN, plan.plain_url or plan.url[0], fields))
         for one in found:
             await one.probe()
         names = {one.side.endpoint.model: one.side.endpoint.url for one in found}
@@ -251,8 +232,8 @@ async def rows_of_servers(found: Sequence[Server], plan: Plan, tick: Callable[[]
     """Ask everybody every question, at each batch size, in turns."""
     rows: list[Row] = []
     zero = perf_counter()
-    for size in plan.batch_sizes:
-        for number, group in enumerate(grouped(plan.suite, plan.questions, size)):
+    for size in plan.batch_size:
+        for number, group in enumerate(grouped(plan.questions_of_suite, plan.questions, size)):
             first = number % len(found)
             for one in [*found[first:], *found[:first]]:
                 rows += await one.take_turn(group, number, size, zero)

@@ -47,6 +47,8 @@ class Row(Record):
     finish: str
     drafting: tuple[int | None, int, int] | None = None
     """Drafts, drafted and accepted tokens, where a server tells them."""
+    num_steps: int | None = Field(default=None, ge=1)
+    """Steps of the engine, where a server tells them: an event may have the tokens of several."""
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:

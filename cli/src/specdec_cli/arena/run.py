@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from specdec_cli import progress
 from specdec_cli.arena.plan import Plan
 from specdec_cli.arena.row import Row, StampRow
-from specdec_cli.arena.submission import Contestant, Files, Questions, file_sha256, write_submission
+from specdec_cli.arena.submission import Contestant, Files, Questions, write_submission
 from specdec_cli.bench.environment import surroundings
+
+SETTINGS = ("batch_size", "max_tokens", "temperature", "seed", "stamp_samples", "stamp_temperature")
+"""Options that a submission tells, under their names."""
 
 
 def run(plan: Plan, folder: Path, note: str) -> None:
@@ -28,7 +29,7 @@ def run(plan: Plan, folder: Path, note: str) -> None:
     contestants: list[Contestant]
     rows: list[Row]
     stamp_rows: list[StampRow]
-    if plan.urls:
+    if plan.url:
         name, contestants, rows, stamp_rows = asyncio.run(_on_servers(plan))
         target, dtype, left_out, device = Files.of(name, plan.model), "as served", 0, "as served"
         target = target.model_copy(update={"name": name})
@@ -37,7 +38,7 @@ def run(plan: Plan, folder: Path, note: str) -> None:
 
         local = Local.of(plan)
         contestants = local.contestants()
-        num = len(local.chats.by_number) * len(plan.batch_sizes) + 1
+        num = len(local.chats.by_number) * len(plan.batch_size) + 1
         with progress("arena", num * len(contestants)) as steps:
             rows = list(local.rows(steps.advance))
             stamp_rows = list(local.stamp_rows(steps.advance))
@@ -49,14 +50,14 @@ def run(plan: Plan, folder: Path, note: str) -> None:
         {
             "target": target,
             "dtype": dtype,
-            "suite": _questions(plan, rows, left_out),
+            "suite": Questions(
+                name=plan.suite,
+                sha256=Questions.sha256_of(plan.dataset),
+                numbers=sorted({row.question for row in rows}),
+                num_left_out=left_out,
+            ),
             "contestants": contestants,
-            "batch_sizes": list(plan.batch_sizes),
-            "max_tokens": plan.max_tokens,
-            "temperature": plan.temperature,
-            "seed": plan.seed,
-            "stamp_samples": plan.stamp_samples,
-            "stamp_temperature": plan.stamp_temperature,
+            **{name: getattr(plan, name) for name in SETTINGS},
             "environment": {**surroundings(), "device": device, "note": note},
         },
         rows,
@@ -68,20 +69,8 @@ async def _on_servers(plan: Plan) -> tuple[str, list[Contestant], list[Row], lis
     from specdec_cli.arena.remote import rows_of_servers, servers
 
     async with servers(plan) as found:
-        num = len(plan.questions) * len(plan.batch_sizes) + 1
+        num = len(plan.questions) * len(plan.batch_size) + 1
         with progress("arena", num * len(found)) as steps:
             rows = await rows_of_servers(found, plan, steps.advance)
             stamp_rows = [row for one in found for row in await one.stamp_rows(steps.advance)]
         return found[0].side.endpoint.model, [one.contestant() for one in found], rows, stamp_rows
-
-
-def _questions(plan: Plan, rows: Sequence[Row], num_left_out: int) -> Questions:
-    from specdec_cli.bench.suites.human_eval import installed_file
-
-    file: Any = plan.file or installed_file()
-    return Questions(
-        name=plan.suite.name,
-        sha256=file_sha256(Path(file)),
-        numbers=sorted({row.question for row in rows}),
-        num_left_out=num_left_out,
-    )

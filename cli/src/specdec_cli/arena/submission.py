@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from specdec import ConfigError
 from specdec_cli.arena.row import Record, Row, StampRow
 from specdec_cli.bench.lines import json_lines
+from specdec_cli.bench.suites.human_eval import installed_file
 
 FACTS, ROWS, STAMP = "arena.json", "rows.jsonl", "stamp.jsonl"
 PLAIN = "plain"
@@ -71,6 +72,11 @@ class Questions(Record):
     num_left_out: int = 0
     """Questions too long for the model."""
 
+    @staticmethod
+    def sha256_of(file: Path | None) -> str:
+        """Return the hash of a suite's file; without, of the tasks that HumanEval's package has."""
+        return file_sha256(file or installed_file())
+
 
 class Facts(Record):
     """`arena.json`: everything but the rows, whose hashes it has; `numbers` and `stamps` follow from the rows."""
@@ -80,7 +86,7 @@ class Facts(Record):
     dtype: str
     suite: Questions
     contestants: list[Contestant]
-    batch_sizes: list[int]
+    batch_size: list[int]
     max_tokens: int
     temperature: float
     seed: int

@@ -67,7 +67,7 @@ def _questions(submission: Submission) -> Iterator[str]:
     wanted = set(facts.suite.numbers)
     prompts: dict[int, str] = {}
     for name in (contestant.name for contestant in facts.contestants):
-        for size in facts.batch_sizes:
+        for size in facts.batch_size:
             asked = Counter(
                 (row.question, row.turn)
                 for row in submission.rows
@@ -79,7 +79,7 @@ def _questions(submission: Submission) -> Iterator[str]:
             if any(count > 1 for count in asked.values()):
                 yield f"{what} answers a question twice"
     for row in submission.rows:
-        if row.batch_size not in facts.batch_sizes:
+        if row.batch_size not in facts.batch_size:
             yield f"there are rows of batch size {row.batch_size}, which {FACTS} does not list"
             return
         if not row.turn and prompts.setdefault(row.question, row.prompt_sha256) != row.prompt_sha256:

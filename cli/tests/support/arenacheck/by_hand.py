@@ -31,7 +31,7 @@ def facts(*contestants: Contestant, **others: Any) -> dict[str, Any]:
             Contestant(name=PLAIN, acceptance="none"),
             *(contestants or [Contestant(name=NGRAM, acceptance="real", config={"method": "ngram"})]),
         ],
-        "batch_sizes": [1],
+        "batch_size": [1],
         "max_tokens": 6,
         "temperature": 0.0,
         "seed": 0,
@@ -114,10 +114,17 @@ def forge(folder: Path, change: Change, *, is_careful: bool = True) -> None:
         write_submission(
             folder,
             kept,
-            [Row.model_construct(**entry | {"steps": list(map(tuple, entry["steps"]))}) for entry in rows],
+            list(map(_row_as_it_is, rows)),
             list(map(StampRow.model_validate, stamp)),
         )
         return
     (folder / "arena.json").write_text(json.dumps(told))
     for name, lines in (("rows.jsonl", rows), ("stamp.jsonl", stamp)):
         (folder / name).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def _row_as_it_is(entry: dict[str, Any]) -> Row:
+    """Return a row, possible or not."""
+    told = entry.get("drafting")
+    tuples = {"steps": list(map(tuple, entry["steps"])), "drafting": told and tuple(told)}
+    return Row.model_construct(**entry | tuples)
