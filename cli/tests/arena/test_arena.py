@@ -164,7 +164,7 @@ def test_a_server_is_a_contestant_and_a_stranger_verifies_it(
 ) -> None:
     out, board, page = tmp_path / "out", tmp_path / "board", tmp_path / "board.html"
     mine = ["--url", served.url, "--off", '{"speculative": false}', "--api-key", "<secret>"]
-    assert run(["arena", "run", str(out), *words, *mine, "--stamp-samples", "16"]) == 0
+    assert run(["arena", "run", str(out), *words, *mine, "--stamp-samples", "64"]) == 0
     assert "secret" not in (out / "arena.json").read_text()
     found = read_submission(out)
     plain, drafting = found.facts.numbers[:2]

@@ -15,6 +15,7 @@ from specdec_cli.arena.submission import PLAIN, Contestant
 from specdec_cli.main import run
 
 Json = dict[str, Any]
+MIXED = [[1, 2]] * 100 + [[1, 3]] * 100
 
 
 def test_numbers_by_hand() -> None:
@@ -38,16 +39,18 @@ def test_numbers_by_hand() -> None:
 @pytest.mark.parametrize(
     ("answer", "samples", "drafted", "verdict"),
     [
-        ([5, 5, 5], [[1, 2]] * 40, 4, "lossless"),
-        ([5, 6, 5], [[1, 2]] * 40, 4, "not lossless"),
-        ([5, 5, 5], [[1, 3]] * 40, 4, "not lossless"),
-        ([5, 5, 5], [[1, 2]] * 40, 0, "undecided"),
+        ([5, 5, 5], MIXED, 4, "lossless"),
+        ([5, 6, 5], MIXED, 4, "not lossless"),
+        ([5, 5, 5], [[1, 3]] * 200, 4, "not lossless"),
+        ([5, 5, 5], MIXED, 0, "undecided"),
+        ([5, 5, 5], MIXED[90:110], 4, "undecided"),
     ],
-    ids=["equal", "a token", "the distribution", "nothing drafted"],
+    ids=["equal", "a token", "the distribution", "nothing drafted", "too few samples"],
 )
 def test_stamps(answer: list[int], samples: list[list[int]], drafted: int, verdict: str) -> None:
+    expected = MIXED if len(samples) == len(MIXED) else samples
     rows = [row.model_copy(update={"drafted": drafted}) for row in stamp_by_hand()]
-    rows = [row if not row.temperature else row.model_copy(update={"answers": [[1, 2]] * 40}) for row in rows]
+    rows[1] = rows[1].model_copy(update={"answers": expected})
     for place, changed in ((2, [answer]), (3, samples)):
         rows[place] = rows[place].model_copy(update={"answers": changed})
     found = stamps(rows, facts()["contestants"])[NGRAM]
@@ -87,8 +90,9 @@ def test_what_is_in_order_is_verified_and_packed_and_shown(
     text = page.read_text()
     assert "133.3</td>" in text
     assert "1.33x" in text
-    assert '<td class="s0">lossless</td>' in text
+    assert '<td class="">undecided</td>' in text
     assert "Synthetic acceptance" not in text
+    assert "the samples are too few to find a difference" in text
     assert "<script" not in text
     assert "http" not in text
 

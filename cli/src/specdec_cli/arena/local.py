@@ -140,10 +140,11 @@ class Local:
 
 
 def stamp_engine(target: LoadedTarget, config: Any) -> LLM:
-    """Return an engine for the prompts of the stamp."""
+    """Return an engine for the prompts of the stamp, which drafts also where that does not pay."""
+    drafting: Any = None if config is None else {**config, "adaptive": False}
     return LLM(
         target,
-        speculative_config=config,
+        speculative_config=drafting,
         max_num_seqs=STAMP_WIDTH,
         max_model_len=target.max_model_len,
         enable_prefix_caching=False,

@@ -18,6 +18,8 @@ from specdec_cli.audit.divergence import (
 from specdec_cli.audit.sampled import compare_samples
 
 LOSSLESS, NOT_LOSSLESS, UNDECIDED = "lossless", "not lossless", "undecided"
+MOST_DETECTABLE = 0.5
+"""Total variation that must be found with probability 0.95, for a stamp of samples."""
 
 
 def stamps(rows: Sequence[StampRow], contestants: Sequence[Contestant]) -> dict[str, dict[str, Any]]:
@@ -51,6 +53,10 @@ def _stamp(rows: Sequence[StampRow], plain: Sequence[StampRow], contestant: Cont
         verdict, why = UNDECIDED, "nothing was drafted"
     elif greedy["drafted"] is None:
         verdict, why = UNDECIDED, "the server does not tell whether it drafts"
+    elif sampled is None:
+        why = "temperature 0 alone"
+    elif sampled["detectable"] > MOST_DETECTABLE:
+        verdict, why = UNDECIDED, "the samples are too few to find a difference"
     return {"verdict": verdict, "why": why, "greedy": greedy, "sampled": sampled}
 
 
