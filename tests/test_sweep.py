@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
 NOT_MADE: dict[str, tuple[str, ...]] = {
     "is an encoder-decoder model": ("musicgen", "musicgen_melody"),
     "layer types producing a cache is different": ("gemma4_assistant", "gemma4_unified_assistant"),
-    "requires the timm library": ("gemma3n",),
+    "requires the (timm|PIL) library": ("gemma3n",),
 }
 """Classes that `transformers` makes no model of from their own configuration, by what their load says."""
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LINE_EVERY_S = 4.0
-"""Seconds between two progress lines if there is no terminal, whatever happens; more in tasks of minutes."""
-_MORE_S, _MOST = 100.0, 8.0
+"""Seconds between two progress lines if there is no terminal, whatever happens; more in tasks of many minutes."""
+_MORE_S, _MOST = 600.0, 8.0
 """From when on there are more, in proportion to the time; and how many times as many at most."""
 
 

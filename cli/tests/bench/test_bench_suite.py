@@ -154,7 +154,10 @@ def test_wrong_files_are_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--suite", "mmlu"], "--suite: there is no suite 'mmlu'; there are spec_bench, humaneval"),
+        (
+            ["--suite", "mmlu"],
+            "--suite: there is no suite 'mmlu'; there are spec_bench, speed_bench, mt_bench",
+        ),
         (["--suite", "spec_bench"], "--suite spec_bench needs a file with its questions"),
         (["--suite", "humaneval", __file__], "--suite humaneval brings its own tasks"),
     ],

@@ -102,6 +102,7 @@ def audit(
 def _plan(given: dict[str, Any]) -> Any:
     from specdec_cli.audit.plan import Plan
     from specdec_cli.audit.prompts import read_prompts
+    from specdec_cli.bench.environment import without_key
 
     return Plan(
         url=given["url"],
@@ -109,11 +110,11 @@ def _plan(given: dict[str, Any]) -> Any:
         model=given["model"],
         reference_model=given["reference_model"] or given["model"],
         api_key=given["api_key"],
-        off=_fields("--off", given["off"]),
+        off=fields_of("--off", given["off"]),
         prompts=read_prompts(given["prompts"]),
         max_tokens=given["max_tokens"],
         temperature=given["temperature"],
-        sampling=_fields("--sampling", given["sampling"]),
+        sampling=fields_of("--sampling", given["sampling"]),
         num_sampled_prompts=given["sampled_prompts"],
         num_samples=given["samples"],
         num_tokens=given["sample_tokens"],
@@ -122,11 +123,16 @@ def _plan(given: dict[str, Any]) -> Any:
         tolerance=given["tolerance"],
         timeout_s=given["timeout"],
         is_drafting_assumed=given["assume_drafts"],
-        command=shlex.join(["specdec", *_without_key(sys.argv[1:])]),
+        command=shlex.join(["specdec", *without_key(sys.argv[1:])]),
     )
 
 
-def _fields(option: str, text: str) -> dict[str, Any]:
+def fields_of(option: str, text: str) -> dict[str, Any]:
+    """Return the fields of a request that an option gives as JSON.
+
+    Raises:
+        ConfigError: if it gives anything else.
+    """
     import json
 
     try:
@@ -136,15 +142,3 @@ def _fields(option: str, text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError(f"{option}: give an object of fields and values, not {text}")
     return found
-
-
-def _without_key(words: list[str]) -> list[str]:
-    """Return a command line without API keys, since reports are shared."""
-    shown: list[str] = []
-    for place, word in enumerate(words):
-        if place and words[place - 1] == "--api-key":
-            word = "..."
-        elif word.startswith("--api-key="):
-            word = "--api-key=..."
-        shown.append(word)
-    return shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import httpx2
 from specdec import ConfigError
 from specdec_cli.audit.answer import Answer, read_choice
 from specdec_cli.audit.drafting import Drafting, read_metrics, read_reply
+from specdec_cli.bench.lines import parsed
 
 
 class RefusedError(ConfigError):
@@ -78,6 +79,30 @@ class Endpoint:
                 f"{self.url}/v1/completions does not answer in OpenAI's form: {type(error).__name__}: {error}"
             ) from None
 
+    async def chat(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Yield the events of a streamed answer to a conversation as they arrive.
+
+        Raises:
+            RefusedError: if the server rejects the request.
+            ConfigError: if it does not answer, or not in OpenAI's format.
+        """
+        path, whole = "/v1/chat/completions", {"model": self.model, "stream": True, **body}
+        try:
+            async with self._client.stream("POST", self.url + path, json=whole) as response:
+                if response.is_error:
+                    await response.aread()
+                    _check(response, self.url + path)
+                async for line in response.aiter_lines():
+                    data = line.removeprefix("data:").strip()
+                    if line.startswith("data:") and data != "[DONE]":
+                        event = parsed(data, self.url + path)
+                        if not isinstance(event, dict) or "error" in event:
+                            raise ConfigError(f"{self.url}{path} ends a stream with {data[:200]}")
+                        yield event
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise ConfigError(self._silence(error)) from None
+        self.num_answered += 1
+
     async def drafting(self) -> Drafting | None:
         """Return the draft counts in `/metrics` since the server started; None if they are missing."""
         try:
@@ -91,11 +116,7 @@ class Endpoint:
             response = await self._client.request(verb, self.url + path, json=body)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise ConfigError(self._silence(error)) from None
-        if response.is_error:
-            kind = RefusedError if response.status_code in (400, 422) else ConfigError
-            raise kind(
-                f"{self.url}{path} answers {response.status_code}: {_message(response)}{_remedy(response)}"
-            )
+        _check(response, self.url + path)
         try:
             found = response.json()
         except ValueError:
@@ -114,6 +135,13 @@ class Endpoint:
         if not self.num_answered:
             return f"nobody answers at {self.url} ({why}): is the server running?"
         return f"{self.url} stopped answering after {self.num_answered} answers ({why}): see its log, then start again"
+
+
+def _check(response: httpx2.Response, url: str) -> None:
+    """Raise for a response that is an error."""
+    if response.is_error:
+        kind = RefusedError if response.status_code in (400, 422) else ConfigError
+        raise kind(f"{url} answers {response.status_code}: {_message(response)}{_remedy(response)}")
 
 
 def _message(response: httpx2.Response) -> str:

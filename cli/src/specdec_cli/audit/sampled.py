@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from specdec import ConfigError
@@ -11,6 +12,10 @@ from specdec_cli.audit.answer import END, Answer, Token
 from specdec_cli.audit.chi_square import NOTHING, Homogeneity, detectable_variation, homogeneity
 from specdec_cli.audit.plan import Plan
 from specdec_cli.audit.side import Side, Tick
+
+FALSE_ALARM_RATE = 0.001
+Samples = Sequence[Sequence[Sequence[Token]]]
+"""For each prompt its samples, each of equally many symbols."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +86,41 @@ async def ask_sampled(without: Side, with_drafts: Side, plan: Plan, tick: Tick) 
             plan.sampled_prompts, body, num_samples=plan.num_samples, width=plan.concurrency, tick=tick
         )
         return [
-            [_filled(answer, plan.num_tokens, side) for reply in row for answer in reply.answers]
+            [filled(answer, plan.num_tokens, side) for reply in row for answer in reply.answers]
             for row in replies
         ]
 
     expected, got = await run(without), await run(with_drafts)
-    level = plan.false_alarm_rate / plan.num_tokens
+    return compare_samples(
+        expected,
+        got,
+        temperature=plan.temperature,
+        fields=plan.sampling,
+        false_alarm_rate=plan.false_alarm_rate,
+    )
+
+
+def compare_samples(
+    expected: Samples,
+    got: Samples,
+    *,
+    temperature: float,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+    false_alarm_rate: float = FALSE_ALARM_RATE,
+) -> SampledResult:
+    """Compare the tokens at each position of samples, over all prompts.
+
+    Args:
+        expected: for each prompt its samples, equally many and equally long.
+        got: the same of the other side.
+        temperature: of all samples.
+        fields: further sampling parameters of all requests.
+        false_alarm_rate: probability of calling equal distributions different.
+    """
+    num_samples, num_tokens = len(expected[0]), len(expected[0][0])
+    level = false_alarm_rate / num_tokens
     positions = []
-    for place in range(plan.num_tokens):
+    for place in range(num_tokens):
         columns = [([s[place] for s in a], [s[place] for s in b]) for a, b in zip(expected, got, strict=True)]
         total: Homogeneity = sum((homogeneity(a, b) for a, b in columns), NOTHING)
         positions.append(
@@ -98,20 +130,13 @@ async def ask_sampled(without: Side, with_drafts: Side, plan: Plan, tick: Tick) 
                 total.num_freedom,
                 total.p_value,
                 total.variation / len(columns),
-                detectable_variation(total.num_freedom, plan.num_samples * len(columns), level),
+                detectable_variation(total.num_freedom, num_samples * len(columns), level),
             )
         )
-    return SampledResult(
-        plan.temperature,
-        plan.sampling,
-        len(plan.sampled_prompts),
-        plan.num_samples,
-        plan.false_alarm_rate,
-        tuple(positions),
-    )
+    return SampledResult(temperature, fields, len(expected), num_samples, false_alarm_rate, tuple(positions))
 
 
-def _filled(answer: Answer, length: int, side: Side) -> tuple[Token, ...]:
+def filled(answer: Answer, length: int, side: Side) -> tuple[Token, ...]:
     """Return exactly `length` symbols, padded with `END` after the end of a text."""
     if answer.tokens is None:
         raise ConfigError(

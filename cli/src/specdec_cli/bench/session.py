@@ -117,19 +117,22 @@ class Session:
         """
         engine, workload = self._built.engine, self.workload
         probe = ForwardProbe(self._built.info.device)
-        self._built.scorer.on_pass = probe
+        self._built.scorer.on_pass = None if workload.is_recorded else probe
         waiting = deque(range(len(conversations)))
         outputs: list[list[RequestOutput]] = [[] for _ in conversations]
+        asked: list[list[float]] = [[] for _ in conversations]
         num_done = num_running = 0
         started = perf_counter()
         log = StepLog(probe)
         while num_done < len(conversations):
             while waiting and num_running < workload.batch_size:
                 index = waiting.popleft()
+                asked[index].append(perf_counter())
                 num_running += self._ask(index, conversations[index], ())
             for output in engine.step():
                 index = int(output.request_id)
                 outputs[index].append(output)
+                asked[index].append(perf_counter())
                 if not self._ask(index, conversations[index], outputs[index]):
                     num_running -= 1
                     num_done += 1
@@ -144,6 +147,7 @@ class Session:
             steps=tuple(log.steps),
             peak_memory_mb=self._peak.read_mb(),
             num_proposer_errors=self._new_errors(),
+            started=tuple(m for a, o in zip(asked, outputs, strict=True) for m in a[: len(o)]),
         )
 
     def close(self) -> None:

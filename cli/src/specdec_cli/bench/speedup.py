@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,20 @@ Bounded = tuple[float, float, float]
 """A speed-up, and its bounds."""
 
 
+class Timed(Protocol):
+    """Tokens, and the seconds that they took."""
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of generated tokens."""
+        ...
+
+
 def speedup_by_rounds(turns: Sequence[Turn], baseline: Sequence[Turn]) -> Bounded:
     """Return the median over rounds of the ratio of seconds per token, and its bounds.
 
@@ -28,7 +43,7 @@ def speedup_by_rounds(turns: Sequence[Turn], baseline: Sequence[Turn]) -> Bounde
     return median_with_bounds(_ratios(turns, baseline))
 
 
-def speedup_by_questions(turns: Sequence[Sequence[Turn]], baseline: Sequence[Sequence[Turn]]) -> Bounded:
+def speedup_by_questions(turns: Sequence[Sequence[Timed]], baseline: Sequence[Sequence[Timed]]) -> Bounded:
     """Return the median over rounds of the ratio of seconds per token, with bounds from resampling the questions.
 
     The questions (or the groups of them that were measured together) are drawn with replacement 2,000 times, contender and
@@ -62,7 +77,7 @@ def _ratios(turns: Sequence[Turn], baseline: Sequence[Turn]) -> list[float]:
     ]
 
 
-def _totals(turns: Sequence[Sequence[Turn]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _totals(turns: Sequence[Sequence[Timed]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return seconds and tokens, each `[rounds, groups]`."""
     seconds = [[turn.wall_s for turn in groups] for groups in turns]
     tokens = [[float(turn.num_tokens) for turn in groups] for groups in turns]

@@ -158,7 +158,7 @@ def prompts_task(options: Options, file: Path | None, count: int | None, zoo_cou
         ConfigError: for prompts, a model or a configuration that cannot be used.
     """
     prompts: Sequence[Prompt] = zoo_prompts(count or zoo_count) if file is None else read_dataset(file, count)
-    name, target, contenders = _loaded(options)
+    name, target, contenders = loaded(options)
     tokens = tokenize(prompts, target.tokenizer, target.max_model_len)
     return PromptsTask(name, target, contenders, options.workload(tokens))
 
@@ -176,7 +176,7 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
         ConfigError: for a suite, a model or a configuration that cannot be used.
     """
     suite = load_suite(suite_name, file)
-    name, target, contenders = _loaded(options)
+    name, target, contenders = loaded(options)
     asked = even_sample(suite.questions, count)
     chats = chats_of(asked, target.tokenizer, target.max_model_len, options.max_tokens)
     asked = [question for question in asked if question.number in chats.by_number]
@@ -186,7 +186,7 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
     return SuiteTask(name, target, contenders, workload, suite, groups, chats)
 
 
-def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
+def loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
     """Return the name of the target, the target, and the contenders: one that needs no choice if no configuration is given."""
     from specdec.config import target_facts
     from specdec_runtime.loading import load_target

@@ -21,6 +21,8 @@ class Turn:
     peak_memory_mb: float
     num_proposer_errors: int = 0
     """How often the proposer failed."""
+    started: tuple[float, ...] = ()
+    """When the requests of `outputs` were given to the engine, in seconds of `perf_counter`."""
 
     @staticmethod
     def joined(turns: Sequence[Turn]) -> Turn:
@@ -31,6 +33,7 @@ class Turn:
             steps=tuple(step for turn in turns for step in turn.steps),
             peak_memory_mb=max(turn.peak_memory_mb for turn in turns),
             num_proposer_errors=sum(turn.num_proposer_errors for turn in turns),
+            started=tuple(moment for turn in turns for moment in turn.started),
         )
 
     @property

@@ -25,6 +25,8 @@ class Workload:
     """Whether engines use prefix caching, which is on by default outside of measurements."""
     num_speculative_tokens: int | None = None
     """A lower k than the configuration's, for every request."""
+    is_recorded: bool = False
+    """Whether outputs tell every step with its time; then no pass runs a second time to be timed bare."""
 
     def params(self, index: int) -> SamplingParams:
         """Return the sampling parameters of one prompt."""
@@ -34,4 +36,5 @@ class Workload:
             max_tokens=self.max_tokens,
             seed=self.seed + index,
             speculative=None if lower is None else {"num_speculative_tokens": lower},
+            return_draft_steps=self.is_recorded,
         )

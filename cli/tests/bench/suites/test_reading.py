@@ -13,7 +13,7 @@ import pytest
 
 from specdec.errors import ConfigError
 from specdec_cli.bench.suites import load_suite
-from specdec_cli.bench.suites.spec_bench import MT_BENCH, TASKS
+from specdec_cli.bench.suites.question_file import MT_BENCH, TASKS
 
 WriteLines = Callable[[list[Any]], Path]
 
@@ -65,6 +65,29 @@ def test_a_wrong_question_is_named(write_lines: WriteLines, line: Any, message: 
         load_suite("spec_bench", file)
 
 
+@pytest.mark.parametrize(
+    ("suite", "line", "category", "turns"),
+    [
+        ("speed_bench", {"category": "qa", "turns": ["One?"], "difficulty": "easy"}, "qa", ("One?",)),
+        ("mt_bench", {"category": "writing", "turns": ["One.", "Two."]}, "writing", ("One.", "Two.")),
+        ("gsm8k", {"question": "1 + 1?", "answer": "#### 2"}, "gsm8k", ("1 + 1?",)),
+    ],
+)
+def test_other_suites_of_files(
+    write_lines: WriteLines, suite: str, line: Any, category: str, turns: tuple[str, ...]
+) -> None:
+    read = load_suite(suite, write_lines([line]))
+    assert [(q.category, q.turns) for q in read.questions] == [(category, turns)]
+    assert read.task(read.questions[0]) == category
+
+
+def test_a_question_that_its_publisher_left_out_is_named(write_lines: WriteLines) -> None:
+    left_out = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+    file = write_lines([{"category": "qa", "turns": ["x"]}, {"category": "qa", "turns": [left_out]}])
+    with pytest.raises(ConfigError, match="line 2: the question itself is missing: fill the file"):
+        load_suite("speed_bench", file)
+
+
 def test_files_that_are_no_suite(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*nowhere.jsonl': No such file"):
         load_suite("spec_bench", tmp_path / "nowhere.jsonl")
@@ -84,7 +107,9 @@ def test_files_that_are_no_suite(tmp_path: Path) -> None:
         load_suite("spec_bench", packed)
     with pytest.raises(ConfigError, match=r"needs a file with its questions: data/spec_bench/question.jsonl"):
         load_suite("spec_bench", None)
-    with pytest.raises(ConfigError, match="no suite 'mmlu'; there are spec_bench, humaneval"):
+    with pytest.raises(
+        ConfigError, match="no suite 'mmlu'; there are spec_bench, speed_bench, mt_bench, gsm8k, humaneval"
+    ):
         load_suite("mmlu", None)
 
 

@@ -9,10 +9,13 @@ most expected tokens, the sum of its nodes' probabilities, is chosen. Ties betwe
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-Word = tuple[int, ...]
+Path = tuple[int, ...]
+Ends = list[tuple[Sequence[int], int]]
+"""Where a word occurs: texts, and its ends in them."""
 ROUNDING = 1e-5
 
 
@@ -26,16 +29,24 @@ class Rules:
     min_token_prob: float = 0.1
 
 
+@dataclass(frozen=True)
+class Match:
+    """A suffix of the text that occurs."""
+
+    ends: Ends
+    length: int
+    max_nodes: int
+    """The most nodes after it."""
+
+
 def drafts(
     text: Sequence[int], responses: Sequence[Sequence[int]], rules: Rules
-) -> dict[Word, list[tuple[float, ...]]]:
+) -> dict[Path, list[tuple[float, ...]]]:
     """Return all valid chains after `text`, each with the possible probabilities of its prefixes."""
-    found = [
-        list(_paths(texts, match, most, rules)) for texts, match, most in _matches(text, responses, rules)
-    ]
+    found = [list(_paths(match, rules, match.ends)) for match in _matches(text, responses, rules)]
     # The number of expected tokens that is reached however ties are broken.
     sure = max((min(sum(probs) for _, probs in paths) for paths in found), default=0.0)
-    allowed: dict[Word, list[tuple[float, ...]]] = {}
+    allowed: dict[Path, list[tuple[float, ...]]] = {}
     for path, probs in (each for paths in found for each in paths):
         if sum(probs) >= sure - ROUNDING:
             allowed.setdefault(path, []).append(probs)
@@ -44,67 +55,57 @@ def drafts(
 
 def tree_probs(text: Sequence[int], responses: Sequence[Sequence[int]], rules: Rules) -> list[float]:
     """Return the probabilities of the nodes of the drafted tree, likeliest first; its shape may be ambiguous."""
-    found = [_likeliest(texts, match, most, rules) for texts, match, most in _matches(text, responses, rules)]
-    return max(found, key=sum, default=[])
+    return max((_likeliest(match, rules) for match in _matches(text, responses, rules)), key=sum, default=[])
 
 
-def count(texts: Sequence[Sequence[int]], word: Word) -> int:
-    """Return the number of occurrences of a word."""
-    size = len(word)
-    return sum(tuple(text[i : i + size]) == word for text in texts for i in range(len(text) - size + 1))
-
-
-def _matches(
-    text: Sequence[int], responses: Sequence[Sequence[int]], rules: Rules
-) -> Iterator[tuple[Sequence[Sequence[int]], Word, int]]:
-    """Yield the texts to search, the match, and the maximum number of nodes."""
+def _matches(text: Sequence[int], responses: Sequence[Sequence[int]], rules: Rules) -> Iterator[Match]:
     for texts in ([text], responses):
+        ends = [(each, end) for each in texts for end in range(1, len(each) + 1)]
         for length in range(1, min(rules.depth, len(text))):
-            most = min(rules.max_nodes, int(length * rules.max_spec_factor + 1e-6))
-            match = tuple(text[len(text) - length :])
-            if count(texts, match):
-                yield texts, match, most
+            ends = [
+                (each, end) for each, end in ends if end >= length and each[end - length] == text[-length]
+            ]
+            if ends:
+                yield Match(ends, length, min(rules.max_nodes, int(length * rules.max_spec_factor + 1e-6)))
 
 
-def _next(texts: Sequence[Sequence[int]], word: Word, depth: int) -> dict[int, int]:
-    """Return how often each token follows a word."""
-    if len(word) >= depth:
-        return {}
-    tokens = {token for text in texts for token in text}
-    return {token: times for token in tokens if (times := count(texts, (*word, token)))}
+def _next(match: Match, ends: Ends, path: Path, rules: Rules) -> dict[int, Ends]:
+    """Return where the match and a path after it go on, by the next token."""
+    following: dict[int, Ends] = defaultdict(list)
+    if match.length + len(path) < rules.depth:
+        for text, end in ends:
+            if end < len(text):
+                following[text[end]].append((text, end + 1))
+    return following
 
 
 def _paths(
-    texts: Sequence[Sequence[int]],
-    match: Word,
-    most: int,
-    rules: Rules,
-    path: Word = (),
-    probs: tuple[float, ...] = (),
-) -> Iterator[tuple[Word, tuple[float, ...]]]:
-    following = _next(texts, match + path, rules.depth) if len(path) < most else {}
-    best = max(following.values(), default=0)
-    prob = best / count(texts, match)
+    match: Match, rules: Rules, ends: Ends, path: Path = (), probs: tuple[float, ...] = ()
+) -> Iterator[tuple[Path, tuple[float, ...]]]:
+    following = _next(match, ends, path, rules) if len(path) < match.max_nodes else {}
+    best = max(map(len, following.values()), default=0)
+    prob = best / len(match.ends)
     if not best or prob < rules.min_token_prob:
         yield path, probs
         return
-    for token, times in following.items():
-        if times == best:
-            yield from _paths(texts, match, most, rules, (*path, token), (*probs, prob))
+    for token, places in following.items():
+        if len(places) == best:
+            yield from _paths(match, rules, places, (*path, token), (*probs, prob))
 
 
-def _likeliest(texts: Sequence[Sequence[int]], match: Word, most: int, rules: Rules) -> list[float]:
+def _likeliest(match: Match, rules: Rules) -> list[float]:
     chosen: list[float] = []
-    open_nodes: list[tuple[float, Word]] = [(1.0, ())]
+    open_nodes: list[tuple[float, Path, Ends]] = [(1.0, (), match.ends)]
     while open_nodes:
-        prob, path = max(open_nodes)
-        open_nodes.remove((prob, path))
+        node = max(open_nodes, key=lambda node: node[0])
+        open_nodes.remove(node)
+        prob, path, ends = node
         if path:
-            if len(chosen) == most:
+            if len(chosen) == match.max_nodes:
                 break
             chosen.append(prob)
-        for token, times in _next(texts, match + path, rules.depth).items():
-            share = times / count(texts, match)
+        for token, places in _next(match, ends, path, rules).items():
+            share = len(places) / len(match.ends)
             if share >= rules.min_token_prob:
-                open_nodes.append((share, (*path, token)))
+                open_nodes.append((share, (*path, token), places))
     return chosen

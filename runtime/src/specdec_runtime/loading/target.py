@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+import transformers  # its Auto classes take half a second when one is used: plugins are listed without
+from transformers import PreTrainedTokenizerBase
 
 from specdec import EngineOptions
 from specdec.config import (
@@ -179,7 +180,7 @@ def _tokenizer(options: EngineOptions, path: str | None) -> PreTrainedTokenizerB
     checkpoint = Checkpoint(name, revision)
     try:
         checkpoint.check_names()
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(
             name, trust_remote_code=options.trust_remote_code, revision=revision, **offline_arguments(name)
         )
     except Exception as error:  # `tokenizers` raises Exception itself for a damaged file

@@ -24,7 +24,7 @@ def read_human_eval(path: Path | None) -> Suite:
     """
     if path is not None:
         raise ConfigError(f"--suite {NAME} brings its own tasks: leave {str(path)!r} out")
-    file = _installed_file()
+    file = installed_file()
     questions = tuple(
         Question(number, NAME, (_prompt(entry, place),))
         for number, (place, entry) in enumerate(json_lines(file))
@@ -34,7 +34,12 @@ def read_human_eval(path: Path | None) -> Suite:
     return Suite(NAME, Path(_FILE), questions)
 
 
-def _installed_file() -> Path:
+def installed_file() -> Path:
+    """Return where the package has its tasks.
+
+    Raises:
+        ConfigError: if it is not installed, or has none.
+    """
     try:
         files = distribution(PACKAGE).files or []
     except PackageNotFoundError:

@@ -11,12 +11,13 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec import ConfigError
 from specdec.config import notice
-from specdec_cli.bench.suites import human_eval, spec_bench
+from specdec_cli.bench.suites import human_eval
 from specdec_cli.bench.suites.chat import Chat
 from specdec_cli.bench.suites.question import Question, Suite
+from specdec_cli.bench.suites.question_file import FILES
 
 SUITES = MappingProxyType[str, Callable[[Path | None], Suite]](
-    {spec_bench.NAME: spec_bench.read_spec_bench, human_eval.NAME: human_eval.read_human_eval}
+    {**{file.name: file.read for file in FILES}, human_eval.NAME: human_eval.read_human_eval}
 )
 
 

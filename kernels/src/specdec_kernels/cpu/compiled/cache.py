@@ -26,6 +26,7 @@ import llvmlite
 import numba
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
+from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
 from specdec.folders import COMPILED_VARIABLE, compiled_folder
@@ -41,7 +42,7 @@ _CALLED = tuple(_HERE / name for name in ("compiled", "rows", "loops"))
 _AHEAD = _HERE / "ahead"
 """Code that was compiled ahead: it comes with wheels, and `make install` leaves it."""
 _DIGEST_BYTES = hashlib.sha256().digest_size
-_UNCOMPILED = ("cache.py", "still_compiling.py")
+UNCOMPILED = ("cache.py", "still_compiling.py")
 """Files beside these whose functions are never compiled."""
 _VERSIONS = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__
 _BLOCK = b"\0" * 4096
@@ -73,7 +74,7 @@ class CodeCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code kept for a signature; None, which compiles it, if there is none that can be used."""
-        target_context.refresh()
+        rtsys.initialize(target_context)  # all that kept code needs; compiling loads what numba can compile
         path = self._path(sig, target_context.codegen())
         found = self._read(path, target_context)
         if found is None and TARGET is not None:
@@ -205,7 +206,7 @@ def _digest_of(folder: Path) -> bytes:
     digest = hashlib.sha256(repr(made_for).encode())
     for each in dict.fromkeys((folder, *_CALLED)):
         for file in sorted(each.glob("*.py")):
-            if file.name not in _UNCOMPILED:
+            if file.name not in UNCOMPILED:
                 digest.update(file.read_bytes())
     return digest.digest()
 

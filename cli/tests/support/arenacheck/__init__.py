@@ -1,0 +1,1 @@
+"""Submissions of the arena for tests."""
