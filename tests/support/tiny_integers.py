@@ -83,11 +83,7 @@ def write(folder: Path, how: Integers, model: PreTrainedModel | None = None) -> 
             wide.get_submodule(name).weight.data = exact.float()
             scales = scales.to(model.dtype)
             tensors |= {f"{name}.{k}": v for k, v in _tensors(how, codes, scales, zeros, groups).items()}
-    model.config.save_pretrained(folder)
-    described = json.loads((folder / "config.json").read_text()) | {"quantization_config": how.config}
-    (folder / "config.json").write_text(json.dumps(described | {"architectures": [type(model).__name__]}))
-    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    _save(folder, model, tensors, how.config)
     return wide
 
 
@@ -146,3 +142,28 @@ def packed(codes: Tensor, bits: int) -> Tensor:
 
 def _in_awq_order(codes: Tensor) -> Tensor:
     return codes.reshape(len(codes), -1, 8)[..., _AWQ_ORDER].reshape(len(codes), -1)
+
+
+def write_fp8(folder: Path) -> PreTrainedModel:
+    """Write a tiny model in float8 with a scale for 64 x 128 weights, and return it widened to float32."""
+    model = tiny_llama(torch.bfloat16)
+    wide = type(model)(copy.deepcopy(model.config)).float().eval()
+    tensors = dict(model.state_dict())
+    wide.load_state_dict(tensors)
+    for name in [name for name in tensors if name.endswith("proj.weight")]:
+        blocks = tensors[name].float().unflatten(1, (-1, 128)).unflatten(0, (-1, 64))
+        scales = blocks.abs().amax((1, 3), keepdim=True) / 448
+        codes = (blocks / scales).to(torch.float8_e4m3fn)
+        wide.get_parameter(name).data = (codes.float() * scales).view(tensors[name].shape)
+        tensors |= {name: codes.view(tensors[name].shape), f"{name}_scale_inv": scales[:, 0, :, 0]}
+    held = {"quant_method": "fp8", "weight_block_size": [64, 128], "activation_scheme": "dynamic"}
+    _save(folder, model, tensors, held)
+    return wide
+
+
+def _save(folder: Path, model: PreTrainedModel, tensors: dict[str, Tensor], held: dict[str, Any]) -> None:
+    model.config.save_pretrained(folder)
+    described = json.loads((folder / "config.json").read_text()) | {"quantization_config": held}
+    (folder / "config.json").write_text(json.dumps(described | {"architectures": [type(model).__name__]}))
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -148,7 +148,7 @@ def _reads_integers(held: dict[str, Any], path: str, options: EngineOptions, dev
     packages = (
         _PACKAGES.get(method, ()) if method != "fp8" or (device.type != "cpu" and not is_widened) else ()
     )
-    if missing := [name for name in packages if find_spec(name.replace("-", "_")) is None]:
+    if missing := [name for name in packages if not _is_installed(name)]:
         widens = is_on_one and not is_widened and (method == "fp8" or not isinstance(form, str))
         raise ModelError(
             f"{path!r} has weights of {method}"
@@ -163,12 +163,26 @@ def _reads_integers(held: dict[str, Any], path: str, options: EngineOptions, dev
     return False
 
 
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def _even_out(model: PreTrainedModel, path: str, dtype: torch.dtype | str) -> None:
     """Give weights that `transformers` leaves in the dtype of their file, beside those that it widens, the model's own."""
     wanted = dtype if isinstance(dtype, torch.dtype) else model.dtype
-    for parameter in model.parameters():
-        if parameter.dtype in (torch.bfloat16, torch.float16) and parameter.dtype != wanted:
-            parameter.data = parameter.data.to(wanted)
+    made: dict[int, torch.nn.Parameter] = {}
+    """By the address of the old one, which may be another module's too."""
+    for part in model.modules():
+        for name, old in [*part.named_parameters(recurse=False)]:
+            if old.dtype in (torch.bfloat16, torch.float16) and old.dtype != wanted:
+                new = made.setdefault(
+                    id(old), torch.nn.Parameter(old.detach().to(wanted), requires_grad=False)
+                )
+                setattr(part, name, new)
     model.config.dtype = wanted
     logger.warning(
         "%s: its weights are widened to %s, since nothing here multiplies with those of its file",
