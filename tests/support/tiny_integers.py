@@ -47,7 +47,7 @@ class Integers:
             "num_bits": self.bits, "type": "int", "symmetric": self.is_symmetric,
             "strategy": "channel" if self.group == -1 else "group", "group_size": None if self.group == -1 else self.group,
         }  # fmt: skip
-        groups = {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None}}
+        groups = {"group_0": {"targets": ["Linear"], "weights": weights, "format": self.form}}
         return {
             "quant_method": "compressed-tensors", "format": self.form, "config_groups": groups, "ignore": ["lm_head"],
             "quantization_status": "compressed",

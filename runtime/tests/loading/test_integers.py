@@ -16,7 +16,7 @@ from speccheck.identity import assert_identical, references
 from speccheck.models import make, prompts
 from speccheck.multimodal import SERVED
 from tiny_integers import Integers, tiny_llama, write
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec import LLM, ConfigError, ModelError
 from specdec_runtime.interfaces import BlockLinear
@@ -71,6 +71,29 @@ def test_integers_stay_what_they_are(tmp_path: Path, name: str) -> None:
     ngram = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}
     drafting = served(tmp_path / "model", speculative_config=ngram)
     assert_identical(wide, PROMPTS, expected, tokens_of(drafting, PROMPTS, greedy(MAX_TOKENS)))
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("gptq", "gptqmodel"),
+        ("gptq_v2", "gptqmodel"),
+        ("gptq 8 bits", "gptqmodel"),
+        ("awq", "gptqmodel"),
+        ("packed", "compressed_tensors"),
+        ("packed 8 bits", "compressed_tensors"),
+        ("int8", "compressed_tensors"),
+    ],
+)
+def test_the_packages_read_what_is_written_here(tmp_path: Path, name: str, package: str) -> None:
+    """Skipped where the package is missing, which reads these formats for `transformers`."""
+    pytest.importorskip(package)
+    how, _ = KINDS[name]
+    wide = write(tmp_path, how, tiny_llama(torch.bfloat16 if "quantized" in how.form else torch.float16))
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    ids = torch.tensor([PROMPTS[1]])
+    with torch.no_grad():
+        assert (model(ids).logits - wide(ids).logits).norm() < 1e-3 * wide(ids).logits.norm()
 
 
 @pytest.mark.parametrize(
@@ -136,6 +159,7 @@ def test_of_a_multimodal_model_the_text_is_served(tmp_path: Path) -> None:
     assert_identical(wide, PROMPTS, expected, tokens_of(llm, PROMPTS, greedy(MAX_TOKENS)))
 
 
+MARLIN = {"num_bits": 4, "strategy": "group"}
 Q = "model.layers.1.self_attn.q_proj"
 
 
@@ -208,7 +232,7 @@ def test_damaged_files(
         ("gemm", {"version": "gemv"}, r"\(weights of awq in the format 'gemv'\): pip install gptqmodel"),
         (
             "pack-quantized",
-            {"format": "marlin-24"},
+            {"config_groups": {"g": {"format": "marlin-24", "weights": MARLIN}}},
             r"in the format 'marlin-24'\): pip install compressed-tensors",
         ),
         ("pack-quantized", {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme of compressed-tensors"),

@@ -107,7 +107,7 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
 
         lay_out(model, path, in_blocks=options.keeps_blocks and reads_blocks(device))
     elif held is not None and getattr(model, "hf_quantizer", None) is None:
-        _even_out(model, path, dtype)
+        _even_out(model, path, dtype, rounds_inputs=held["quant_method"] == "compressed-tensors")
     if has_more:
         model = text_part(model, path)
         logger.warning("%s is a multimodal model: its language model is loaded, for text only", path)
@@ -171,7 +171,7 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def _even_out(model: PreTrainedModel, path: str, dtype: torch.dtype | str) -> None:
+def _even_out(model: PreTrainedModel, path: str, dtype: torch.dtype | str, *, rounds_inputs: bool) -> None:
     """Give weights that `transformers` leaves in the dtype of their file, beside those that it widens, the model's own."""
     wanted = dtype if isinstance(dtype, torch.dtype) else model.dtype
     made: dict[int, torch.nn.Parameter] = {}
@@ -185,8 +185,8 @@ def _even_out(model: PreTrainedModel, path: str, dtype: torch.dtype | str) -> No
                 setattr(part, name, new)
     model.config.dtype = wanted
     logger.warning(
-        "%s: its weights are widened to %s, since nothing here multiplies with those of its file",
-        path, str(wanted).removeprefix("torch."),
+        "%s: its weights are widened to %s, since nothing here multiplies with those of its file%s",
+        path, str(wanted).removeprefix("torch."), ", and activations are not rounded" * rounds_inputs,
     )  # fmt: skip
 
 

@@ -82,8 +82,10 @@ def _of_groups(held: Mapping[str, Any]) -> Format | str:
     for key in ("kv_cache_scheme", "transform_config"):
         if held.get(key):
             return f"{key} of compressed-tensors"
+    if (held.get("sparsity_config") or {}).get("format", "dense") != "dense":
+        return "sparse weights of compressed-tensors"
     groups = [group for group in (held.get("config_groups") or {}).values() if isinstance(group, Mapping)]
-    names = {str(group.get("format") or held.get("format")) for group in groups}
+    names = sorted({str(group.get("format") or held.get("format")) for group in groups})
     for group in groups:
         weights = group.get("weights") or {}
         if group.get("input_activations") or group.get("output_activations"):
@@ -92,9 +94,9 @@ def _of_groups(held: Mapping[str, Any]) -> Format | str:
             return f"weights of type {weights.get('type')!r} with {weights.get('num_bits')} bits"
         if weights.get("strategy") not in ("group", "channel", "tensor"):
             return f"scales by {weights.get('strategy')!r}"
-    if len(names) == 1 and (name := names.pop()) in FORMATS and "-" in name:
-        return FORMATS[name]
-    return f"weights of compressed-tensors in the format {held.get('format')!r}"
+    if len(names) == 1 and names[0] in FORMATS and "-" in names[0]:
+        return FORMATS[names[0]]
+    return f"weights of compressed-tensors in the format {', '.join(names)!r}"
 
 
 class IntegerLinear(nn.Module):
