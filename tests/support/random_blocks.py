@@ -1,4 +1,4 @@
-"""Random blocks of GGUF kinds, and models that have them."""
+"""Random blocks, and models that have them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from torch import nn
 
 from specdec_runtime.gguf.blocks import numbers_of
 from specdec_runtime.interfaces import BlockEmbedding, BlockLinear
-from specdec_runtime.interfaces.blocks import KINDS, Bytes, pack
+from specdec_runtime.interfaces.blocks import KINDS, BlockNumbers, Bytes, pack
 
+GGUF_KINDS = tuple(kind for kind in KINDS if kind in GGMLQuantizationType.__members__)
 HALVES = {"Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2)}
 """Where a block has its numbers of 16 bits, if not one at its beginning."""
 
@@ -34,6 +35,21 @@ def dequantised(blocks: Bytes, kind: str) -> torch.Tensor:
     return torch.from_numpy(gguf.dequantize(blocks, GGMLQuantizationType[kind]))
 
 
+def random_weights(kind: str, num_rows: int, depth: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return tiles of random blocks of any kind, and what they are by another hand: the `gguf` package's, or plain numpy."""
+    if kind in GGUF_KINDS:
+        blocks = random_blocks(kind, num_rows, depth, seed)
+        return torch.from_numpy(pack(numbers_of(blocks, kind), KINDS[kind])), dequantised(blocks, kind)
+    rng, what, most = np.random.default_rng(seed), KINDS[kind], 1 << KINDS[kind].bits
+    codes = rng.integers(0, most, (num_rows, depth), dtype=np.uint8)
+    zeros = rng.integers(0, most, (num_rows, depth // what.size)).astype(np.float16)
+    scales = (rng.standard_normal(zeros.shape) * (2.0 / depth**0.5 / most)).astype(np.float16)
+    wide = (np.repeat(part.astype(np.float64), what.size, 1) for part in (zeros, scales))
+    weights = (codes - next(wide)) * next(wide)
+    packed = pack(BlockNumbers(codes, scales, -zeros, None, None), what)
+    return torch.from_numpy(packed), torch.from_numpy(weights.astype(np.float32))
+
+
 def in_blocks(
     model: nn.Module, kinds: dict[str, str], seed: int = 0
 ) -> Iterator[tuple[str, BlockLinear | BlockEmbedding]]:
@@ -48,9 +64,8 @@ def in_blocks(
         kind = next((kind for end, kind in reversed(kinds.items()) if name.endswith(end)), None)
         if kind is None or not isinstance(module, nn.Linear | nn.Embedding):
             continue
-        blocks = random_blocks(kind, *module.weight.shape, seed)
-        packed = torch.from_numpy(pack(numbers_of(blocks, kind), KINDS[kind]))
-        module.weight.data = dequantised(blocks, kind).to(module.weight.dtype)
+        packed, weights = random_weights(kind, *module.weight.shape, seed)
+        module.weight.data = weights.to(module.weight.dtype)
         made: BlockLinear | BlockEmbedding
         if isinstance(module, nn.Linear):
             made = BlockLinear(kind, module.out_features, module.in_features, module.bias is not None)

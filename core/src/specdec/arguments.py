@@ -22,9 +22,9 @@ class LLMOptions(TypedDict, total=False):
     dtype: Any
     """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
     weights: str
-    """`published`: weights of a GGUF file stay in its blocks, as small as the file, where a backend multiplies with
-    them (on the CPU, with `specdec-kernels`), and `dtype` is that of activations; `widen`: they are dequantised to
-    `dtype`, as everywhere else."""
+    """`published`: weights of 4 to 8 bits (GGUF, GPTQ, AWQ, compressed-tensors) stay as small as in the file, where a
+    backend multiplies with them (on the CPU, with `specdec-kernels`), and `dtype` is that of activations; `widen`: they
+    are dequantised to `dtype`, as everywhere else."""
     activation_bits: int | None
     """8: inputs of products with weights in blocks are rounded to 8 bits by block of 32, which is faster and less
     exact; None: as exact as `dtype`."""

@@ -41,9 +41,9 @@ class EngineOptions:
     dtype: Any = "auto"
     """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
     weights: str = "published"
-    """`published`: weights of a GGUF file stay in its blocks, as small as the file, where a backend multiplies
-    with them (on the CPU, with `specdec-kernels`), and `dtype` is that of activations; `widen`: they are
-    dequantised to `dtype`, as everywhere else."""
+    """`published`: weights of 4 to 8 bits (GGUF, GPTQ, AWQ, compressed-tensors) stay as small as in the file, where a
+    backend multiplies with them (on the CPU, with `specdec-kernels`), and `dtype` is that of activations; `widen`:
+    they are dequantised to `dtype`, as everywhere else."""
     activation_bits: int | None = None
     """8: inputs of products with weights in blocks are rounded to 8 bits by block of 32, which is faster and less
     exact; None: as exact as `dtype`."""
@@ -167,7 +167,7 @@ class EngineOptions:
 
     @property
     def keeps_blocks(self) -> bool:
-        """Whether weights may stay in the blocks of a GGUF file: on one CPU, in forms of backends."""
+        """Whether weights may stay in blocks of few bits: on one CPU, in forms of backends."""
         import torch  # see `_check_device`
 
         is_spread = self.device_map is not None or self.tensor_parallel_size > 1

@@ -6,15 +6,14 @@ import copy
 
 import pytest
 import torch
-from random_blocks import dequantised, in_blocks, random_blocks
+from random_blocks import in_blocks, random_weights
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec_kernels.cpu.form import CompiledForm
 from specdec_kernels.cpu.linear import BlockProduct, ModuleProduct
-from specdec_runtime.gguf.blocks import numbers_of
 from specdec_runtime.interfaces import BlockLinear, PackedBatch, Segment
-from specdec_runtime.interfaces.blocks import KINDS, pack, rounded
+from specdec_runtime.interfaces.blocks import KINDS, rounded
 from specdec_runtime.runner import ModuleRunner
 
 MIXED = {"": "Q4_K", "v_proj": "Q6_K", "down_proj": "Q6_K", "embed_tokens": "Q8_0", "lm_head": "Q5_1"}
@@ -22,10 +21,9 @@ MIXED = {"": "Q4_K", "v_proj": "Q6_K", "down_proj": "Q6_K", "embed_tokens": "Q8_
 
 def linear(kind: str, num_out: int, depth: int, seed: int = 0) -> tuple[BlockLinear, torch.Tensor]:
     """A module of a kind and its weights in float64."""
-    blocks = random_blocks(kind, num_out, depth, seed)
     module = BlockLinear(kind, num_out, depth)
-    module.weight.data = torch.from_numpy(pack(numbers_of(blocks, kind), KINDS[kind]))
-    return module, dequantised(blocks, kind).double()
+    module.weight.data, weights = random_weights(kind, num_out, depth, seed)
+    return module, weights.double()
 
 
 def distances(got: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -115,7 +113,13 @@ def runners(
 
 
 @pytest.mark.parametrize(
-    ("kinds", "dtype"), [(MIXED, torch.float32), ({"": "Q4_0"}, torch.float32), (MIXED, torch.bfloat16)]
+    ("kinds", "dtype"),
+    [
+        (MIXED, torch.float32),
+        ({"": "Q4_0"}, torch.float32),
+        (MIXED, torch.bfloat16),
+        ({"_proj": "Z4_128", "v_proj": "Z8_32"}, torch.float32),
+    ],
 )
 def test_passes_are_those_of_the_widened_model(kinds, dtype) -> None:
     narrow, wide = runners(kinds, dtype)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from random_blocks import dequantised, random_blocks
+from random_blocks import GGUF_KINDS, dequantised, random_blocks
 from tiny_gguf import tiny_llama, write_gguf
 
 from specdec import LLM, ConfigError, ModelError, SamplingParams
@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", GGUF_KINDS)
 @pytest.mark.parametrize(("num_rows", "depth"), [(1, 256), (37, 512)])
 def test_weights_are_those_of_the_gguf_package(kind, num_rows, depth) -> None:
     blocks = random_blocks(kind, num_rows, depth)
@@ -113,7 +113,7 @@ def test_wrong_options_are_told(tmp_path) -> None:
         LLM("zoo", weights="narrow")
     with pytest.raises(ConfigError, match="activation_bits=4 must be 8"):
         LLM("zoo", activation_bits=4)
-    with pytest.raises(ConfigError, match="activation_bits=8 is for weights in the blocks of a GGUF file"):
+    with pytest.raises(ConfigError, match="activation_bits=8 is for weights that stay in blocks"):
         LLM("zoo", activation_bits=8)
 
 
@@ -125,7 +125,8 @@ def test_a_file_that_ends_within_its_blocks(tmp_path) -> None:
 
 
 def test_the_sizes_of_blocks_are_those_of_the_gguf_package() -> None:
-    for name, kind in KINDS.items():
+    for name in GGUF_KINDS:
+        kind = KINDS[name]
         size, num_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[name]]
         assert size == kind.size
         assert kind.block_bytes <= 16 * num_bytes * 1.03

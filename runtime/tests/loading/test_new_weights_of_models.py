@@ -53,7 +53,7 @@ def test_weights_in_blocks_are_replaced_by_such(tmp_path, monkeypatch) -> None:
     assert wanted != before
     tiny_llama(1).save_pretrained(tmp_path / "floats")
     for weights in (dict(tiny_llama(1).state_dict()), tmp_path / "floats"):
-        with pytest.raises(ConfigError, match=r"in the blocks of a GGUF file, and .*: load float weights"):
+        with pytest.raises(ConfigError, match=r"stay in blocks of 4 to 8 bits, and .*: load float weights"):
             llm.update_weights(weights)
     with pytest.raises(ConfigError, match="is another model"):
         llm.update_weights(write_gguf(tmp_path / "narrow.gguf", tiny_llama(1), kind="Q4_0"))

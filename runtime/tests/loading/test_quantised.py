@@ -30,6 +30,8 @@ def fp8(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if name.endswith("proj.weight"):
             scale = weight.abs().amax().reshape(1, 1) / 448
             out |= {name: (weight / scale).to(torch.float8_e4m3fn), f"{name}_scale_inv": scale}
+        else:
+            out[name] = weight.bfloat16()  # as published
     return out
 
 
@@ -73,9 +75,10 @@ def folder_of(
 
 
 @pytest.mark.parametrize("case", WIDENED)
-def test_weights_that_transformers_widens_give_its_text(tmp_path: Path, case: str) -> None:
+def test_weights_that_transformers_widens_give_its_text(tmp_path: Path, case: str, caplog) -> None:
     folder = folder_of(tmp_path, *WIDENED[case])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = model.float()  # transformers 5.23 leaves what the file has in bfloat16 as it is
     expected = references(model, PROMPTS, MAX_TOKENS)
     assert len({tuple(tokens) for tokens in expected}) == len(PROMPTS)
     ngram = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}
@@ -84,21 +87,19 @@ def test_weights_that_transformers_widens_give_its_text(tmp_path: Path, case: st
             model=str(folder), dtype="float32", speculative_config=speculation, max_model_len=96, skip_tokenizer_init=True
         )  # fmt: skip
         assert_identical(model, PROMPTS, expected, tokens_of(llm, PROMPTS, greedy(MAX_TOKENS)))
+    assert "its weights are widened to float32" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("held", "told"),
     [
-        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "GPTQ.*pip install"),
-        ({"quant_method": "awq", "bits": 4, "group_size": 32}, "AWQ.*pip install"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes.*pip install"),
         (
-            {"quant_method": "compressed-tensors", "format": "pack-quantized"},
-            "compressed-tensors.*pip install",
+            {"quant_method": "bitsandbytes", "load_in_4bit": True},
+            "has weights of bitsandbytes .*: pip install bitsandbytes",
         ),
         (
             {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}},
-            "No module named 'torchao'",
+            "has weights of torchao .*: pip install torchao",
         ),
         ({"quant_method": "of tomorrow"}, "knows no weights of quant_method 'of tomorrow'"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
@@ -55,6 +56,8 @@ class PretendDevice:
             for owner, name, value in self._replacements():
                 opening.enter_context(patch.object(owner, name, value))
             opening.enter_context(kernels(self._dispatcher))
+            # transformers reads weights in this thread then: no other one sees the dispatcher
+            opening.enter_context(patch.dict(os.environ, {"HF_DEACTIVATE_ASYNC_LOAD": "1"}))
             torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor then makes host tensors, and sends them
             opening.callback(torch._C._set_only_lift_cpu_tensors, False)
             DeviceTensor.dispatch = self._dispatcher.run

@@ -129,6 +129,8 @@ class Dispatcher(TorchDispatchMode):
                 self.counts.add("copies_in", f"{name} by a host tensor")
                 self.wait(f"{name} by a host tensor")
             hosts = [host for host in hosts if not any(host is index for index in sent)]
+        if name.endswith("_like") and kwargs.get("device") is not None:
+            hosts = []  # of which sizes alone are read
         if any(host.dim() for host in hosts):
             shapes = [list(host.shape) for host in hosts]
             raise RuntimeError(

@@ -270,7 +270,7 @@ class LLM:
 
         Raises:
             ConfigError: if a tensor is missing, unknown, of another shape or kind, or has numbers that are not finite; while
-                requests run, or during `sleep`; for weights that cannot be replaced: those in the blocks of a GGUF file by
+                requests run, or during `sleep`; for weights that cannot be replaced: those that stay in blocks by
                 others, of other quantisations, and of models that are split, spread, or shared with another LLM.
             ModelError: if a checkpoint cannot be read.
             PluginError: if the proposer does not follow: the weights are new, and requests run without its drafts. After any

@@ -1,7 +1,8 @@
-"""Weights in blocks, as GGUF files publish them: what a block is made of, and how it lies in memory.
+"""Weights in blocks, as they were published: what a block is made of, and how it lies in memory.
 
-A weight is `scale * (code - offset) + least`, rounded to float32 once, which is what `gguf.dequantize` returns. Rows of weights
-lie in tiles of 16, so that a register holds the same inputs of several outputs.
+A weight is `scale * (code - offset) + least`, rounded to float32 once, which is what `gguf.dequantize` returns, or
+`scale * (code + least)` as in GPTQ. Rows of weights lie in tiles of 16, so that a register holds the same inputs of several
+outputs.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class BlockKind:
     one for the least value."""
     offset: int = 0
     has_least: bool = False
+    is_least_scaled: bool = False
+    """Whether the scale multiplies the least value too, which is then the negative code of zero."""
 
     @property
     def num_groups(self) -> int:
@@ -70,8 +73,13 @@ KINDS: Mapping[str, BlockKind] = {
     "Q4_K": BlockKind(4, size=256, has_least=True),
     "Q5_K": BlockKind(5, size=256, has_least=True),
     "Q6_K": BlockKind(6, size=256, group=16, offset=32),
+    **{
+        f"Z{bits}_{size}": BlockKind(bits, size, size, has_least=True, is_least_scaled=True)
+        for bits, sizes in ((4, (32, 64, 128)), (8, (32, 128)))
+        for size in sizes
+    },
 }
-"""By llama.cpp's names."""
+"""By llama.cpp's names, and those of integers with a scale and a zero for so many weights, as safetensors have them."""
 
 
 class BlockNumbers(NamedTuple):
@@ -166,9 +174,12 @@ def widened(packed: torch.Tensor, kind: BlockKind) -> torch.Tensor:
 
     scales = factors(numbers.scale, numbers.scales)
     codes = numbers.codes.reshape(*scales.shape[:2], -1).astype(np.float32) - np.float32(kind.offset)
-    weights = codes * scales
-    if numbers.least is not None:
-        weights += factors(numbers.least, numbers.leasts)
+    if numbers.least is not None and kind.is_least_scaled:
+        weights = (codes + factors(numbers.least, None)) * scales
+    elif numbers.least is not None:
+        weights = codes * scales + factors(numbers.least, numbers.leasts)
+    else:
+        weights = codes * scales
     return torch.from_numpy(weights.reshape(len(weights), -1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +13,9 @@ import transformers  # its Auto classes take half a second when one is used: plu
 from specdec import EngineOptions
 from specdec.config import Checkpoint, is_hub_reachable
 from specdec.errors import ConfigError, ModelError
-from specdec_runtime.backends import has_native_bfloat16
+from specdec_runtime.backends import has_native_bfloat16, reads_blocks
 from specdec_runtime.loading.admission import check_complete, check_config, check_model
+from specdec_runtime.loading.integers import METHOD, format_of
 from specdec_runtime.loading.splitting import split_arguments
 from specdec_runtime.loading.text_part import is_multimodal, of_text_part, text_part
 from specdec_runtime.models import has_blocks
@@ -28,6 +30,14 @@ _DTYPES = {
     "float32": torch.float32, "float": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
     "half": torch.float16, "float64": torch.float64, "double": torch.float64,
 }  # fmt: skip
+_PACKAGES = {
+    "awq": ("gptqmodel",), "bitsandbytes": ("bitsandbytes",), "compressed-tensors": ("compressed-tensors",),
+    "fp8": ("kernels",), "gptq": ("gptqmodel", "optimum"), "torchao": ("torchao",),
+}  # fmt: skip
+"""What `transformers` needs to read weights of a `quant_method`; fp8 on devices alone."""
+
+_WIDENED_BY_NAME = ("compressed-tensors", "fp8", "mxfp4")
+"""Methods that `transformers` widens when asked to."""
 
 
 def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> PreTrainedModel:
@@ -60,15 +70,20 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     except Exception as error:  # the library's checks of fields raise errors of many types
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
-    if held := getattr(config, "quantization_config", None):
-        _check_quantization(held, path)
+    held = getattr(config, "quantization_config", None)
+    reads_integers = held is not None and _reads_integers(held, path, options, device)
     has_more = is_multimodal(config)
-    dtype = _dtype(options, config, device)
-    part = _places(config, path, options)
+    dtype = _dtype(options, config, device, is_narrow=reads_integers)
+    if reads_integers:
+        config.quantization_config = {"quant_method": METHOD, "published": held}
+    elif held is not None and options.weights == "widen" and held["quant_method"] in _WIDENED_BY_NAME:
+        config.quantization_config = {**held, "dequantize": True}
+    part = _places(config, path, options, device)
     auto_class = transformers.AutoModelForMultimodalLM if has_more else transformers.AutoModelForCausalLM
     try:
         loaded: Any = auto_class.from_pretrained(
             path,
+            config=config,
             dtype=dtype,
             use_safetensors=None if options.allow_pickle else True,
             ignore_mismatched_sizes=True,  # named by `unfilled`
@@ -87,45 +102,106 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         report = of_text_part(report, model)
     if (complaint := unfilled(report, model)) is not None:
         raise ModelError(f"{path}: {complaint}")
+    if reads_integers:
+        from specdec_runtime.loading.integer_models import lay_out
+
+        lay_out(model, path, in_blocks=options.keeps_blocks and reads_blocks(device))
+    elif held is not None and getattr(model, "hf_quantizer", None) is None:
+        _even_out(model, path, dtype, rounds_inputs=held["quant_method"] == "compressed-tensors")
     if has_more:
         model = text_part(model, path)
         logger.warning("%s is a multimodal model: its language model is loaded, for text only", path)
     check_model(model, path)
-    if getattr(model, "hf_quantizer", None) is None and not part:
-        torch.nn.Module.to(model, device)
     if options.activation_bits is not None:
         from specdec_runtime.models.block_modules import round_inputs
 
         if not has_blocks(model):
             raise ConfigError(
-                f"LLM: activation_bits={options.activation_bits} is for weights in the blocks of a GGUF file, and these are "
-                "not: leave it out"
+                f"LLM: activation_bits={options.activation_bits} is for weights that stay in blocks of 4 to 8 bits, and these "
+                "do not: leave it out"
             )
         round_inputs(model, options.activation_bits)
     ready: PreTrainedModel = model.eval()
     return ready
 
 
-def _check_quantization(held: Any, path: str) -> None:
-    # These take a second or two to import, and few models need them; the second registers weights in blocks.
+def _reads_integers(held: dict[str, Any], path: str, options: EngineOptions, device: torch.device) -> bool:
+    """Return whether a quantised checkpoint is read without the packages that `transformers` needs for it.
+
+    Raises:
+        ModelError: if `transformers` does not read it, or a package is missing.
+    """
+    # These take a second or two to import, and few models need them; they register what reads weights.
     from transformers.quantizers.auto import AutoHfQuantizer
 
+    from specdec_runtime.loading import integer_models  # noqa: F401
     from specdec_runtime.models import block_modules  # noqa: F401
 
     if not AutoHfQuantizer.supports_quant_method(held):
         raise ModelError(f"{path!r}: transformers knows no weights of quant_method {held['quant_method']!r}")
+    method, form = str(held.get("quant_method", "")), format_of(held)
+    is_on_one = options.tensor_parallel_size == 1 and options.device_map is None
+    # On devices transformers has kernels for GPTQ and AWQ. Integers of compressed-tensors it widens, as is done here.
+    is_widened = options.weights == "widen" or method == "compressed-tensors"
+    if is_on_one and (device.type == "cpu" or is_widened) and not isinstance(form, str):
+        return True
+    packages = (
+        _PACKAGES.get(method, ()) if method != "fp8" or (device.type != "cpu" and not is_widened) else ()
+    )
+    if missing := [name for name in packages if not _is_installed(name)]:
+        widens = is_on_one and not is_widened and (method == "fp8" or not isinstance(form, str))
+        raise ModelError(
+            f"{path!r} has weights of {method}"
+            + (
+                f" that specdec does not read itself ({form})"
+                if isinstance(form, str) and method != "fp8"
+                else ""
+            )
+            + f": pip install {' '.join(missing)}"
+            + (", or give LLM weights='widen'" if widens else "")
+        )
+    return False
 
 
-def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
-    """Return arguments that load this rank's part of a model or spread it over devices; empty for a single device."""
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _even_out(model: PreTrainedModel, path: str, dtype: torch.dtype | str, *, rounds_inputs: bool) -> None:
+    """Give weights that `transformers` leaves in the dtype of their file, beside those that it widens, the model's own."""
+    wanted = dtype if isinstance(dtype, torch.dtype) else model.dtype
+    made: dict[int, torch.nn.Parameter] = {}
+    """By the address of the old one, which may be another module's too."""
+    for part in model.modules():
+        for name, old in [*part.named_parameters(recurse=False)]:
+            if old.dtype in (torch.bfloat16, torch.float16) and old.dtype != wanted:
+                new = made.setdefault(
+                    id(old), torch.nn.Parameter(old.detach().to(wanted), requires_grad=False)
+                )
+                setattr(part, name, new)
+    model.config.dtype = wanted
+    logger.warning(
+        "%s: its weights are widened to %s, since nothing here multiplies with those of its file%s",
+        path, str(wanted).removeprefix("torch."), ", and activations are not rounded" * rounds_inputs,
+    )  # fmt: skip
+
+
+def _places(config: Any, path: str, options: EngineOptions, device: torch.device) -> dict[str, Any]:
+    """Return arguments that load a model onto a device, or spread it over several, or load this rank's part of it."""
     if options.device_map is not None:
         return {"device_map": options.device_map}
     if options.tensor_parallel_size == 1:
-        return {}
+        return {} if device.type == "cpu" else {"device_map": {"": device}}
     return split_arguments(config, path, options.tensor_parallel_size)
 
 
-def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.dtype | str:
+def _dtype(
+    options: EngineOptions, config: Any, device: torch.device, *, is_narrow: bool
+) -> torch.dtype | str:
     if isinstance(options.dtype, torch.dtype):
         return options.dtype
     if options.dtype != "auto":
@@ -140,6 +216,8 @@ def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.d
     if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not has_native_bfloat16():
         logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
         return torch.float32
+    if is_narrow and stored == torch.float16 and device.type == "cpu":  # which nothing multiplies fast there
+        return torch.bfloat16
     return "auto"
 
 

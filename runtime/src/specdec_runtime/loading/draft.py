@@ -46,8 +46,8 @@ def load_draft(
     else:
         own = replace(options, dtype=wanted, revision=revision, device_map=None)
         model = load_checkpoint(path, own, target.device)
-    held = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
-    method = None if held is None else str(getattr(held.quant_method, "value", held.quant_method))
+    held = getattr(model, "quantization_method", None)
+    method = None if held is None else str(getattr(held, "value", held))
     if quantization is not None and quantization != method:
         raise ConfigError(
             f"speculative_config: 'quantization': {quantization!r} does not fit {path}, which is "

@@ -54,9 +54,9 @@ def read_weights(
         kept = {"weights": options.weights} if is_narrow else {"weights": "widen", "dtype": model.dtype}
         revision = options.revision if options.model == str(weights) else None
         found = locate(replace(options, model=str(weights), revision=revision, gguf_file=None, **kept))
-        if is_narrow and found.model == str(weights):
-            raise ConfigError(_not_blocks(f"{str(weights)!r} is no GGUF file"))
         other = load_checkpoint(str(found.model), replace(found, device="cpu"), torch.device("cpu"))
+        if is_narrow and not has_blocks(other):
+            raise ConfigError(_not_blocks(f"those of {str(weights)!r} are not"))
         _check_config(str(weights), other.config.to_dict(), model.config.to_dict())
         config = Checkpoint(str(found.model), found.revision).file("config.json")
         return other.state_dict(), None if config is None else config.parent
@@ -232,8 +232,8 @@ def _check_config(path: str, new: Mapping[str, Any], own: Mapping[str, Any]) -> 
 
 def _not_blocks(why: str) -> str:
     return (
-        f"LLM.update_weights: the target's weights are in the blocks of a GGUF file, and {why}: load float weights (LLM's "
-        "weights='widen', or a folder of safetensors), or give a GGUF file of the same kinds"
+        f"LLM.update_weights: the target's weights stay in blocks of 4 to 8 bits, and {why}: load float weights (LLM's "
+        "weights='widen', or a folder of safetensors), or give a file of the same kinds"
     )
 
 

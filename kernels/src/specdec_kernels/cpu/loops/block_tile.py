@@ -52,7 +52,7 @@ class Tile:
                     builder.mul(number, _index(kind.chunk_bytes)),
                 )
                 self._prefetch(codes, kind.chunk_bytes)
-                parts, num_groups = self._parts(codes), CHUNK // kind.group
+                parts, num_groups = self._parts(codes), max(1, CHUNK // kind.group)
                 size = len(parts) // num_groups
                 for group in range(num_groups):
                     own, low = scale, least
@@ -153,7 +153,8 @@ class Products(Tile):
         builder, kind = self._builder, self._kind
         first = builder.mul(chunk, self._num_rows)
         low = builder.fmul(scale, _floats(-kind.offset)) if kind.offset else least
-        sums = 1 if kind.group == CHUNK else 2 + group
+        low = builder.fmul(scale, least) if kind.is_least_scaled else low
+        sums = 1 if kind.group >= CHUNK else 2 + group
 
         def row(t: Any, carried: list[Any]) -> list[Any]:
             place = builder.add(first, t)
@@ -223,8 +224,9 @@ class Weights(Tile):
             for byte in range(4):
                 code = builder.and_(builder.lshr(codes, words(8 * byte)), words(255))
                 number = builder.sitofp(builder.sub(code, words(kind.offset)), FLOATS)
+                number = builder.fadd(number, least) if kind.is_least_scaled else number
                 weight = builder.fmul(number, scale)
-                if least is not None:
+                if least is not None and not kind.is_least_scaled:
                     weight = builder.fadd(weight, least)
                 at = builder.add(place, _index(4 * TILE * (group * kind.group + 4 * index + byte)))
                 builder.store(weight, builder.inttoptr(at, FLOATS.as_pointer()), align=4)
