@@ -113,7 +113,27 @@ def expected_tokens(file: Path) -> str:
     return _told(rows, content, file)
 
 
+def kernel_resources(file: Path) -> str:
+    """Return what each kernel takes of each GPU: the most of all forms that it is compiled in."""
+    content = results_in(file)
+    taken = {(kernel, gpu): (count, *most) for kernel, gpu, count, *most in content["rows"]}
+    gpus = list(dict.fromkeys(gpu for _, gpu in taken))
+    head = ["kernel", "forms", "registers", "spilled bytes", "shared KiB"]
+    rows = [[head[0], head[1], *(f"{each}, {' / '.join(gpus)}" for each in head[2:])]]
+    for kernel in dict.fromkeys(kernel for kernel, _ in taken):
+        counts, registers, spilled, shared = zip(*(taken[kernel, gpu] for gpu in gpus), strict=True)
+        kib = [f"{each / 1024:.0f}" for each in shared]
+        rows.append(
+            [
+                f"`{kernel}`",
+                f"{counts[0]}",
+                *(" / ".join(map(str, each)) for each in (registers, spilled, kib)),
+            ]
+        )
+    return _told(rows, content, file)
+
+
 TABLES = (
     *(device_steps, device_goals, device_methods, device_questions),
-    *(never_slower, expected_tokens),
+    *(never_slower, expected_tokens, kernel_resources),
 )

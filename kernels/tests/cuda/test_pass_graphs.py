@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,11 +18,11 @@ from specdec import LLM
 from specdec.interfaces import DeviceNodes, PassMemory, Transfer, UnreadVerdict, VerdictOffsets
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
-from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, shape_of
+from specdec_kernels.cuda.graphs.pass_shape import MAX_PROMPT_ROWS, MAX_ROWS, prompt_shapes_for, shape_of
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import paged_pass, pass_numbers
 from specdec_kernels.layers.backend import LayersBackend
-from specdec_runtime.interfaces import HostRows, PackedBatch, Segment
+from specdec_runtime.interfaces import HostRows, PackedBatch, PassLimits, Segment
 
 CPU = torch.device("cpu")
 
@@ -51,7 +53,9 @@ def with_trees(batch: PackedBatch, *, branched: int = 0) -> PackedBatch:
 
 
 def doubled(batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-    return 2.0 * batch.token_ids[:, None], batch.positions[:, None] + 0.5
+    logits = 2.0 * batch.token_ids[:, None]
+    wanted = batch.logits_rows
+    return logits if wanted is None else logits[wanted], batch.positions[:, None] + 0.5
 
 
 def graphs(recorder: Rerun, run=doubled) -> PassGraphs:
@@ -213,13 +217,81 @@ def test_rows_are_padded_to_few_sizes(num_rows, padded) -> None:
 
 def test_long_passes_run_as_they_are() -> None:
     made = graphs(Rerun())
+    made.prepare(prompt_shapes_for(PassLimits(4, 100, 80), 512, 16), CPU, None)
+    num_prepared = made.num_recordings
     for batch in (
         step([*[100] * 5, 13], [0] * 6),
-        step([65], [0], wanted=[64]),
+        step([*[100] * 5, 13], [0] * 6, wanted=[512]),
+        step([70, 1, 1, 1, 1], [0] * 5, wanted=[69]),
     ):
         assert made.forward(batch) is None
         assert made.forward(batch) is None
-    assert (made.num_recordings, made.num_plain) == (0, 4)
+    assert (made.num_recordings, made.num_plain) == (num_prepared, 6)
+
+
+LIMITS = PassLimits(num_requests=24, num_rows=512, num_logits=300)
+
+
+@pytest.mark.parametrize("keeps_outputs", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        ([65], [64]),
+        ([100], []),
+        ([1, 1, 90], [0, 1, 91]),
+        ([2, 100, 3, 1, 7], [0, 1, *range(102, 113)]),
+        ([*[4] * 24, 100], range(96)),
+        ([*[20] * 23, 50], range(23 * 20)),
+        ([100] * 5, [99, 199]),
+    ],
+)
+def test_prompts_have_logits_of_the_wanted_rows_alone(
+    rows: list[int], wanted: Sequence[int], keeps_outputs: bool
+) -> None:
+    made = PassGraphs(doubled, Rerun(), StandInAttention(), 512, keeps_outputs=keeps_outputs)
+    made.prepare(prompt_shapes_for(LIMITS, 512, 16), CPU, None)
+    for first_id in (7, 1007):
+        batch = step(rows, [0] * len(rows), first_id=first_id, wanted=list(wanted))
+        logits, states = made.forward(batch)
+        assert torch.equal(logits, 2.0 * batch.token_ids[list(wanted), None])
+        assert torch.equal(states, batch.positions[:, None] + 0.5)
+    assert made.num_plain == 0
+
+
+def test_few_recordings_serve_prompts_of_every_length() -> None:
+    shapes = prompt_shapes_for(PassLimits(64, 8192, 400), 8192, 16)
+    assert len(shapes) == 18 * 3 * 2
+    rows = sorted({shape.num_rows for shape in shapes})
+    assert rows[0] == 96
+    assert rows[-1] == MAX_PROMPT_ROWS
+    assert all(after <= 1.34 * before for before, after in pairwise(rows))
+    sizes = {(shape.num_requests, shape.num_wanted) for shape in shapes}
+    assert sizes == {(4, 64), (64, 64), (64, 512)}
+    assert {shape.max_context_len for shape in shapes} == {2048, 16384}
+    assert {s.max_context_len for s in prompt_shapes_for(PassLimits(1, 100, 1), 200, 16)} == {256}
+
+
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["of a prompt", "of all logits"])
+def test_states_of_a_longer_pass_are_kept_behind_it(is_recorded: bool) -> None:
+    """The pass behind drafts is short; the one before had a prompt, and a proposer reads the states of all of its rows."""
+    memory = PassMemory(CPU)
+    made = PassGraphs(doubled, Rerun(), StandInAttention(), 512, keeps_outputs=False, pass_memory=memory)
+    shapes = [shape_of(1, pass_numbers(step([1], [5]).segments, NUM_SLOTS, {}, is_exact=False))]
+    made.prepare([*shapes, *(prompt_shapes_for(LIMITS, 512, 16) if is_recorded else ())], CPU, None)
+    first = step([60 + 40 * is_recorded], [0], wanted=[59 + 40 * is_recorded])
+    while made.forward(first) is None:
+        pass
+    expected = first.positions[:, None] + 0.5
+    tokens = torch.tensor([[5, 6, 7]])
+    memory.numbers[1000], memory.numbers[1001:1004] = 2, tokens[0]
+    behind = UnreadVerdict(tokens, VerdictOffsets(1000, 1001, 3), [0], 2)
+    plain = step([1], [100])
+    transfer = Transfer([np.zeros(8, np.int64)])
+    transfer.growing_at.append(0)
+    batch = PackedBatch.of_rows(plain.host, plain.segments, torch.device("meta"), None, transfer, behind)
+    batch.device = CPU
+    assert made.forward(batch) is not None
+    assert torch.equal(memory.states_before[0, : len(expected)], expected)
 
 
 def test_the_least_used_recording_is_given_up(monkeypatch) -> None:

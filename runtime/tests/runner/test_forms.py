@@ -28,6 +28,7 @@ from specdec_runtime.interfaces import (
     ForwardOutput,
     ModelBackend,
     PackedBatch,
+    PassLimits,
     Runner,
 )
 from specdec_runtime.runner import ModuleRunner, SdpaAttention
@@ -164,7 +165,7 @@ def test_a_form_that_raises_elsewhere_than_in_a_pass_costs_its_place_alone(
         runner = make_runner()
         runner.allocate(64)
         for _ in range(3):
-            runner.prepare(2)
+            runner.prepare(PassLimits(num_requests=2, num_rows=64, num_logits=2))
             runner.allocate(64)
             assert runner.counts() == {"unfused_models": 1, "adapter_passes": 0}
             assert runner.levels() == {}

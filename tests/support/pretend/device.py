@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -49,6 +50,7 @@ class PretendDevice:
         self._dispatcher.compiled.clear()
 
     def __enter__(self) -> PretendDevice:
+        import_module("transformers.generation.continuous_batching")  # which names types of `torch.cuda`
         allow_cuda_tensors()
         with ExitStack() as opening:
             for owner, name, value in self._replacements():

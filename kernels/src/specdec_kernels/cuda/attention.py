@@ -147,7 +147,7 @@ class PagedAttention:
             tree_mask=rows.tree_mask,
             positions=None if window is None else rows.positions,
             max_context_len=rows.max_context_len,
-            out=_place(rows, query, pages[1]),
+            out=None if rows.outputs is None else rows.outputs.like(query, pages[1].shape[-1]),
             **options,
         )
 
@@ -187,17 +187,6 @@ class PagedAttention:
         pages = self.cache.keys[layer][:, None], self.cache.values[layer][:, None]
         with kernels_on(keys.device):
             kv_write(_with_unit_stride(keys), _with_unit_stride(values), *pages, slots)
-
-
-def _place(rows: PagedPass, query: torch.Tensor, values: torch.Tensor) -> torch.Tensor | None:
-    """Return the output tensor of a padded pass, shared by all layers of a shape; None for other passes."""
-    if rows.outputs is None:
-        return None
-    shape = (*query.shape[:2], values.shape[-1])
-    place = rows.outputs.get(shape)
-    if place is None:
-        place = rows.outputs[shape] = query.new_zeros(shape)
-    return place
 
 
 def compact(

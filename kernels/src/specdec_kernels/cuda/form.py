@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from time import perf_counter
 
 import torch
 
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.graphs import MAX_BYTES, DraftGraphs, PassGraphs, Recorder
-from specdec_kernels.cuda.graphs.pass_shape import FEW_REQUESTS, bounds_for, loops_for, shapes_for
+from specdec_kernels.cuda.graphs.pass_shape import (
+    FEW_REQUESTS,
+    bounds_for,
+    loops_for,
+    prompt_shapes_for,
+    shapes_for,
+)
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_start import Reads
 from specdec_kernels.cuda.paged_pass import page_size_of
 from specdec_kernels.triton.kv_compact.config import path_lengths
 from specdec_kernels.triton.paged_attention.tree import WORD
-from specdec_runtime.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
+from specdec_runtime.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, PassLimits, Runner
+
+logger = logging.getLogger("specdec")
 
 
 class GraphForm(Form):
@@ -80,18 +90,21 @@ class GraphForm(Form):
             of_head = self._num_positions(), runner.device, self._features(), reads
             self._chain = DraftGraphs(*place, *of_head, runner.pass_memory)
 
-    def prepare(self, num_requests: int) -> None:
-        """Record passes of chains of up to so many requests, and the draft loops that are expected."""
+    def prepare(self, limits: PassLimits) -> None:
+        """Record passes of chains and, for a target, with prompts, and the draft loops that are expected."""
         runner = self._runner
         if self._passes is None or runner.device.type != "cuda":
             return
-        page_size = page_size_of(runner.cache.num_slots)
+        page_size, num_requests = page_size_of(runner.cache.num_slots), limits.num_requests
         rows_each = 1 + runner.num_tree_nodes
         if runner.context is not None and runner.expected is not None:  # its passes are last tokens and masks
             rows_each += runner.expected[1].num_steps
         shapes = shapes_for(num_requests, runner.max_context, page_size, rows_each)
         if runner.context is not None:
             shapes = [replace(shape, is_causal=runner.context.is_causal) for shape in shapes]
+        if not runner.is_draft:
+            shapes += prompt_shapes_for(limits, runner.max_context, page_size)
+        started = perf_counter()
         self._passes.prepare(shapes, runner.device, self._features())
         if self._chain is not None and runner.expected is not None:
             most = self._chain.max_rows
@@ -99,6 +112,11 @@ class GraphForm(Form):
                 most = self._chain.max_tree_nodes // runner.expected[1].rules.width
             loops = loops_for(min(num_requests, most), runner.max_context)
             self._chain.prepare(loops, page_size, *runner.expected)
+        made, seconds = self.levels(), perf_counter() - started
+        logger.info(
+            "%s: %d passes and draft loops are captured in graphs, %.0f MiB, in %.1f s",
+            type(runner.module).__name__, made["graph_recordings"], made["graph_bytes"] / 2**20, seconds,
+        )  # fmt: skip
         if isinstance(runner.attention, PagedAttention):
             most = max(num_requests, FEW_REQUESTS)
             runner.attention.compile(most, bounds_for(runner.max_context))

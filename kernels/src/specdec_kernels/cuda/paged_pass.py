@@ -29,6 +29,34 @@ _BOUND, _STEP = 256, 8
 """The least bound on contexts, and the factor from one to the next: few kernels and recordings, tables not much too wide."""
 
 
+class AttentionOutputs:
+    """What attention writes to in recorded passes: one tensor for all layers of a shape.
+
+    Attention does not write padding rows, whose numbers are finite all the same: 0, or those of an earlier pass.
+
+    Args:
+        num_rows: the most rows of a pass.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self._num_rows = num_rows
+        self._places: dict[tuple[int, int], torch.Tensor] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """Their memory."""
+        return sum(place.nbytes for place in self._places.values())
+
+    def like(self, query: torch.Tensor, width: int) -> torch.Tensor:
+        """Return the place `[T, H, width]` of a query `[T, H, D]`."""
+        num_heads = query.shape[1]
+        place = self._places.get((num_heads, width))
+        if place is None:
+            place = query.new_zeros((self._num_rows, num_heads, width))
+            self._places[num_heads, width] = place
+        return place[: len(query)]
+
+
 @dataclass(frozen=True, slots=True)
 class PagedPass:
     """Locations of a pass's rows and of their contexts in the cache, on the device, made once for all layers.
@@ -52,9 +80,8 @@ class PagedPass:
     """`[T, W]` int64: for each row of a tree, as bits, which rows of its request in this pass it sees; see `pack_tree_mask`."""
     positions: torch.Tensor | None = None
     """`[T]` int64 position of each row; only with `tree_mask`."""
-    outputs: dict[tuple[int, ...], torch.Tensor] | None = None
-    """Output tensors of attention by shape, for passes with padding rows. Attention does not write the padding rows,
-    so they must be initialised. None allocates new tensors."""
+    outputs: AttentionOutputs | None = None
+    """For passes with padding rows; None allocates new tensors."""
     is_causal: bool = True
     """Whether a row sees no later one of its request."""
 

@@ -12,7 +12,7 @@ from specdec_runtime.interfaces.attention import Attention, AttentionFactory, At
 from specdec_runtime.interfaces.backend import ModelBackend
 from specdec_runtime.interfaces.blocks import BlockEmbedding, BlockLinear
 from specdec_runtime.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
-from specdec_runtime.interfaces.form import Form
+from specdec_runtime.interfaces.form import Form, PassLimits
 from specdec_runtime.interfaces.forward import ForwardOutput, HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.head import DraftHead, HeadParts
 from specdec_runtime.interfaces.kv_cache import KVCache, LayerShape
@@ -42,6 +42,7 @@ __all__ = [
     "ModelBackend",
     "NewRows",
     "PackedBatch",
+    "PassLimits",
     "Runner",
     "Segment",
     "StepLoop",

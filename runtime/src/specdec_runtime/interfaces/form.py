@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 
 from specdec_runtime.interfaces.chain import Chain
 from specdec_runtime.interfaces.forward import ForwardOutput, PackedBatch
+
+
+@dataclass(frozen=True)
+class PassLimits:
+    """The most of one pass."""
+
+    num_requests: int
+    num_rows: int
+    num_logits: int
+    """Rows that have logits."""
 
 
 class Form(ABC):
@@ -46,8 +57,8 @@ class Form(ABC):
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:  # noqa: B027  most have nothing to compile
         """Run a short pass in each way that a pass may take here, so that no request compiles anything."""
 
-    def prepare(self, num_requests: int) -> None:  # noqa: B027  most record nothing
-        """Record or compile passes of up to so many requests; the cache is allocated, and only its padding may be written."""
+    def prepare(self, limits: PassLimits) -> None:  # noqa: B027  most record nothing
+        """Record or compile passes of up to such sizes; the cache is allocated, and only its padding may be written."""
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics, by name."""

@@ -18,7 +18,7 @@ from specdec_runtime.backends.forms import choose_forms, is_fast, keep_working, 
 from specdec_runtime.backends.linears import slow_down, speed_up_blocks, speed_up_linears
 from specdec_runtime.interfaces.attention import AttentionFactory
 from specdec_runtime.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
-from specdec_runtime.interfaces.form import Form
+from specdec_runtime.interfaces.form import Form, PassLimits
 from specdec_runtime.interfaces.forward import ForwardOutput, PackedBatch, Segment
 from specdec_runtime.interfaces.head import DraftHead
 from specdec_runtime.interfaces.kv_cache import KVCache
@@ -174,9 +174,9 @@ class ModuleRunner:
         self._rebind()
 
     @in_inference_mode
-    def prepare(self, num_requests: int) -> None:
-        """Let the forms record what that many requests need, so that no request waits for it."""
-        self._call_forms("preparation", lambda form: form.prepare(num_requests))
+    def prepare(self, limits: PassLimits) -> None:
+        """Let the forms record what passes of up to such sizes need, so that no request waits for it."""
+        self._call_forms("preparation", lambda form: form.prepare(limits))
 
     def counts(self) -> dict[str, int]:
         """Return counters for the metrics: models and stages without a faster form, and what the forms count."""

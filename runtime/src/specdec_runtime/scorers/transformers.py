@@ -21,7 +21,6 @@ from specdec.config import TargetFacts
 from specdec.engine import SlotPool
 from specdec.errors import ConfigError
 from specdec.interfaces import (
-    Capability,
     DraftSlots,
     MakeForm,
     PassMemory,
@@ -30,37 +29,35 @@ from specdec.interfaces import (
     Scorer,
     Scores,
     TargetHandle,
-    TargetInfo,
     Tell,
     Weights,
 )
 from specdec.logits import p_logits_of
-from specdec.text import fingerprint
 from specdec_runtime.backends.attention import TORCH, check_name, choose_attention
 from specdec_runtime.backends.forms import is_fast
+from specdec_runtime.interfaces import PassLimits
 from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.kv_cache import KVCache
 from specdec_runtime.loading import new_weights
 from specdec_runtime.loading.checkpoint import SafetensorsReader
 from specdec_runtime.loading.draft import alias, load_draft
-from specdec_runtime.loading.target import LoadedTarget, end_of_text_ids, known_facts, load_target
+from specdec_runtime.loading.target import LoadedTarget, known_facts, load_target
 from specdec_runtime.loading.versions import newer_versions_named
 from specdec_runtime.lora import Adapters, LoadedAdapter
-from specdec_runtime.models import has_blocks, input_embedding, output_head
+from specdec_runtime.models import input_embedding, output_head
 from specdec_runtime.models.spread import near, offloaded, places
 from specdec_runtime.runner import ModuleRunner, SdpaAttention
 from specdec_runtime.runner.runner import added
 from specdec_runtime.scorers.memory import num_slots, step_bytes
 from specdec_runtime.scorers.runner_factory import RunnerFactory
+from specdec_runtime.scorers.target_info import info_of
 
 logger = logging.getLogger("specdec")
 
 
 _SCORERS: WeakKeyDictionary[nn.Module, WeakSet[TransformersScorer]] = WeakKeyDictionary()
 """Of each model those that run it."""
-_NOT_WITH_STATES = {Capability.TREE, Capability.TARGET_CACHE}
-"""States follow one path, and drafts on the target's cache would overwrite them."""
 
 
 class TransformersScorer(Scorer):
@@ -103,7 +100,7 @@ class TransformersScorer(Scorer):
             options, target.device, target.max_model_len, attention, self.pass_memory
         )
         path = Path(target.path) if target.path is not None else None
-        self._info = _info(target, options, has_states=self.states is not None)
+        self._info = info_of(target, options, has_states=self.states is not None)
         self._handle = TargetHandle(
             info=self._info,
             path=target.path,
@@ -139,8 +136,14 @@ class TransformersScorer(Scorer):
         self.runner.allocate(slots)
         self._runner_factory.allocate(slots)
         self.slot_pool = self._offered_pool()
-        for runner in runners:
-            runner.prepare(self.options.max_num_seqs)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Let all runners record or compile what passes need."""
+        size = self.options.max_num_batched_tokens
+        limits = PassLimits(self.options.max_num_seqs, size, self.max_logits_rows or size)
+        for runner in self._runners:
+            runner.prepare(limits)
 
     def _offered_pool(self) -> type[SlotPool] | None:
         """Return the pool that the attention of all who read the target's cache offers; None if one reads runs."""
@@ -214,8 +217,7 @@ class TransformersScorer(Scorer):
         if tell(handle):
             self._handle = handle
         self._runner_factory.allocate(self.cache.num_slots)
-        for runner in self._runners:
-            runner.prepare(self.options.max_num_seqs)
+        self._prepare()
 
     def _check_changeable(self, what: str) -> None:
         for name, value in (
@@ -377,22 +379,3 @@ def check_spread(options: EngineOptions, target: LoadedTarget) -> None:
             "device_map keeps weights on %s, from where every pass fetches them: a step takes as long as reading them",
             " and ".join(sorted(slow)),
         )
-
-
-def _info(target: LoadedTarget, options: EngineOptions, *, has_states: bool) -> TargetInfo:
-    config = target.model.config.get_text_config()
-    return TargetInfo(
-        vocab_size=getattr(output_head(target.model), "out_features", None) or config.vocab_size,
-        hidden_size=config.hidden_size,
-        num_layers=config.num_hidden_layers,
-        max_model_len=target.max_model_len,
-        dtype=target.dtype,
-        device=target.device,
-        eos_token_ids=end_of_text_ids(target.model, target.tokenizer),
-        tokenizer_fingerprint=fingerprint(target.tokenizer),
-        max_num_seqs=options.max_num_seqs,
-        prefix_block_size=options.block_size if options.enable_prefix_caching else 0,
-        may_record=not options.enforce_eager,
-        has_narrow_weights=has_blocks(target.model),
-        gives=TargetInfo.gives - (_NOT_WITH_STATES if has_states else set()),
-    )

@@ -15,12 +15,13 @@ from specdec_kernels.cuda.graphs.pass_shape import (
     MAX_ROWS,
     MAX_WHOLE_ROWS,
     PassShape,
+    prompt_shape,
     shape_of,
 )
 from specdec_kernels.cuda.graphs.recorder import Recorder, Tensors
-from specdec_kernels.cuda.graphs.recordings import MAX_BYTES, MAX_RECORDINGS, Graphs
+from specdec_kernels.cuda.graphs.recordings import MAX_RECORDINGS, Graphs
 from specdec_kernels.cuda.graphs.static_pass import StaticPass, num_numbers
-from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, bound_of
+from specdec_kernels.cuda.paged_pass import AttentionOutputs, Int64s, PagedPass, PassNumbers, bound_of
 from specdec_kernels.triton.paged_attention.tree import WORD
 from specdec_runtime.backends import FACTOR, distance
 from specdec_runtime.interfaces import PackedBatch
@@ -56,7 +57,8 @@ class PagedBackend(Protocol):
 class PassGraphs(Graphs[StaticPass]):
     """Replays the passes of a runner that are short enough to be bound by launch overhead on the host.
 
-    Shapes of chains are recorded by `prepare`, others the second time they are used. A recording's outputs are compared once
+    Passes with prompts have logits of some rows only; their shapes are recorded by `prepare` alone.
+    Shapes of chains are recorded there too, others the second time they are used. A recording's outputs are compared once
     with those of the eager pass. If recording fails or they differ, one warning is logged and all later passes run eagerly.
 
     Args:
@@ -90,7 +92,10 @@ class PassGraphs(Graphs[StaticPass]):
         self._pass_memory = pass_memory
         self._memory: PassMemory | None = None
         """That memory, or one of their own once a pass has one."""
-        self._most_rows = MAX_ROWS
+        self._most_rows = self._most_logits = MAX_ROWS
+        self._prompt_sizes: list[tuple[int, int]] = []
+        """Requests and rows with logits that passes with prompts are padded to, small ones first."""
+        self._attention_outputs = AttentionOutputs(MAX_ROWS)
         self._last_rows = 0
         """Rows of the last replay."""
         self._shared: list[torch.Tensor] = []
@@ -102,21 +107,26 @@ class PassGraphs(Graphs[StaticPass]):
     def num_bytes(self) -> int:
         """Device memory that the recordings hold."""
         num_bytes = super().num_bytes + sum(output.nbytes for output in self._shared)
+        num_bytes += self._attention_outputs.num_bytes
         return num_bytes + (0 if self._keeps_outputs else self._states.nbytes)
 
     def prepare(self, shapes: list[PassShape], device: torch.device, features: torch.Tensor | None) -> None:
-        """Record shapes with passes of padding, which read and write nothing; as many as half of the room has.
+        """Record shapes with passes of padding, which read and write nothing; as many, the first ones, as half of the room has.
 
         Args:
             shapes: the shapes.
             device: where the tensors are.
             features: `[T, F]` of a head, for width and dtype.
         """
-        self._most_rows = max([MAX_ROWS, *(shape.num_rows for shape in shapes)])
-        for each in shapes:
+        self._most_logits = max([MAX_ROWS, *(shape.num_logits for shape in shapes)])
+        self._most_rows = max([self._most_logits, *(shape.num_rows for shape in shapes)])
+        self._prompt_sizes = sorted({(s.num_requests, s.num_wanted) for s in shapes if s.num_wanted})
+        self._attention_outputs = AttentionOutputs(self._most_rows)
+        chosen = shapes[: MAX_RECORDINGS // 2]
+        # The largest first: the others find room in what it has left of the memory that all share.
+        for each in sorted(chosen, key=lambda shape: shape.num_rows, reverse=True):
             shape = replace(each, mask_words=self._mask_words)
-            half = self.num_recordings >= MAX_RECORDINGS // 2 or self.num_bytes >= MAX_BYTES // 2
-            if half or self.failure is not None:
+            if self.failure is not None:
                 return
             static = self._place(shape, device, features)
             self._record_pass(static, shape, partial(self._run_once, static), shape.num_rows)
@@ -134,8 +144,10 @@ class PassGraphs(Graphs[StaticPass]):
         host = batch.host
         if host is None:
             return None  # a probe
-        num_rows = len(host.token_ids)
-        if num_rows > (self._most_rows if host.logits_rows is None else MAX_WHOLE_ROWS):
+        num_rows, wanted = len(host.token_ids), host.logits_rows
+        if wanted is None or num_rows <= MAX_WHOLE_ROWS:
+            wanted = None  # a recording has the logits of all
+        if num_rows > (self._most_logits if wanted is None else self._most_rows):
             return None
         is_behind_drafts = batch.behind is not None and batch.behind.most > 0
         if batch.has_unread_trees and max(s.num_rows for s in batch.segments) > WORD * self._mask_words:
@@ -148,12 +160,19 @@ class PassGraphs(Graphs[StaticPass]):
             numbers = replace(numbers, bound=bound_of(int(numbers.context_lens.max()) + batch.behind.most))
             # The pass behind drafts keeps the states of the last one, row by row.
             num_kept = self._last_rows if len(self._states) else 0
-        shape = shape_of(max(num_rows, num_kept), numbers, self._mask_words)
+        if wanted is None:
+            shape = shape_of(num_rows, numbers, self._mask_words)
+        else:
+            count = len(numbers.context_lens), len(wanted)
+            size = next((s for s in self._prompt_sizes if s[0] >= count[0] and s[1] >= count[1]), None)
+            if size is None:
+                return None
+            shape = prompt_shape(num_rows, size, numbers, self._max_context, self._mask_words)
 
         # What is recorded first runs eagerly, which needs ids that the host knows, or that nothing was drafted behind.
         is_alone = batch.behind is None or not (is_behind_drafts or batch.drafted)
         static = self._find(shape)
-        if static is None and is_alone and self._is_due(shape):
+        if static is None and is_alone and wanted is None and self._is_due(shape):
             static, numbers = self._record_batch(batch, shape, features)
         if static is None or not static.has_room(batch):
             return None
@@ -177,6 +196,8 @@ class PassGraphs(Graphs[StaticPass]):
             self._memory.room = static.room
         if batch.transfer is not None and more is not None:
             batch.transfer.arrive(static.more[: len(more)].view(torch.uint8))
+        if num_kept > shape.num_rows:  # more than the recording keeps
+            self._keep_states(num_kept)
         static.recording.replay()
         self.num_replays, self._last_rows = self.num_replays + 1, num_rows
         if self._pass_memory is not None:
@@ -202,22 +223,26 @@ class PassGraphs(Graphs[StaticPass]):
     def _results(self, static: StaticPass, num_rows: int, wanted: Int64s | None) -> Tensors:
         """Return what a replay left of `num_rows` rows: the logits that are wanted, None for all, and states."""
         logits, *states = static.recording.outputs
-        logits = logits[:num_rows] if wanted is None else logits[static.logits_rows[: len(wanted)]]
-        if wanted is None and self._keeps_outputs:
-            logits = logits.clone()
+        has_own_logits = wanted is not None and static.batch.logits_rows is None
+        if wanted is not None and has_own_logits:
+            logits = logits[static.logits_rows[: len(wanted)]]
+        else:
+            logits = logits[: num_rows if wanted is None else len(wanted)]
+            logits = logits.clone() if self._keeps_outputs else logits
         if not states:
             return (logits,)
         kept = self._states[:, :num_rows]
         return (logits, *(kept.clone() if self._keeps_outputs else kept).unbind())
 
     def _place(self, shape: PassShape, device: torch.device, features: torch.Tensor | None) -> StaticPass:
-        place, num_drafted = (shape, self._max_context, device, features), _NUM_DRAFTED * shape.num_rows
+        place, num_drafted = (shape, self._max_context, device, features), _NUM_DRAFTED * shape.num_logits
+        outputs = self._attention_outputs
         memory = self._memory or self._pass_memory or PassMemory(device)
         num_more = len(memory.numbers) - num_numbers(shape, 0, num_drafted)
         if num_more < _num_extra(shape):
-            return StaticPass(*place, _num_extra(shape), num_drafted)
+            return StaticPass(*place, _num_extra(shape), num_drafted, outputs=outputs)
         self._memory = memory
-        return StaticPass(*place, num_more, num_drafted, memory.numbers)
+        return StaticPass(*place, num_more, num_drafted, memory.numbers, outputs)
 
     def _run_once(self, static: StaticPass) -> Tensors:
         static.make_inputs()
@@ -225,19 +250,22 @@ class PassGraphs(Graphs[StaticPass]):
         return self._run(static.batch, static.features)
 
     def _run_static(self, static: StaticPass) -> Tensors:
-        if self._memory is not None and self._memory.states_before is not None:
-            num_rows = len(static.batch.token_ids)
-            self._memory.states_before[:, :num_rows].copy_(self._states[:, :num_rows])
+        self._keep_states(len(static.batch.token_ids))
         outputs = self._run_once(static)
         places = tuple(place[: len(output)] for place, output in zip(self._shared, outputs, strict=True))
         for place, output in zip(places, outputs, strict=True):
             place.copy_(output)
         return places
 
+    def _keep_states(self, num_rows: int) -> None:
+        """Copy the states of the last pass, where a proposer reads those of the pass before."""
+        if self._memory is not None and self._memory.states_before is not None:
+            self._memory.states_before[:, :num_rows].copy_(self._states[:, :num_rows])
+
     def _share(self, made: Tensors) -> None:
         """Allocate the outputs of all recordings, like those that a pass has made."""
         logits, *states = made
-        self._shared = [logits.new_empty(self._most_rows, *logits.shape[1:])]
+        self._shared = [logits.new_empty(self._most_logits, *logits.shape[1:])]
         if states:
             self._states = states[0].new_empty(len(states), self._most_rows, *states[0].shape[1:])
             self._shared += self._states.unbind()

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 from specdec_kernels.cuda.paged_pass import PassNumbers, bound_of
+from specdec_runtime.interfaces import PassLimits
 
 MAX_ROWS = 512
-"""Maximum rows of a recorded pass. Longer passes keep the device busy for longer than the host takes to launch them."""
-MAX_WHOLE_ROWS = 64
-"""The same if only some rows' logits are needed, because a recorded pass computes those of all rows."""
+"""Maximum rows of a recorded pass of which all rows have logits."""
 MAX_TREE_ROWS = 1024
 """The same where passes verify trees, of which every request has many rows."""
+MAX_WHOLE_ROWS = 64
+"""Up to so many rows a recorded pass computes the logits of all, also if only some are wanted."""
+MAX_PROMPT_ROWS = 2048
+"""The same of one with prompts. Longer ones keep the device busy for longer than the host takes to launch them."""
 FEW_REQUESTS = 64
-"""Requests that a pass is padded to if it has at least as many rows."""
+"""Requests that a pass is padded to if it has at least as many rows, but for passes with prompts."""
 _CHAIN = 4
 """Rows of a request that shapes are recorded for before any request comes."""
 _LEAST_BRANCHES = 8
+_FEW_PROMPTS = 4
+"""Requests that a pass with prompts is padded to if it has no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,13 @@ class PassShape:
     """Most places of a row's table that are given apart; 0 if the pages of every request follow each other."""
     is_causal: bool = True
     """Whether a row sees no later one of its request."""
+    num_wanted: int = 0
+    """Rows that have logits, in passes with prompts; 0 if all have them."""
+
+    @property
+    def num_logits(self) -> int:
+        """Rows of the logits."""
+        return self.num_wanted or self.num_rows
 
     @property
     def table_width(self) -> int:
@@ -49,6 +62,34 @@ def shape_of(num_rows: int, numbers: PassNumbers, least_words: int = 0) -> PassS
     if not numbers.is_causal:
         return replace(padded(*size), is_causal=False)
     return padded(*size, words, width)
+
+
+def prompt_shape(
+    num_rows: int, size: tuple[int, int], numbers: PassNumbers, max_context: int, words: int
+) -> PassShape:
+    """Return the shape that a pass with prompts is padded to, of which only some rows have logits.
+
+    Args:
+        num_rows: its rows.
+        size: requests and rows with logits that it is padded to; see `prompt_shapes_for`.
+        numbers: what the kernels read of it.
+        max_context: maximum sequence length, in tokens.
+        words: the least words of its mask.
+    """
+    num_requests, num_wanted = size
+    return replace(
+        shape_of(num_rows, numbers, words),
+        num_rows=_prompt_bucket(num_rows),
+        num_requests=num_requests,
+        max_context_len=max(numbers.bound, prompt_bounds(max_context)[0]),
+        num_wanted=num_wanted,
+    )
+
+
+def prompt_bounds(max_context: int) -> list[int]:
+    """Return the bounds on contexts of passes with prompts: all but the least, unless that is the only one."""
+    bounds = bounds_for(max_context)
+    return bounds[1:] or bounds
 
 
 def larger_shapes(num_rows: int, numbers: PassNumbers, most: int) -> list[PassShape]:
@@ -69,6 +110,25 @@ def shapes_for(
         padded(size, min(size, num_requests), page_size, bound)
         for size in sizes
         for bound in bounds_for(max_context)
+    ]
+
+
+def prompt_shapes_for(limits: PassLimits, max_context: int, page_size: int) -> list[PassShape]:
+    """Return the shapes of passes with prompts; those of few rows first.
+
+    There are few sizes of each. How attention is cut into tiles follows from the rows per request, so that a few long prompts
+    are not padded to the requests of a full batch; nor are few logits padded to as many as a step may need.
+    """
+    most = min(limits.num_rows, MAX_PROMPT_ROWS)
+    rows = sorted({_prompt_bucket(count) for count in range(MAX_WHOLE_ROWS + 1, most + 1)})
+    many = max(_FEW_PROMPTS, _power(limits.num_requests))
+    wanted = {_wanted(many), _wanted(min(limits.num_logits, MAX_ROWS))}
+    sizes = sorted({(_FEW_PROMPTS, _wanted(1)), *product((many,), wanted)})
+    return [
+        PassShape(num_rows, count, page_size, bound, num_wanted=wanted)
+        for num_rows in rows
+        for count, wanted in sizes
+        for bound in prompt_bounds(max_context)
     ]
 
 
@@ -104,6 +164,17 @@ def padded(
 def _power(size: int) -> int:
     """Return the next power of two."""
     return 1 << (size - 1).bit_length()
+
+
+def _wanted(count: int) -> int:
+    """Return 64, 256 or the next power of two."""
+    return 64 if count <= 64 else 256 if count <= 256 else _power(count)
+
+
+def _prompt_bucket(num_rows: int) -> int:
+    """Return the next multiple of 32, of 64 above 256, of 128 above 512 and of 256 above 1024."""
+    step = 32 if num_rows <= 256 else 64 if num_rows <= 512 else 128 if num_rows <= 1024 else 256
+    return -(-num_rows // step) * step
 
 
 def _bucket(num_rows: int) -> int:

@@ -12,7 +12,7 @@ from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
 
 logger = logging.getLogger("specdec")
 
-MAX_RECORDINGS = 256
+MAX_RECORDINGS = 384
 """Maximum number of recordings of one kind."""
 MAX_BYTES = 2**29
 """Device memory that they may hold."""

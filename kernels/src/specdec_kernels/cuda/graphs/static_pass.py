@@ -12,7 +12,14 @@ from specdec.interfaces import DeviceNodes, UnreadVerdict, VerdictOffsets
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Recording
 from specdec_kernels.cuda.graphs.unread_trees import TreeNumbers, seen_on_paths
-from specdec_kernels.cuda.paged_pass import Int64s, PagedPass, PassNumbers, add_branches, tables_of
+from specdec_kernels.cuda.paged_pass import (
+    AttentionOutputs,
+    Int64s,
+    PagedPass,
+    PassNumbers,
+    add_branches,
+    tables_of,
+)
 from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
 from specdec_runtime.interfaces import HostRows, PackedBatch, Segment
 
@@ -35,6 +42,7 @@ class StaticPass:
         num_drafted: room for drafted nodes that are on the device, and for what is read with them.
         memory: int64, the place of its numbers, which may be others' between passes, of at least
             `num_numbers(shape, num_more, num_drafted)`; None allocates it.
+        outputs: what attention writes to, of at least as many rows, which may be others' too; None for its own.
     """
 
     recording: Recording
@@ -49,6 +57,7 @@ class StaticPass:
         num_more: int = 0,
         num_drafted: int = 0,
         memory: torch.Tensor | None = None,
+        outputs: AttentionOutputs | None = None,
     ) -> None:
         self._shape = shape
         num_rows, num_requests = shape.num_rows, shape.num_requests
@@ -59,6 +68,7 @@ class StaticPass:
             torch.empty(size, dtype=torch.int64, device=device) if memory is None else memory[:size]
         )
         self._padding = self._empty()
+        self._own_outputs = AttentionOutputs(num_rows)
         copy_in(
             self._numbers[: self._at["more"].stop],
             torch.from_numpy(self.padding(np.zeros(num_more, np.int64))),
@@ -77,7 +87,7 @@ class StaticPass:
             max_context_len=shape.max_context_len,
             tree_mask=torch.zeros_like(part["tree_mask"]).view(num_rows, -1) if has_mask else None,
             positions=torch.zeros_like(part["positions"]) if has_mask else None,
-            outputs={},
+            outputs=self._own_outputs if outputs is None else outputs,
             is_causal=shape.is_causal,
         )
         self.features = None if features is None else features.new_zeros((num_rows, *features.shape[1:]))
@@ -85,17 +95,16 @@ class StaticPass:
         self.batch = PackedBatch(
             token_ids=torch.zeros_like(part["ids"]),
             positions=part["positions"] if self.rows.positions is None else self.rows.positions,
-            segments=[Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=longest - num_rows)],
+            segments=[Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=max(0, longest - num_rows))],
             slots=self.rows.slots,
-            logits_rows=None,
+            logits_rows=self.logits_rows if shape.num_wanted else None,
         )
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the largest tensors: block tables, features and attention outputs."""
-        outputs = (self.rows.outputs or {}).values()
-        tensors = [self.rows.block_tables, *outputs, *([] if self.features is None else [self.features])]
-        return sum(tensor.nbytes for tensor in tensors)
+        """Memory of the largest tensors of its own: block tables, features and attention outputs."""
+        tensors = [self.rows.block_tables, *([] if self.features is None else [self.features])]
+        return sum(tensor.nbytes for tensor in tensors) + self._own_outputs.num_bytes
 
     def make_inputs(self) -> None:
         """Write token ids, block tables, and what rows of trees see of each other; the first operations of a recording."""
@@ -288,7 +297,7 @@ def _layout(shape: PassShape, num_more: int, num_drafted: int) -> dict[str, slic
             "first_pages": num_requests,
             "num_shared": num_requests,
             "shared_pages": num_requests,
-            "logits_rows": num_rows,
+            "logits_rows": shape.num_logits,
             "tree_mask": num_rows * shape.mask_words,
             "tree_nodes": num_tree_rows * (shape.mask_words + 1),
             "first_nodes": num_tree_rows,

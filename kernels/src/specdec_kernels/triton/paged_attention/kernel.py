@@ -31,6 +31,27 @@ def soft_capped(scores: tl.tensor, CAP: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
+def seen_nodes(
+    words_ptrs: tl.tensor, is_row: tl.tensor, first: tl.tensor, NUM_WORDS: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Return 64 bits of each row's mask `[R]` from a node on, in two words; ones before the first node and behind the mask.
+
+    A load of a word for each pair of row and token instead takes all registers and spills.
+    """
+    word = tl.where(is_row, first >> 6, -2)  # rounded down
+    offset = (first & 63).to(tl.uint64)
+    here = tl.load(words_ptrs + word, mask=(word >= 0) & (word < NUM_WORDS), other=-1).to(
+        tl.uint64, bitcast=True
+    )
+    word += 1
+    there = tl.load(words_ptrs + word, mask=(word >= 0) & (word < NUM_WORDS), other=-1).to(
+        tl.uint64, bitcast=True
+    )
+    bits = (here >> offset) | ((there << 1) << (63 - offset))
+    return bits.to(tl.uint32), (bits >> 32).to(tl.uint32)
+
+
+@triton.jit
 def finished(
     sums: tl.tensor, maxima: tl.tensor, masses: tl.tensor, heads: tl.tensor, sinks_ptr: tl.tensor
 ) -> tl.tensor:
@@ -155,6 +176,9 @@ def paged_attention_kernel(
     maxima = tl.full((BLOCK_ROWS,), -float("inf"), tl.float32)
     masses = tl.zeros((BLOCK_ROWS,), tl.float32)
     sums = tl.zeros((BLOCK_ROWS, BLOCK_VALUE), tl.float32)
+    if TREE_WORDS == 1:
+        seen = tl.load(tree_mask_ptr + rows, mask=is_row, other=-1).to(tl.uint64, bitcast=True)
+        low, high = seen.to(tl.uint32), (seen >> 32).to(tl.uint32)
     for first in range(begin, end, BLOCK_TOKENS):
         tokens = first + tl.arange(0, BLOCK_TOKENS)
         is_token = tokens < end
@@ -175,15 +199,17 @@ def paged_attention_kernel(
         token_places = tokens
         if TREE_WORDS > 0:
             nodes = tokens - num_committed
-            is_node = (nodes >= 0) & (nodes < num_queries)
-            in_mask = is_node & (nodes < TREE_WORDS * 64)
-            words = tl.load(
-                tree_mask_ptr + rows[:, None] * TREE_WORDS + tl.maximum(nodes, 0)[None, :] // 64,
-                mask=is_row[:, None] & in_mask[None, :],
-                other=-1,
-            )
-            visible &= ((words >> (nodes & 63)[None, :].to(tl.int64)) & 1) != 0
+            columns = nodes
+            if TREE_WORDS > 1:
+                low, high = seen_nodes(
+                    tree_mask_ptr + rows * TREE_WORDS, is_row, first - num_committed, TREE_WORDS
+                )
+                columns = tl.arange(0, BLOCK_TOKENS)
+            words = tl.where((columns < 32)[None, :], low[:, None], high[:, None])
+            is_seen = ((words >> (columns & 31)[None, :].to(tl.uint32)) & 1) != 0
+            visible &= is_seen | (columns < 0)[None, :] | (columns >= 64)[None, :]
             if WINDOW > 0:
+                is_node = (nodes >= 0) & (nodes < num_queries)
                 token_places = tl.load(
                     positions_ptr + query_start + nodes, mask=is_node, other=tokens.to(positions_ptr.dtype.element_ty)
                 ).to(tl.int32)  # fmt: skip
