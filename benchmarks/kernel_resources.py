@@ -25,12 +25,19 @@ from common.results import RESULTS
 from specdec import LLM, SamplingParams
 
 sys.path.insert(0, str(BENCHMARKS.parent / "tests/support"))
-from pretend import PretendDevice
-from pretend.launched import ARCHITECTURES, Launch, Resources, launched
-
-SIZES = {"num_hidden_layers": 1, "vocab_size": 8192, "max_position_embeddings": 8192} | dict.fromkeys(
-    ("bos_token_id", "eos_token_id", "pad_token_id")
+from pretend import PretendDevice  # type: ignore[import-not-found]  # of the tests
+from pretend.launched import (  # type: ignore[import-not-found]
+    ARCHITECTURES,
+    Launch,
+    Resources,
+    launched,
 )
+
+SIZES: dict[str, Any] = {
+    "num_hidden_layers": 1,
+    "vocab_size": 8192,
+    "max_position_embeddings": 8192,
+} | dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
 MODELS = {
     "llama": hf.LlamaConfig(hidden_size=4096, intermediate_size=2048, num_attention_heads=32, num_key_value_heads=8, **SIZES),
     "qwen3": hf.Qwen3Config(
@@ -54,11 +61,11 @@ SERVED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("qwen3", {}),
     ("gemma3", {}),
 )
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "device": "cuda:0", "max_model_len": 512, "max_num_seqs": 4, "max_num_batched_tokens": 96, "num_gpu_blocks_override": 200,
     "skip_tokenizer_init": True,
 }  # fmt: skip
-PARAMS = (
+PARAMS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.0},
     {"temperature": 0.8, "top_p": 0.9, "logprobs": 1, "repetition_penalty": 1.1, "seed": 1},
 )
