@@ -116,18 +116,19 @@ def expected_tokens(file: Path) -> str:
 def kernel_resources(file: Path) -> str:
     """Return what each kernel takes of each GPU: the most of all forms that it is compiled in."""
     content = results_in(file)
-    taken = {(kernel, gpu): (count, *most) for kernel, gpu, count, *most in content["rows"]}
-    gpus = list(dict.fromkeys(gpu for _, gpu in taken))
-    head = ["kernel", "forms", "registers", "spilled bytes", "shared KiB"]
-    rows = [[head[0], head[1], *(f"{each}, {' / '.join(gpus)}" for each in head[2:])]]
+    taken = {(row["kernel"], row["gpu"]): row for row in content["rows"]}
+    gpus = sorted({gpu for _, gpu in taken}, key=lambda gpu: int(gpu.removeprefix("sm_")))
+    named = " / ".join(gpus)
+    rows = [["kernel", "forms", f"registers, {named}", "spilled bytes", "shared KiB"]]
     for kernel in dict.fromkeys(kernel for kernel, _ in taken):
-        counts, registers, spilled, shared = zip(*(taken[kernel, gpu] for gpu in gpus), strict=True)
-        kib = [f"{each / 1024:.0f}" for each in shared]
+        each = [taken[kernel, gpu] for gpu in gpus]
         rows.append(
             [
                 f"`{kernel}`",
-                f"{counts[0]}",
-                *(" / ".join(map(str, each)) for each in (registers, spilled, kib)),
+                f"{each[0]['kernels']}",
+                " / ".join(f"{row['registers']}" for row in each),
+                " / ".join(f"{row['spilled_bytes']}" for row in each),
+                " / ".join(f"{row['shared_bytes'] / 1024:.0f}" for row in each),
             ]
         )
     return _told(rows, content, file)

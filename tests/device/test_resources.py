@@ -14,10 +14,8 @@ OPTIONS = {
 }  # fmt: skip
 MOST_REGISTERS = 255
 """What a thread has."""
-MOST_SPILLED = {"paged_attention": 0}
-"""Bytes of a thread that may be spilled, by kernel."""
-FEW = 32
-"""The same of other kernels: those that walk along drafts keep little there."""
+MOST_SPILLED = {"draw_and_walk": 192}
+"""Bytes of a thread that may be spilled, by kernel; none of others."""
 
 
 @pytest.fixture(scope="module")
@@ -47,4 +45,4 @@ def test_kernels_fit(capability: int, launches: list[Launch]) -> None:
         took = launch.compiled(capability)
         assert took.shared_bytes <= ARCHITECTURES[capability] * 1024, launch
         assert took.registers <= MOST_REGISTERS, launch
-        assert took.stack_bytes <= MOST_SPILLED.get(launch.name, FEW), launch
+        assert took.stack_bytes <= MOST_SPILLED.get(launch.name, 0), launch
