@@ -121,7 +121,8 @@ def step(request: pytest.FixtureRequest) -> Iterator[tuple[str, Shape]]:
     with PretendDevice() if where == "device" else nullcontext():
         llm = LLM(
             "zoo", speculative_config=CONFIGS[where] | {"adaptive": False}, max_num_seqs=1, max_model_len=256,
-            device="cuda:0" if where == "device" else "cpu", dtype="float32", num_gpu_blocks_override=64,
+            max_num_batched_tokens=64, num_gpu_blocks_override=64, dtype="float32",
+            device="cuda:0" if where == "device" else "cpu",
         )  # fmt: skip
         engine = llm._built.engine
         text = llm.get_tokenizer()("import os\nimport sys\nimport os\nimport sys\nimport os\n")["input_ids"]

@@ -20,7 +20,7 @@ from specdec.engine.late_drafts import LateDrafts
 from specdec.interfaces import ProposeBatch
 
 OPTIONS = {
-    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
 NUM_TOKENS, MANY = 14, 70

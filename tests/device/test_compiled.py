@@ -12,7 +12,7 @@ from pretend.requests import METHODS as USUAL
 from specdec import LLM, SamplingParams
 
 OPTIONS = {
-    "max_model_len": 1000, "max_num_seqs": 24, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 900,
+    "max_model_len": 1000, "max_num_seqs": 24, "max_num_batched_tokens": 256, "num_gpu_blocks_override": 900,
     "enable_prefix_caching": True,
 }  # fmt: skip
 METHODS = USUAL | {

@@ -13,7 +13,7 @@ from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine import Step
 
 OPTIONS = {
-    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
 LIKE: dict[str, dict[str, Any]] = {

@@ -37,7 +37,12 @@ def expected(folders) -> dict[str, list[list[int]]]:
 
 
 def served(folder: Path, **options: Any) -> LLM:
-    sizes = {"max_model_len": 96, "max_num_seqs": 8, "num_gpu_blocks_override": 64}
+    sizes = {
+        "max_model_len": 96,
+        "max_num_seqs": 8,
+        "num_gpu_blocks_override": 64,
+        "max_num_batched_tokens": 128,
+    }
     return LLM(str(folder), device="cuda:0", dtype="float32", skip_tokenizer_init=True, **sizes, **options)
 
 

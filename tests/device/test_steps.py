@@ -34,7 +34,7 @@ SETTLED = 3
 ALWAYS_LARGE = ("plain", "eagle3")
 """Methods that the slow tests serve to a large batch."""
 OPTIONS = {
-    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 400,
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
 DRAWN = {
@@ -64,7 +64,7 @@ RARELY = (
 """Methods that only the slow tests serve."""
 SELDOM = ("ngram", "suffix", "eagle", "medusa", "draft_model-block")
 """Methods whose steps are those of others, which only the full tests serve."""
-LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1600}
+LARGE_OPTIONS = {"max_num_seqs": LARGE, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 1600}
 
 
 @pytest.fixture(scope="module")
