@@ -42,7 +42,7 @@ def outcomes(files: list[str]) -> dict[str, dict[str, int]]:
 def tested_versions(file: Path) -> str:
     """The noted versions as a table, the oldest first."""
     rows: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    table = [["`transformers`", "torch", *PARTS, "date"]]
+    table = [["transformers", "torch", *PARTS, "date"]]
     for name in sorted(rows, key=lambda name: [*map(int, name.split("."))]):
         row = rows[name]
         told = [
