@@ -19,12 +19,16 @@ from pretend.graphs import Tape
 from pretend.kernels import kernels
 from pretend.tensor import DeviceTensor, allow_cuda_tensors
 from specdec.engine.containment import draft as drafts
+from specdec_kernels.cuda.graphs import pass_shape
 from specdec_kernels.layers.structure import layer_parts, model_parts
 
 NAME = "Pretend device"
 MEMORY = 2**36
 PROPERTIES = SimpleNamespace(name=NAME, total_memory=MEMORY, multi_processor_count=132, major=9, minor=0)
 """Sizes of a large GPU: they decide how kernels divide their work."""
+
+MAX_PROMPT_ROWS = 192
+"""Its graphs keep all that they compute, and longer ones would take gigabytes."""
 
 
 class PretendDevice:
@@ -96,6 +100,7 @@ class PretendDevice:
             (model_parts, "__defaults__", (is_plain_linear,)),
             (layer_parts, "__defaults__", (is_plain_linear,)),
             (drafts, "_KINDS", (*drafts._KINDS, DeviceTensor)),
+            (pass_shape, "MAX_PROMPT_ROWS", MAX_PROMPT_ROWS),
             (torch.Tensor, "pin_memory", lambda tensor, *_: device.pin(tensor)),
             (nn.Module, "to", _moving(nn.Module.to)),
         ]

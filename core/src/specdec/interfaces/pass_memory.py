@@ -42,7 +42,7 @@ class PassMemory:
         self.states: torch.Tensor | None = None
         """`[N, R, H]` what the last pass leaves for proposers that read states; None if it leaves nothing."""
         self.states_before: torch.Tensor | None = None
-        """The same of the pass before, as many rows as the last one has with its padding."""
+        """The same of the pass before, at least as many rows as the last one has with its padding."""
         self.num_passes = 0
         """Recorded passes of the target that have run."""
 
