@@ -35,7 +35,8 @@ class RequestSlots(SlotPool):
 
     def extend(self, request_id: Hashable, num_slots: int) -> bool:
         """Make room for `num_slots` rows of a request if its run has it already; returns whether it has."""
-        has_room = num_slots <= self._runs[request_id].num_blocks * self._block_size
+        run = self._runs.get(request_id)  # a request of whose prompt nothing has run has none
+        has_room = run is not None and num_slots <= run.num_blocks * self._block_size
         return has_room and super().reserve(request_id, num_slots, 0)
 
     def resume(self, request_id: Hashable, ids: Ids) -> int | None:

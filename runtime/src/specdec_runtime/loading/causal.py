@@ -70,7 +70,7 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     except Exception as error:  # the library's checks of fields raise errors of many types
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
-    held = getattr(config, "quantization_config", None)
+    held = getattr(config, "quantization_config", None) or None
     reads_integers = held is not None and _reads_integers(held, path, options, device)
     has_more = is_multimodal(config)
     dtype = _dtype(options, config, device, is_narrow=reads_integers)
