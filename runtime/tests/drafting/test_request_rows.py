@@ -134,11 +134,13 @@ def test_what_a_loop_ran_ahead_is_not_run_again(
     assert not rows.states["a"].is_ahead
 
 
-@pytest.mark.parametrize("case", ["no room", "unknown"])
+@pytest.mark.parametrize("case", ["no room", "unknown", "without rows"])
 def test_who_would_move_or_is_new_waits_for_the_verdict(case: str) -> None:
     rows = rows_of(2)
-    if case == "no room":
+    if case != "unknown":
         take(rows, "a", TEXT[:4])
+    if case == "without rows":  # as where the states of a prompt's first chunk are all that it was told
+        rows.pool.release("a")
     with pytest.raises(NeedsTokens):
         rows.places_behind(behind(TEXT[:4], 4, 4), 30)
 
