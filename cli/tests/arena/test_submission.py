@@ -176,6 +176,28 @@ def _fewer_samples(told: Json, rows: list[Json], stamp: list[Json]) -> None:
     told["stamp_samples"] = 3
 
 
+def _without_hashes(told: Json, rows: list[Json], stamp: list[Json]) -> None:
+    told["rows_sha256"] = {}
+
+
+def _hash_of_another_file(told: Json, rows: list[Json], stamp: list[Json]) -> None:
+    told["rows_sha256"] = {"../secret": "00"}
+
+
+def _without_a_machine(told: Json, rows: list[Json], stamp: list[Json]) -> None:
+    del told["environment"]["cpu"]
+
+
+def _probabilities_of_others(told: Json, rows: list[Json], stamp: list[Json]) -> None:
+    stamp[0]["places"] = [{"77": -0.1}] * 3
+
+
+def _no_time_at_all(told: Json, rows: list[Json], stamp: list[Json]) -> None:
+    for row in rows:
+        row["steps"] = [[0.0, *step[1:]] for step in row["steps"]]
+    told["numbers"][0]["tokens_per_s"] = 1e9
+
+
 @pytest.mark.parametrize(
     ("change", "is_careful", "sentence"),
     [
@@ -195,11 +217,16 @@ def _fewer_samples(told: Json, rows: list[Json], stamp: list[Json]) -> None:
         (_more_tokens_than_asked, True, "6 tokens, and 5 were the most"),
         (_unknown_contestant, True, "there are rows of 'somebody', which arena.json does not list"),
         (_fewer_samples, True, "3 answers of one length are needed"),
+        (_without_hashes, False, "is not the file that arena.json was written with: its hash differs"),
+        (_hash_of_another_file, False, "is not the file that arena.json was written with: its hash differs"),
+        (_without_a_machine, False, "environment.cpu: Field required"),
+        (_probabilities_of_others, None, "log probabilities are not those of its tokens"),
+        (_no_time_at_all, None, "line 1: its steps took no time"),
     ],
 )
 def test_a_forged_submission_is_caught(
     change: Change,
-    is_careful: bool,
+    is_careful: bool | None,
     sentence: str,
     by_hand: Path,
     tmp_path: Path,

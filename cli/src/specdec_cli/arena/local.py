@@ -10,7 +10,7 @@ from specdec import LLM, EngineOptions, RequestOutput, SamplingParams
 from specdec.config import ResolvedSpeculation, parse_speculative_config, target_facts
 from specdec_cli.arena.plan import SAMPLE_TOKENS, SAMPLED_PROMPTS, STAMP_TOKENS, STAMP_WIDTH, Plan
 from specdec_cli.arena.row import Row, StampRow, Symbol, sha256_of
-from specdec_cli.arena.submission import PLAIN, Contestant, Files
+from specdec_cli.arena.submission import PLAIN, Contestant, Files, is_synthetic
 from specdec_cli.audit.answer import END
 from specdec_cli.audit.prompts import BUILT_IN
 from specdec_cli.bench import BASELINE, Contender, Turn, Workload
@@ -183,11 +183,6 @@ def rows_of(name: str, size: int, number: int, group: Group, turn: Turn, zero: f
             tokens=sample.token_ids,
             finish=sample.finish_reason or "",
         )
-
-
-def is_synthetic(config: Any) -> bool:
-    """Return whether a configuration accepts at given rates."""
-    return isinstance(config, dict) and any(key.startswith("synthetic_") for key in config)
 
 
 def drafters_of(resolved: ResolvedSpeculation) -> list[Files]:

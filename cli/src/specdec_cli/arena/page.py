@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from specdec_cli.arena.numbers import OVERALL
 from specdec_cli.arena.stamp import LOSSLESS, NOT_LOSSLESS
 from specdec_cli.arena.submission import PLAIN, Facts, Submission
 from specdec_cli.audit.chi_square import POWER
+from specdec_cli.page_template import page_template
 
 COLUMNS = (
     *("contestant", "tokens/s", "to plain", "bounds", "stamp", "accepted", "tokens a step", "same text"),
@@ -39,14 +38,7 @@ class Table:
 
 def render(board: Sequence[Submission]) -> str:
     """Return a board as one HTML page, for light and dark, wide and narrow screens, without scripts."""
-    pages = Environment(
-        loader=PackageLoader("specdec_cli", "arena"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return pages.get_template("page.html.jinja").render(
+    return page_template("specdec_cli", "arena").render(
         tables=tables([submission.facts for submission in board]),
         board=board,
         columns=COLUMNS,
@@ -68,8 +60,8 @@ def tables(every: Sequence[Facts]) -> list[Table]:
         digest = f" ({facts.target.digest})" if facts.target.digest else ""
         setting = (
             f"{len(facts.suite.numbers)} questions ({facts.suite.sha256[:12]}), at most {facts.max_tokens} tokens, temperature "
-            f"{facts.temperature:g}, {facts.dtype}, on {facts.environment.get('cpu') or 'a processor without a name'}, "
-            f"{facts.environment.get('device')}"
+            f"{facts.temperature:g}, {facts.dtype}, on {facts.environment.cpu or 'a processor without a name'}, "
+            f"{facts.environment.device}"
         )
         kinds = {contestant.name: contestant.acceptance for contestant in facts.contestants}
         has_real = "real" in kinds.values()

@@ -55,6 +55,8 @@ class Row(Record):
         times = [step[0] for step in self.steps]
         if any(later < earlier for earlier, later in zip([0.0, *times], times, strict=False)):
             raise ValueError("the times of its steps go back")
+        if times and not times[-1]:
+            raise ValueError("its steps took no time")
         if any(step[1] < 0 for step in self.steps):
             raise ValueError("a step has fewer than no tokens")
         if self.tokens is not None and sum(step[1] for step in self.steps) != len(self.tokens):

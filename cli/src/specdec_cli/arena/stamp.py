@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specdec_cli.arena.row import StampRow
+from specdec_cli.arena.row import StampRow, Symbol
 from specdec_cli.arena.submission import PLAIN, Contestant
 from specdec_cli.audit.answer import END, Answer, TokenLogprobs
 from specdec_cli.audit.divergence import (
@@ -104,12 +104,17 @@ def _total(rows: Sequence[StampRow]) -> int | None:
 
 def answer_of(row: StampRow) -> Answer:
     """Return the first answer of a row as audits compare them."""
-    symbols = row.answers[0]
-    tokens = tuple(symbols[:-1] if symbols[-1:] == [END] else symbols)
+    tokens = tokens_of(row)
     places = None
     if row.places is not None:
         places = tuple(
             TokenLogprobs(str(token), top[str(token)], top)
             for token, top in zip(tokens, row.places, strict=True)
         )
-    return Answer("", tokens, places, len(tokens) < len(symbols))
+    return Answer("", tokens, places, len(tokens) < len(row.answers[0]))
+
+
+def tokens_of(row: StampRow) -> tuple[Symbol, ...]:
+    """Return the tokens of the first answer of a row, without its end."""
+    symbols = row.answers[0]
+    return tuple(symbols[:-1] if symbols[-1:] == [END] else symbols)

@@ -60,6 +60,28 @@ class Contestant(Record):
     """Of every request to a server."""
     drafters: list[Files] = Field(default_factory=list)
 
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether its configuration accepts at given rates."""
+        return is_synthetic(self.config)
+
+
+class Surroundings(Record):
+    """Where and how a submission was made; see `bench.environment.surroundings`."""
+
+    time: str
+    command: list[str]
+    commit: str | None = None
+    versions: dict[str, str]
+    python: str
+    platform: str
+    cpu: str | None
+    num_cpus: int | None
+    num_threads: int
+    device: str
+    note: str
+    """How the servers were started, in the user's words."""
+
 
 class Questions(Record):
     """The questions that were asked."""
@@ -92,8 +114,7 @@ class Facts(Record):
     seed: int
     stamp_samples: int
     stamp_temperature: float
-    environment: dict[str, Any]
-    """Command, versions, machine, time."""
+    environment: Surroundings
     rows_sha256: dict[str, str]
     numbers: list[dict[str, Any]]
     stamps: dict[str, dict[str, Any]]
@@ -123,8 +144,8 @@ def read_submission(folder: Path) -> Submission:
         facts = Facts.model_validate_json(text)
     except ValidationError as error:
         raise ConfigError(f"{folder / FACTS}: {_said(error)}") from None
-    for name, expected in facts.rows_sha256.items():
-        if file_sha256(_file(folder, name)) != expected:
+    for name in (ROWS, STAMP):
+        if file_sha256(_file(folder, name)) != facts.rows_sha256.get(name):
             raise ConfigError(
                 f"{folder / name} is not the file that {FACTS} was written with: its hash differs"
             )
@@ -149,6 +170,11 @@ def write_submission(
     }
     whole = Facts.model_validate({**facts, **made})
     (folder / FACTS).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def is_synthetic(config: Mapping[str, Any] | None) -> bool:
+    """Return whether a configuration accepts at given rates."""
+    return any(key.startswith("synthetic_") for key in config or ())
 
 
 def file_sha256(path: Path) -> str:

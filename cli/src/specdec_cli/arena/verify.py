@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import isclose
 from pathlib import Path
@@ -11,8 +11,8 @@ from typing import Any
 
 from specdec import ConfigError
 from specdec_cli.arena.numbers import numbers
-from specdec_cli.arena.row import Row
-from specdec_cli.arena.stamp import stamps
+from specdec_cli.arena.row import Row, Symbol
+from specdec_cli.arena.stamp import stamps, tokens_of
 from specdec_cli.arena.submission import FACTS, PLAIN, Submission, read_submission
 
 SLACK_S = 1e-4
@@ -55,8 +55,7 @@ def _contestants(submission: Submission) -> Iterator[str]:
         yield f"there are rows of {name!r}, which {FACTS} does not list"
     for contestant in facts.contestants:
         config = contestant.config or {}
-        is_synthetic = any(key.startswith("synthetic_") for key in config)
-        if (contestant.acceptance == "synthetic") is not is_synthetic:
+        if (contestant.acceptance == "synthetic") is not contestant.is_synthetic:
             yield f"the acceptance of {contestant.name!r} is not {contestant.acceptance}: its configuration tells"
         if config.get("model") and not any(files.sha256 for files in contestant.drafters):
             yield f"{contestant.name!r} drafts with {config['model']!r}, and no hash of its files is given"
@@ -138,8 +137,14 @@ def _stamp_rows(submission: Submission) -> Iterator[str]:
         wanted = submission.facts.stamp_samples if row.temperature else 1
         if len(row.answers) != wanted or (row.temperature and len(lengths) != 1):
             yield f"{what}: {wanted} answers of one length are needed"
-        if row.places is not None and len(row.places) not in (len(row.answers[0]), len(row.answers[0]) - 1):
+        if row.places is not None and not _are_of(row.places, tokens_of(row)):
             yield f"{what}: log probabilities are not those of its tokens"
+
+
+def _are_of(places: Sequence[Mapping[str, float]], tokens: Sequence[Symbol]) -> bool:
+    return len(places) == len(tokens) and all(
+        str(token) in top for token, top in zip(tokens, places, strict=True)
+    )
 
 
 def _published(submission: Submission) -> Iterator[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from specdec_cli import table_lines
 from specdec_cli.audit.chi_square import POWER
 from specdec_cli.audit.divergence import Kind
@@ -14,6 +12,7 @@ from specdec_cli.audit.drafting import Drafting
 from specdec_cli.audit.greedy import ALONE, TOGETHER, GreedyResult
 from specdec_cli.audit.report import Report, SideReport, Verdict
 from specdec_cli.audit.sampled import SampledResult
+from specdec_cli.page_template import page_template
 
 MOST_DIVERGENCES = 12
 VERDICTS = {
@@ -55,14 +54,7 @@ def text(report: Report) -> str:
 
 def page(report: Report) -> str:
     """Return a report as HTML."""
-    pages = Environment(
-        loader=PackageLoader("specdec_cli", "audit"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return pages.get_template("page.html.jinja").render(
+    return page_template("specdec_cli", "audit").render(
         report=report, verdict=VERDICTS[report.verdict], status=int(report.verdict), tables=tables(report)
     )
 

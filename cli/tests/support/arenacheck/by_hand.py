@@ -13,6 +13,7 @@ from specdec_cli.arena.submission import (
     Contestant,
     Files,
     Questions,
+    file_sha256,
     write_submission,
 )
 
@@ -41,7 +42,9 @@ def facts(*contestants: Contestant, **others: Any) -> dict[str, Any]:
             "time": "2026-11-30T12:00:00+00:00",
             "command": ["specdec", "arena", "run"],
             "versions": {"specdec-core": "0.1.0"},
+            "python": "3.11",
             "platform": "Linux",
+            "num_cpus": 2,
             "cpu": "a processor",
             "num_threads": 2,
             "device": "cpu",
@@ -100,8 +103,8 @@ def stamp_by_hand() -> list[StampRow]:
     return found
 
 
-def forge(folder: Path, change: Change, *, is_careful: bool = True) -> None:
-    """Change a submission; a careful forger computes hashes and numbers again."""
+def forge(folder: Path, change: Change, *, is_careful: bool | None = True) -> None:
+    """Change a submission; a careful forger computes hashes and numbers again, with None the hashes alone."""
     told = json.loads((folder / "arena.json").read_text())
     rows, stamp = (
         [json.loads(line) for line in (folder / name).read_text().splitlines()]
@@ -118,9 +121,11 @@ def forge(folder: Path, change: Change, *, is_careful: bool = True) -> None:
             list(map(StampRow.model_validate, stamp)),
         )
         return
-    (folder / "arena.json").write_text(json.dumps(told))
     for name, lines in (("rows.jsonl", rows), ("stamp.jsonl", stamp)):
         (folder / name).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+        if is_careful is None:
+            told["rows_sha256"][name] = file_sha256(folder / name)
+    (folder / "arena.json").write_text(json.dumps(told))
 
 
 def _row_as_it_is(entry: dict[str, Any]) -> Row:

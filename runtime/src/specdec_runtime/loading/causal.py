@@ -145,20 +145,14 @@ def _reads_integers(held: dict[str, Any], path: str, options: EngineOptions, dev
     is_widened = options.weights == "widen" or method == "compressed-tensors"
     if is_on_one and (device.type == "cpu" or is_widened) and not isinstance(form, str):
         return True
-    packages = (
-        _PACKAGES.get(method, ()) if method != "fp8" or (device.type != "cpu" and not is_widened) else ()
-    )
-    if missing := [name for name in packages if not _is_installed(name)]:
-        widens = is_on_one and not is_widened and (method == "fp8" or not isinstance(form, str))
+    is_read = method == "fp8" and (device.type == "cpu" or is_widened)
+    missing = [name for name in _PACKAGES.get(method, ()) if not is_read and not _is_installed(name)]
+    if missing:
+        ours = method == "fp8" or not isinstance(form, str)
         raise ModelError(
-            f"{path!r} has weights of {method}"
-            + (
-                f" that specdec does not read itself ({form})"
-                if isinstance(form, str) and method != "fp8"
-                else ""
-            )
-            + f": pip install {' '.join(missing)}"
-            + (", or give LLM weights='widen'" if widens else "")
+            f"{path!r} has weights of {method}{'' if ours else f' that specdec does not read itself ({form})'}: "
+            f"pip install {' '.join(missing)}"
+            + (", or give LLM weights='widen'" if is_on_one and not is_widened and ours else "")
         )
     return False
 

@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from specdec_cli.bench.page.acceptance_chart import acceptance_chart
 from specdec_cli.bench.page.speedup_chart import speedup_chart
 from specdec_cli.bench.page.step_chart import step_chart
 from specdec_cli.bench.shown import ratio_text, speed_cells
+from specdec_cli.page_template import page_template
 
 Row = Mapping[str, Any]
 TOLD_APART = ("command", "versions", "suite")
@@ -33,16 +32,9 @@ def render(
         environment: environment of the run.
         tuning: for a search its choice: reasons, usage, what was tried and left out.
     """
-    pages = Environment(
-        loader=PackageLoader("specdec_cli.bench", "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     overall = [row for row in rows if row.get("category") == rows[0].get("category")]
     suite = environment.get("suite")
-    return pages.get_template("page.html.jinja").render(
+    return page_template("specdec_cli.bench", "page").render(
         title=_title(environment, "bench" if tuning is None else "tune"),
         tuning=tuning,
         overall=overall,

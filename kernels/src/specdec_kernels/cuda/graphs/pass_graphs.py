@@ -223,12 +223,11 @@ class PassGraphs(Graphs[StaticPass]):
     def _results(self, static: StaticPass, num_rows: int, wanted: Int64s | None) -> Tensors:
         """Return what a replay left of `num_rows` rows: the logits that are wanted, None for all, and states."""
         logits, *states = static.recording.outputs
-        has_own_logits = wanted is not None and static.batch.logits_rows is None
-        if wanted is not None and has_own_logits:
-            logits = logits[static.logits_rows[: len(wanted)]]
-        else:
+        if wanted is None or static.batch.logits_rows is not None:  # which has them alone
             logits = logits[: num_rows if wanted is None else len(wanted)]
             logits = logits.clone() if self._keeps_outputs else logits
+        else:
+            logits = logits[static.logits_rows[: len(wanted)]]
         if not states:
             return (logits,)
         kept = self._states[:, :num_rows]

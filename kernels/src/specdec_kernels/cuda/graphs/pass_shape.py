@@ -16,7 +16,7 @@ MAX_TREE_ROWS = 1024
 MAX_WHOLE_ROWS = 64
 """Up to so many rows a recorded pass computes the logits of all, also if only some are wanted."""
 MAX_PROMPT_ROWS = 2048
-"""The same of one with prompts. Longer ones keep the device busy for longer than the host takes to launch them."""
+"""Maximum rows of a recorded pass with prompts. Longer ones keep the device busy for longer than the host launches them."""
 FEW_REQUESTS = 64
 """Requests that a pass is padded to if it has at least as many rows, but for passes with prompts."""
 _CHAIN = 4
