@@ -19,6 +19,7 @@ from tiny_integers import Integers, tiny_llama, write
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec import LLM, ConfigError, ModelError
+from specdec_runtime.backends import has_native_bfloat16
 from specdec_runtime.interfaces import BlockLinear
 
 PROMPTS = prompts([3, 41, 1, 23], seed=3)
@@ -127,6 +128,17 @@ def test_by_name_they_are_widened(tmp_path: Path, caplog) -> None:
     assert "are widened" not in caplog.text
     for name, weight in model_of(llm).named_parameters():
         assert torch.equal(weight, wide.get_parameter(name)), name
+
+
+@pytest.mark.parametrize("named", [None, "float16", "float32"])
+def test_the_dtype_of_activations_is_one_that_is_multiplied_fast(named: str | None, tmp_path: Path) -> None:
+    """Files say float16 of the scales, some in no other place than the scales themselves."""
+    write(tmp_path, Integers("gptq"))
+    described = json.loads((tmp_path / "config.json").read_text())
+    described.pop("dtype", None)
+    (tmp_path / "config.json").write_text(json.dumps(described | ({"dtype": named} if named else {})))
+    fast = torch.bfloat16 if has_native_bfloat16() and named != "float32" else torch.float32
+    assert model_of(served(tmp_path, dtype="auto")).dtype == fast
 
 
 def test_a_draft_and_new_weights(tmp_path: Path) -> None:

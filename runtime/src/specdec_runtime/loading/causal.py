@@ -204,14 +204,15 @@ def _dtype(
                 f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}"
             )
         return _DTYPES[options.dtype]
-    stored = (
-        getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None) or torch.float32
-    )
-    if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not has_native_bfloat16():
+    stored = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
+    is_native = device.type != "cpu" or has_native_bfloat16()
+    if stored in (torch.bfloat16, torch.float16) and not is_native:
         logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
         return torch.float32
-    if is_narrow and stored == torch.float16 and device.type == "cpu":  # which nothing multiplies fast there
-        return torch.bfloat16
+    if (
+        is_narrow and stored in (None, torch.float16) and device.type == "cpu"
+    ):  # nothing multiplies float16 fast there
+        return torch.bfloat16 if is_native else torch.float32
     return "auto"
 
 
