@@ -1,4 +1,4 @@
-"""What a person waits for who has just installed the wheels: first output, end, processor time and the longest silence.
+"""What a person waits for who has just installed the wheels: first output, first text, end, processor time, longest silence.
 
     python benchmarks/first_start.py [--python ENV/bin/python] [--runs 3] [--only NAME ...] [--json FILE]
 
@@ -15,6 +15,7 @@ import json
 import os
 import re
 import resource
+import selectors
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,9 @@ class Start:
     """One run of a command, or the median of several; times in seconds."""
 
     first_output_s: float
+    """Of anything, log lines too."""
+    first_text_s: float
+    """On standard output: of `generate` the first token, of the README's example the first answer of 64 tokens."""
     end_s: float
     cpu_s: float
     """Processor time of the process and its children."""
@@ -76,34 +80,43 @@ def start(command: Sequence[str], python: Path, home: Path, *, is_writable: bool
     Raises:
         subprocess.CalledProcessError: if it fails; what it said is shown.
     """
-    environment = {"PATH": f"{python.parent}:{os.defpath}", "HOME": str(home), "LANG": "C.UTF-8"}
+    environment = {
+        "PATH": f"{python.parent}:{os.defpath}", "HOME": str(home), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"
+    }  # fmt: skip
     called = [str(python.parent / command[0]), *command[1:]]
     if not is_writable:
         cache = home / ".cache/specdec"
         cache.mkdir(parents=True, exist_ok=True)
         called = ["unshare", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, str(cache), *called]
     before, said = _children(), b""
-    began = last = perf_counter()
-    first, silence = None, 0.0
-    with subprocess.Popen(
-        called,
-        env=environment,
-        cwd=home,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        bufsize=0,
-    ) as process:
-        assert process.stdout is not None
-        while part := os.read(process.stdout.fileno(), 65536):
-            said += part
-            now = perf_counter()
-            first, silence, last = first or now - began, max(silence, now - last), now
-    end = perf_counter()
+    began, last = perf_counter(), 0.0
+    first, text, silence = None, None, 0.0
+    with (
+        subprocess.Popen(
+            called, env=environment, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        ) as process,
+        selectors.DefaultSelector() as outputs,
+    ):
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            outputs.register(stream, selectors.EVENT_READ)
+        while outputs.get_map():
+            for key, _ in outputs.select():
+                part = os.read(key.fd, 65536)
+                if not part:
+                    outputs.unregister(key.fileobj)
+                    continue
+                said += part
+                now = perf_counter() - began
+                first, silence, last = first or now, max(silence, now - last), now
+                if key.fileobj is process.stdout:
+                    text = text or now
+    end = perf_counter() - began
     if process.returncode:
         print(said.decode(errors="replace"), file=sys.stderr)
         raise subprocess.CalledProcessError(process.returncode, command)
     compiled = len([*home.rglob("*.nbc")]) if is_writable else said.count(b"compiling for this machine")
-    return Start(first or end - began, end - began, _children() - before, max(silence, end - last), compiled)
+    return Start(first or end, text or end, end, _children() - before, max(silence, end - last), compiled)
 
 
 def _children() -> float:
