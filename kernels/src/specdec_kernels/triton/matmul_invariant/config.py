@@ -36,6 +36,8 @@ class LaunchConfig:
 
 def heuristic(out_features: int, itemsize: int) -> LaunchConfig:
     """Return a configuration for a weight of N rows; it does not depend on the number of rows of x."""
-    block_columns = 32 if out_features <= 8192 else 128  # as many programs as multiprocessors, or large tiles
     block_depth = 128 // itemsize
-    return LaunchConfig(_BLOCK_ROWS, block_columns, block_depth, num_warps=4)
+    if out_features > 8192:
+        return LaunchConfig(_BLOCK_ROWS, 128, block_depth, num_warps=4)
+    # As many programs as multiprocessors. Each reads narrow tiles, of which so many are on their way that memory stays busy.
+    return LaunchConfig(_BLOCK_ROWS, 32, block_depth, num_warps=4, num_stages=8)
