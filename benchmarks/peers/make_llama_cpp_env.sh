@@ -9,7 +9,8 @@ if [ $# -ne 1 ]; then
 fi
 version=${LLAMA_CPP_VERSION:-0.3.36}
 "${PYTHON:-python3}" -m venv "$1"
-# There are no wheels: the source package is compiled with this machine's instructions, without its image part.
+# There are no wheels: the source package is compiled with this machine's instructions, without its image part. What pip has
+# kept may be of another machine, and ends with an illegal instruction here.
 CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-1} CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" \
-    "$1/bin/pip" install --quiet "llama-cpp-python==$version"
+    "$1/bin/pip" install --quiet --no-cache-dir "llama-cpp-python==$version"
 "$1/bin/python" -c "import llama_cpp; print('llama-cpp-python', llama_cpp.__version__)"

@@ -67,6 +67,48 @@ def test_a_row_alone_has_the_bits_that_it_has_among_others(kind, bits) -> None:
     assert all(torch.equal(product(x[:count]), together[:count]) for count in (2, 5, 8, 33))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_rows_are_multiplied_with_widened_weights(kind) -> None:
+    """As on processors with matrix tiles: a few weights at a time, those of two modules one after another."""
+    torch.manual_seed(3)
+    (first, wide), (second, other) = linear(kind, 1041, 256), linear("Q6_K", 24, 256, seed=1)
+    first.bias, second.bias = (
+        nn.Parameter(torch.randn(module.out_features), requires_grad=False) for module in (first, second)
+    )
+    for module in (first, second):
+        module.input_bits = 16
+    product, x = BlockProduct([first, second]), torch.randn(9, 256).bfloat16()
+    product.max_product_rows = 8
+    wanted = x.double() @ torch.cat((wide, other)).bfloat16().double().T
+    wanted += torch.cat((first.bias, second.bias)).double()
+    got = product(x)
+    assert got.dtype == torch.bfloat16
+    assert got.shape == wanted.shape
+    assert distances(got, wanted) < 4e-3
+    few = product(x[:8])
+    assert distances(few, wanted[:8]) < 6e-3
+    product.max_product_rows = 9
+    assert torch.equal(product(x)[:8], few)
+
+
+def test_long_passes_of_wide_models_are_widened_where_tiles_win(monkeypatch) -> None:
+    monkeypatch.setattr("specdec_kernels.cpu.linear.HOST_FEATURES", {"amx-bf16": True})
+    monkeypatch.setattr("specdec_kernels.cpu.linear._MAX_BLOCK_ROWS_BESIDE_TILES", 8)
+    monkeypatch.setattr("specdec_kernels.cpu.pass_chunks._MAX_WEIGHT_BYTES", 1 << 20)
+    narrow, wide = runners({"": "Q4_0"}, torch.bfloat16)
+    widened = list[int]()
+    monkeypatch.setattr(
+        BlockProduct, "_by_widening", lambda self, x, of=BlockProduct._by_widening: widened.append(len(x)) or of(self, x)
+    )  # fmt: skip
+    for count in (8, 40):
+        ids = torch.arange(count) % 77
+        batch = PackedBatch(ids, torch.arange(count), [Segment(0, count, 0, 0)], None, None)
+        got, wanted = (runner.forward(batch).logits.float() for runner in (narrow, wide))
+        assert distances(got, wanted.double()) < 2e-2
+        assert bool(widened) == (count == 40)
+    assert set(widened) == {40}
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_broken_row_is_broken_and_others_are_not(number) -> None:
     product, x = BlockProduct([linear("Q4_0", 16, 96)[0]]), torch.randn(3, 96)

@@ -14,7 +14,7 @@ from torch import nn
 
 from specdec_kernels.cpu.compiled.target import HOST_FEATURES
 from specdec_kernels.cpu.compiled.team import make_team
-from specdec_kernels.cpu.loops.blocks import block_table, multiply_blocks
+from specdec_kernels.cpu.loops.blocks import SEGMENT, block_table, multiply_blocks, widen_blocks
 from specdec_kernels.cpu.loops.lanes import HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
 from specdec_kernels.cpu.loops.quantized import ALIGNMENT, Packed, scales_offset
@@ -22,14 +22,18 @@ from specdec_kernels.layers.linear import JoinedLinear
 from specdec_kernels.quantized_linear import QuantizedLinear
 from specdec_runtime.backends import has_native_bfloat16
 from specdec_runtime.interfaces import BlockLinear
+from specdec_runtime.interfaces.blocks import TILE
 
 _MAX_NATIVE_ROWS = 8
 """If the processor multiplies bfloat16 natively but compiled code cannot, torch wins from fewer rows on."""
 _MAX_ROWS_BESIDE_TILES = 32
 """If the processor has bfloat16 matrix tiles (AMX), they win above about this many rows; estimated, not measured."""
 
-MAX_BLOCK_ROWS = 1 << 20
-"""Of products with weights in blocks: they are the fastest for any number of rows."""
+_MAX_BLOCK_ROWS, _MAX_BLOCK_ROWS_BESIDE_TILES = 1 << 20, 192
+"""Of products with weights in blocks: the fastest for any number of rows, but for more than these where the processor has
+bfloat16 matrix tiles, which multiply widened weights."""
+_COLUMNS = 1024
+"""Weights that are widened at a time, so that they are multiplied from a processor cache."""
 
 
 class CompiledLinear(JoinedLinear):
@@ -114,19 +118,21 @@ def joined_quantized(linears: list[QuantizedLinear]) -> torch.Tensor:
 
 
 class BlockProduct(JoinedLinear):
-    """The same with weights in blocks, which stay as they are; products of any number of rows are compiled.
+    """The same with weights in blocks, which stay as they are: torch multiplies a few of them at a time, widened.
 
     Args:
         linears: modules with the same input; their kinds may differ.
     """
 
-    max_product_rows = MAX_BLOCK_ROWS
     is_rounded = False
 
     def __init__(self, linears: list[BlockLinear]) -> None:
         self.weights = [linear.weight for linear in linears]
         self.num_out = sum(linear.out_features for linear in linears)
+        self.num_wide_bytes = 2 * self.num_out * linears[0].in_features
         self.group = max(linear.input_bits for linear in linears) // 8
+        has_tiles = self.group == 2 and HOST_FEATURES.get("amx-bf16")
+        self.max_product_rows = _MAX_BLOCK_ROWS_BESIDE_TILES if has_tiles else _MAX_BLOCK_ROWS
         self._segments = [(linear.kind, linear.weight.data_ptr(), linear.out_features) for linear in linears]
         self.compact = block_table(self._segments, self.group)
         self._table, self._num_digits = self.compact, self.group
@@ -137,6 +143,8 @@ class BlockProduct(JoinedLinear):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[T, out]`."""
+        if x.shape[0] > self.max_product_rows and x.dtype == torch.bfloat16:
+            return self._by_widening(x)
         num_digits = self.group
         if num_digits > 1:
             num_digits = 2 if x.dtype.itemsize == 2 else 3
@@ -146,6 +154,18 @@ class BlockProduct(JoinedLinear):
         given = x.float().contiguous().numpy()
         multiply_blocks(self._team.ctypes.data, given, self._table.ctypes.data, num_digits, out)
         return torch.from_numpy(out if self.bias_array is None else out + self.bias_array).to(x.dtype)
+
+    def _by_widening(self, x: torch.Tensor) -> torch.Tensor:
+        parts, segments = [], self._table.ctypes.data + self._table.itemsize
+        for index, (_, _, num_rows) in enumerate(self._segments):
+            segment = segments + index * SEGMENT * self._table.itemsize
+            for start in range(0, num_rows, _COLUMNS):
+                count = min(_COLUMNS, num_rows - start)
+                wide = np.empty((x.shape[1], -(-count // TILE) * TILE), np.uint16)
+                widen_blocks(self._team.ctypes.data, segment, start // TILE, wide)
+                parts.append((x @ torch.from_numpy(wide).view(torch.bfloat16))[:, :count])
+        out = torch.cat(parts, 1)
+        return out if self.bias is None else out + self.bias.to(x.dtype)
 
 
 Product = CompiledLinear | QuantizedProduct | BlockProduct

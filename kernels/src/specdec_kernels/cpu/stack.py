@@ -12,7 +12,7 @@ from specdec_kernels.attended_rows import AttendedRows
 from specdec_kernels.cpu.compiled.members import index_by_members
 from specdec_kernels.cpu.compiled.team import make_team
 from specdec_kernels.cpu.ends import Ends, floats_of
-from specdec_kernels.cpu.linear import Product
+from specdec_kernels.cpu.linear import BlockProduct, Product
 from specdec_kernels.cpu.loops.attention import NO_WINDOW
 from specdec_kernels.cpu.loops.blocks import Table as BlockTable
 from specdec_kernels.cpu.loops.cached import attender
@@ -55,8 +55,10 @@ class CompiledStack:
         inner = [weight for weight in _layer_weights(layers, ends) if weight is not None]
         is_mixed = len({weight.dtype for weight in inner}) > 1
         distinct = {_address(weight): weight for weight in (*inner, ends.embedding, ends.head)}
-        self.num_weight_bytes = sum(weight.nbytes for weight in distinct.values())
-        self.max_rows = min(linear.max_product_rows for layer in layers for linear in layer.linears)
+        linears = [linear for layer in layers for linear in layer.linears]
+        wide = sum(linear.num_wide_bytes for linear in linears if isinstance(linear, BlockProduct))
+        self.num_weight_bytes = sum(weight.nbytes for weight in distinct.values()) + wide
+        self.max_rows = min(linear.max_product_rows for linear in linears)
         """Maximum number of rows for which the compiled products are the fastest way."""
         # The tables hold addresses, so the arrays must be kept alive.
         self._kept: list[object] = [ends]

@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 from specdec_kernels.cpu.compiled.calls import Signature, address_of, by_address
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.jobs import call_of, job_of
+from specdec_kernels.cpu.compiled.math import narrow
 from specdec_kernels.cpu.compiled.team import part_of, run_with_team, share
 from specdec_kernels.cpu.loops.block_tile import Products, Weights, tile_at
 from specdec_kernels.cpu.loops.digits import FACTORS, split_rows
@@ -125,6 +126,41 @@ def look_up_blocks(tokens: Ints, table: int, factor: np.float32, out: Floats) ->
         lane = tokens[t] % TILE
         for k in range(depth):
             out[t, k] = tile[k, lane] * factor
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def widen_blocks(team: int, segment: int, first_tile: int, out: npt.NDArray[np.uint16]) -> None:
+    """Write the weights of some tiles, rounded to bfloat16, to `out [K, N]`, N a multiple of `TILE`.
+
+    Args:
+        team: of threads that run nothing else.
+        segment: address of its `SEGMENT` numbers in a table.
+        first_tile: the first of these tiles.
+        out: written.
+    """
+    depth, num_rows = out.shape
+    arguments = segment, first_tile, depth, num_rows, out.ctypes.data
+    run_with_team(team, call_of(_share_tiles, (team, *arguments)))
+    keep(out)
+
+
+@njit(nogil=True, error_model="numpy")
+def _share_tiles(team: int, segment: int, first_tile: int, depth: int, num_rows: int, out: int) -> None:
+    share(team, job_of(_widen_part, (segment, first_tile, depth, num_rows, out)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _widen_part(
+    segment: int, first_tile: int, depth: int, num_rows: int, out: int, part: int, num_parts: int
+) -> None:
+    numbers = array_at(segment, (SEGMENT,), np.int64)
+    wide, tile = array_at(out, (depth, num_rows), np.uint16), np.empty((depth, TILE), np.float32)
+    for index in part_of(num_rows // TILE, part, num_parts):
+        _widen(numbers[1], (numbers[2], first_tile + index, depth, tile.ctypes.data, 0))
+        for k in range(depth):
+            for lane in range(TILE):
+                wide[k, index * TILE + lane] = narrow(tile[k, lane], wide[k, index * TILE + lane])
+    keep(tile)
 
 
 @njit(nogil=True, cache=True, no_cpython_wrapper=True, error_model="numpy")
