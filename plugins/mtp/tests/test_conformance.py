@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from mtp_check.assistants import Pair, make_pair
 from mtp_check.targets import scramble
 from safetensors.torch import save_file
 
@@ -82,5 +83,28 @@ class TestTwoLayersDrawnTree(ProposerConformance):
         "model": layers(2),
         "num_speculative_tokens": 4,
         "tree_top_k": 2,
+        "rejection_sample_method": "probabilistic",
+    }
+
+
+@cache
+def pair() -> Pair:
+    """Return a Gemma 4 target and its assistant."""
+    return make_pair("shared", Path(tempfile.mkdtemp(prefix="assistant-")), is_ordered=True)
+
+
+@pytest.mark.few_promises
+class TestAssistant(ProposerConformance):
+    method = "mtp"
+    model = str(pair().target)
+    config = {"model": str(pair().assistant), "num_speculative_tokens": 3}
+
+
+class TestDrawingAssistant(ProposerConformance):
+    method = "mtp"
+    model = str(pair().target)
+    config = {
+        "model": str(pair().assistant),
+        "num_speculative_tokens": 3,
         "rejection_sample_method": "probabilistic",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
@@ -94,7 +95,8 @@ def check_head(
 
 def _readings(source: str, method: str | None, revision: str | None, target: TargetHandle) -> HeadReadings:
     method = infer_method(SpeculativeConfig(model=source, method=method, revision=revision)).method
-    kind: type[HeadReadings] | None = getattr(registry.proposer(method), "Readings", None)
+    kind: Callable[[HeadCheckpoint, TargetHandle], HeadReadings] | None
+    kind = getattr(registry.proposer(method), "Readings", None)
     if kind is None:
         raise ConfigError(
             f"{source}: method {method!r} drafts without a head, or its heads leave nothing open"
@@ -109,7 +111,7 @@ def _report(
     num_layers, longest = target.info.num_layers, max(map(len, texts))
     published = readings.published()  # before the target runs, for its errors
     runner = ModuleRunner(loaded.model, loaded.device, loaded.max_model_len, is_fused=False)
-    states = target_states(runner, texts, num_layers)
+    states = target_states(runner, texts, num_layers, readings.layers)
 
     def attempt(reading: Reading) -> Tried:
         return Tried(reading, *readings.likelihoods(reading, states))
