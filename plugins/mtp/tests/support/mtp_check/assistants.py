@@ -103,25 +103,33 @@ def all_shared() -> Iterator[None]:
 
 
 class PlainAssistant:
-    """The two models, run by `transformers` alone and anew for every text."""
+    """The two models, run by `transformers` alone; the target anew for every text that begins no earlier one."""
 
     def __init__(self, pair: Pair) -> None:
         known: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
         self.target: Any = AutoModelForCausalLM.from_pretrained(pair.target, **known).eval()
         with all_shared():
             self.assistant: Any = AutoModelForCausalLM.from_pretrained(pair.assistant, **known).eval()
+        self._whole: list[int] = []
 
-    @torch.no_grad()
     def run_target(self, text: list[int]) -> SimpleNamespace:
         """Return what the target gives to its assistant once it has chosen the last token of a text."""
+        count = len(text) - 1
+        if self._whole[:count] != text[:-1]:
+            self._run(text[:-1])
+        rows = {
+            kind: (layer.keys[:, :, :count], layer.values[:, :, :count]) for kind, layer in self._last.items()
+        }
+        return SimpleNamespace(hidden_states=(self._states[:, :count],), shared_kv_states=rows)
+
+    @torch.no_grad()
+    def _run(self, text: list[int]) -> None:
         config, cache = self.target.config, DynamicCache()
-        ids = torch.tensor([text[:-1]])
         kept = {cache_argument(self.target): cache}
-        out = self.target(ids, use_cache=True, output_hidden_states=True, **kept)
+        out = self.target(torch.tensor([text]), use_cache=True, output_hidden_states=True, **kept)
         with_own = config.layer_types[: len(config.layer_types) - config.num_kv_shared_layers]
-        last = {kind: cache.layers[number] for number, kind in enumerate(with_own)}
-        rows = {kind: (layer.keys, layer.values) for kind, layer in last.items()}
-        return SimpleNamespace(hidden_states=out.hidden_states, shared_kv_states=rows)
+        self._last = {kind: cache.layers[number] for number, kind in enumerate(with_own)}
+        self._whole, self._states = text, out.hidden_states[-1]
 
     @torch.no_grad()
     def drafted_logits(self, text: list[int], drafted: list[int]) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from mtp_check.assistants import Pair, all_shared
 PERIOD, _SIZE = 24, 32
 _CONSTANT = _SIZE - 1
 """The number of a state that is the same for every token."""
+MOST = 7
+"""Tokens of a draft that an assistant which reads rows gets right."""
+_STRENGTH = 20.0
 _ROPE = {"rope_type": "default", "rope_theta": 100.0}
 _LAYERS = ["sliding_attention", "full_attention"]
 
@@ -40,7 +44,7 @@ def make_circle(folder: Path, window: int = PERIOD - 2) -> Pair:
         _silence(target)
         for layer in target.model.layers:
             layer.self_attn.k_proj.weight[:, _CONSTANT] = 1.0
-            layer.self_attn.v_proj.weight.copy_(torch.eye(_SIZE))
+            layer.self_attn.v_proj.weight[:PERIOD, :PERIOD] = torch.eye(PERIOD)
             layer.self_attn.k_norm.weight.fill_(6.0)
         target.model.embed_tokens.weight.copy_(_tokens(0))
         target.lm_head.weight.copy_(_tokens(-1))
@@ -92,18 +96,23 @@ def _count(model: Any) -> None:
 
 
 def _look_back(model: Any, layer: int, shift: int, *, is_state_first: bool) -> None:
-    model.pre_projection.weight[:, is_state_first * _SIZE :][:, :_SIZE] = torch.eye(_SIZE)
+    embedded, state = model.pre_projection.weight.chunk(2, 1)[:: -1 if is_state_first else 1]
+    embedded.copy_(torch.eye(_SIZE))
     model.lm_head.weight.copy_(_tokens(0))
     attention = model.model.layers[layer].self_attn
-    # From the last token's position the token to come is one less than a period behind itself.
-    places = torch.tensor([[1 + shift - PERIOD]])
-    cos, sin = model.model.rotary_emb(torch.zeros(1, 1, _SIZE), places, _LAYERS[layer])
-    attention.q_proj.weight[:, _CONSTANT] = apply_rotary_pos_emb(
-        torch.ones(1, 1, 1, _SIZE), cos, sin, unsqueeze_dim=2
-    ).flatten()
+    model.model.layers[layer].post_attention_layernorm.weight.fill_(_STRENGTH)
     attention.q_norm.weight.fill_(6.0)
     attention.o_proj.weight.copy_(torch.eye(_SIZE))
-    model.model.layers[layer].post_attention_layernorm.weight.fill_(20.0)
+    # From the last token's position the token to come is one less than a period behind itself; a mark in the state, which the
+    # assistant's final norm makes smaller, says of each later token of a draft that it is one nearer.
+    places = torch.arange(1 + shift - PERIOD, 1 + shift - PERIOD + MOST)[None]
+    cos, sin = model.model.rotary_emb(torch.zeros(1, 1, _SIZE), places, _LAYERS[layer])
+    queries = apply_rotary_pos_emb(torch.ones(1, MOST, 1, _SIZE), cos, sin, unsqueeze_dim=2)[0, :, 0]
+    attention.q_proj.weight[:, _CONSTANT] = queries[0]
+    for number, (query, after) in enumerate(pairwise(queries), 1):
+        attention.q_proj.weight[:, _CONSTANT - number] = after - query
+        model.post_projection.weight[_CONSTANT - number, _CONSTANT - number + 1] = _STRENGTH
+        state[_CONSTANT - number, _CONSTANT - number] = 1.0
 
 
 def _silence(model: Any) -> None:
