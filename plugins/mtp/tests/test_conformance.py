@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from mtp_check.assistants import Pair, make_pair
+from mtp_check.assistants import make_pair
 from mtp_check.targets import scramble
 from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.saving import layer_tensors
@@ -88,23 +89,25 @@ class TestTwoLayersDrawnTree(ProposerConformance):
 
 
 @cache
-def pair() -> Pair:
-    """Return a Gemma 4 target and its assistant."""
-    return make_pair("shared", Path(tempfile.mkdtemp(prefix="assistant-")), is_ordered=True)
+def pair() -> tuple[PreTrainedModel, str]:
+    """Return a Gemma 4 target, and the folder of its assistant."""
+    made = make_pair("shared", Path(tempfile.mkdtemp(prefix="assistant-")), is_ordered=True)
+    target = AutoModelForCausalLM.from_pretrained(made.target, attn_implementation="eager")
+    return target.eval(), str(made.assistant)
 
 
 @pytest.mark.few_promises
 class TestAssistant(ProposerConformance):
     method = "mtp"
-    model = str(pair().target)
-    config = {"model": str(pair().assistant), "num_speculative_tokens": 3}
+    model = pair()[0]
+    config = {"model": pair()[1], "num_speculative_tokens": 3}
 
 
 class TestDrawingAssistant(ProposerConformance):
     method = "mtp"
-    model = str(pair().target)
+    model = pair()[0]
     config = {
-        "model": str(pair().assistant),
+        "model": pair()[1],
         "num_speculative_tokens": 3,
         "rejection_sample_method": "probabilistic",
     }

@@ -51,7 +51,7 @@ class Assistant:
                 for first, start, end in zip(first_slots, starts, num_rows, strict=True)
             ]
             for tensors in zip(*parts, strict=True):
-                whole = tensors[0][None] if len(tensors) == 1 else pad_sequence(tensors, batch_first=True)
+                whole = tensors[0][None] if len(tensors) == 1 else pad_sequence([*tensors], batch_first=True)
                 rows.append(whole.transpose(1, 2))
             sizes = torch.tensor([len(keys) for keys, _ in parts], device=rows[-1].device)
             places = torch.arange(rows[-1].shape[2], device=rows[-1].device)

@@ -113,7 +113,7 @@ def _load(checkpoint: HeadCheckpoint, config: PretrainedConfig, target: TargetHa
     arguments: dict[str, Any] = {} if info.device.type == "cpu" else {"device_map": {"": info.device}}
     try:
         with _all_shared(type(config.get_text_config())):
-            model, report = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 checkpoint.directory,
                 config=config,
                 dtype=info.dtype,
@@ -127,6 +127,7 @@ def _load(checkpoint: HeadCheckpoint, config: PretrainedConfig, target: TargetHa
         raise
     except Exception as error:  # the libraries raise errors of many types
         raise ModelError(f"cannot load {checkpoint}: {error}") from error
+    model, report = loaded
     if (complaint := unfilled(report, model)) is not None:
         raise ModelError(f"{checkpoint}: {complaint}")
     ready: PreTrainedModel = model.eval().requires_grad_(False)

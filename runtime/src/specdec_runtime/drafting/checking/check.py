@@ -22,6 +22,7 @@ from specdec_runtime.drafting.checkpoint import HeadCheckpoint
 from specdec_runtime.loading import LoadedTarget, load_target
 from specdec_runtime.runner import ModuleRunner
 
+Kind = Callable[[HeadCheckpoint, TargetHandle], HeadReadings]
 _SURE = 4.0
 """Standard errors by which a reading must be better."""
 _LEAST_GAIN = 0.01
@@ -95,8 +96,7 @@ def check_head(
 
 def _readings(source: str, method: str | None, revision: str | None, target: TargetHandle) -> HeadReadings:
     method = infer_method(SpeculativeConfig(model=source, method=method, revision=revision)).method
-    kind: Callable[[HeadCheckpoint, TargetHandle], HeadReadings] | None
-    kind = getattr(registry.proposer(method), "Readings", None)
+    kind: Kind | None = getattr(registry.proposer(method), "Readings", None)
     if kind is None:
         raise ConfigError(
             f"{source}: method {method!r} drafts without a head, or its heads leave nothing open"
