@@ -36,6 +36,7 @@ class Assistant:
         self.is_state_first = False
         """Whether the state comes before the embedding in the joined vector, for `specdec check-head`."""
         self._model, self._embed_tokens, self._reader = model, embed_tokens, reader
+        self.num_weights = sum(weight.numel() for weight in model.parameters())
         window = model.config.get_text_config().sliding_window
         # Sliding layers see the window's number of rows before the last token, whose own row is not there yet, and one more.
         self.reach = {kind: window + 1 for kind in layers if kind == "sliding_attention"}

@@ -32,7 +32,7 @@ from specdec_runtime.drafting import (
     draft_of,
     equal_vocabulary,
 )
-from specdec_runtime.runner import in_inference_mode
+from specdec_runtime.runner import in_inference_mode, threads_for
 
 
 class AssistantProposer(ReloadingProposer):
@@ -84,7 +84,8 @@ class AssistantProposer(ReloadingProposer):
             rows = self._assistant.read(first_slots, [count - 1 for count in num_tokens])
             steps = AssistantSteps(self._assistant, rows, num_tokens)
             known = self._states.of([batch.request_ids[draft.row] for draft in wanted])
-            self._chains.by_steps(batch, wanted, steps, torch.stack(known))
+            with threads_for(self.target_info.device, len(wanted) * self._assistant.num_weights):
+                self._chains.by_steps(batch, wanted, steps, torch.stack(known))
         return draft_of(drafts, self._config, self.target_info.device, self._vocabulary.target_ids)
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
