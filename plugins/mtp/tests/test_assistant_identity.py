@@ -62,10 +62,19 @@ def plain(pair: Pair, temperature: float) -> list[list[int]]:
     return tokens(ask(make_llm(pair, None), temperature))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(
-    ("way", "kind", "is_ordered"),
-    [(way, ("dense", "shared", "unified")[place % 3], place % 2 == 1) for place, way in enumerate(WAYS)],
+    ("way", "kind", "is_ordered", "temperature"),
+    [
+        pytest.param(
+            way,
+            ("dense", "shared", "unified")[place % 3],
+            place % 2 == 1,
+            temperature,
+            marks=[pytest.mark.slow] * ((place + number) % 2),
+        )
+        for place, way in enumerate(WAYS)
+        for number, temperature in enumerate((0.0, 0.8))
+    ],
 )
 def test_text_is_that_of_plain_decoding(pairs, way, kind, is_ordered, temperature):
     pair = pairs(kind, is_ordered)
@@ -75,7 +84,7 @@ def test_text_is_that_of_plain_decoding(pairs, way, kind, is_ordered, temperatur
     assert llm._built.engine.metrics.num_draft_tokens > 20
 
 
-@pytest.mark.parametrize("sampler", ["probabilistic", "block"])
+@pytest.mark.parametrize("sampler", ["probabilistic", pytest.param("block", marks=pytest.mark.slow)])
 def test_a_sampler_that_uses_q(pairs, sampler):
     pair = pairs("shared", True)
     config = {"num_speculative_tokens": 3, "rejection_sample_method": sampler}

@@ -20,11 +20,11 @@ from specdec_testing.support.target import CheckTarget
 KINDS = [(kind, is_ordered) for kind in ("dense", "shared", "unified") for is_ordered in (False, True)]
 TOLERANCE = 2e-5
 RUNS: dict[str, dict[str, Any]] = {
+    "preempted": {"max_num_seqs": 4, "max_model_len": 100, "num_gpu_blocks_override": 27},
     "plain": {},
     "chunks": {"max_num_batched_tokens": 11},
     "alone": {"max_num_seqs": 1},
     "eager": {"enforce_eager": True},
-    "preempted": {"max_num_seqs": 4, "max_model_len": 100, "num_gpu_blocks_override": 27},
 }
 
 

@@ -91,12 +91,12 @@ class TestTwoLayersDrawnTree(ProposerConformance):
 @cache
 def pair() -> tuple[PreTrainedModel, str]:
     """Return a Gemma 4 target, and the folder of its assistant."""
-    made = make_pair("shared", Path(tempfile.mkdtemp(prefix="assistant-")), is_ordered=True)
+    made = make_pair("dense", Path(tempfile.mkdtemp(prefix="assistant-")), is_ordered=True)
     target = AutoModelForCausalLM.from_pretrained(made.target, attn_implementation="eager")
     return target.eval(), str(made.assistant)
 
 
-@pytest.mark.few_promises
+@pytest.mark.full
 class TestAssistant(ProposerConformance):
     method = "mtp"
     model = pair()[0]
