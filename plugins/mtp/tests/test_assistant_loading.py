@@ -38,8 +38,11 @@ def load(target: Path | str, assistant: Path, **keys: Any) -> LLM:
 def test_the_method_is_told_by_the_files(tmp_path, kind):
     pair = make_pair(kind, tmp_path)
     assert infer_method(SpeculativeConfig(model=str(pair.assistant))).method == "mtp"
-    llm = load(pair.target, pair.assistant, method=None)
-    assert type(llm._built.engine.proposer) is AssistantProposer
+    known = {"dtype": "float32", "skip_tokenizer_init": True}
+    llm = LLM(model=str(pair.target), speculative_config={"model": str(pair.assistant)}, **known)
+    proposer = llm._built.engine.proposer
+    assert type(proposer) is AssistantProposer
+    assert proposer.config.num_speculative_tokens == 1, "n_predict, as vLLM has it"
 
 
 def test_a_vllm_name(pair):
