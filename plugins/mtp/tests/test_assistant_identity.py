@@ -16,7 +16,7 @@ from specdec import LLM, SamplingParams
 
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"draft_sample_method": "greedy", "num_speculative_tokens": 3},
-    "coupled": {"num_speculative_tokens": 8},
+    "coupled": {"num_speculative_tokens": 6},
     "drawn": {"draft_sample_method": "probabilistic", "num_speculative_tokens": 2},
     "unsure": {"num_speculative_tokens": 5, "draft_confidence_threshold": 0.3},
     "adaptive": {"num_speculative_tokens": 4, "adaptive": True},

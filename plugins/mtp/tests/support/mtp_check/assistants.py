@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -150,11 +151,17 @@ class PlainAssistant:
     def drafted_by_transformers(self, text: list[int], k: int) -> tuple[list[int], Tensor]:
         """Return the draft of its own generator of candidates, and its logits `[k, V]`."""
         self.assistant.generation_config.num_assistant_tokens = k
-        generator = SinglePositionMultiTokenCandidateGenerator(
-            self.assistant,
-            self.target.get_input_embeddings(),
-            hf.GenerationConfig(max_length=len(text) + k + 1),
-        )
+        config = hf.GenerationConfig(max_length=len(text) + k + 1)
+        kind: Any = SinglePositionMultiTokenCandidateGenerator
+        with warnings.catch_warnings():  # 5.19 wants what it does not read, and warns of it
+            warnings.simplefilter("ignore", FutureWarning)
+            generator = kind(
+                assistant_model=self.assistant,
+                target_model_input_embeddings=self.target.get_input_embeddings(),
+                generation_config=config,
+                input_ids=torch.tensor([text]),
+                model_kwargs={},
+            )
         ids, logits = generator.get_candidates(
             torch.tensor([text]), {}, self.run_target(text), is_first_iteration=False, n_last_matches=0
         )
