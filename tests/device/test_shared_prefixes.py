@@ -143,6 +143,22 @@ def test_a_form_that_reads_the_cache_itself_copies_prefixes(device, monkeypatch,
     llm.shutdown()
 
 
+def test_a_proposer_that_reads_the_cache_has_prefixes_copied(device, prompts, expected, caplog) -> None:
+    config = {"method": "speccheck.on_target.Reading", "num_speculative_tokens": 3, "adaptive": False}
+    options = OPTIONS | {"num_gpu_blocks_override": SMALL}
+    llm = LLM("zoo", device="cuda:0", speculative_config=config | {"on_proposer_error": "raise"}, **options)
+    assert type(llm._built.engine._scheduler._kv.pool) is SlotPool
+    (warning,) = [record.message for record in caplog.records if "copied, not shared" in record.message]
+    assert warning.endswith(": the proposer reads runs of the cache")
+    outputs = Watched(llm).run(prompts, mixed())
+    for row, wanted in enumerate(expected):
+        assert outputs[f"r{row}"].outputs[0].token_ids == wanted.outputs[0].token_ids
+    kept = {len(text): layers[0][0] for text, layers in llm._built.engine.proposer.kept[-8:]}
+    assert kept
+    assert all(len(keys) == length for length, keys in kept.items())
+    llm.shutdown()
+
+
 @pytest.mark.parametrize(
     "num_blocks", [pytest.param(400, id="large"), pytest.param(40, marks=pytest.mark.full, id="small")]
 )

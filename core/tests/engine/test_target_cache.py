@@ -10,7 +10,7 @@ import pytest
 import torch
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, tokens_of
 from speccheck.models import copied
-from speccheck.on_target import OnTarget, Straying
+from speccheck.on_target import OnTarget, Reading, Straying
 from transformers import DynamicCache
 
 from specdec import LLM, ConfigError, ModelError, PluginError
@@ -166,6 +166,30 @@ def test_the_cache_of_the_target_takes_no_memory_again(subject) -> None:
     assert runner.bytes_per_token == 0
 
 
+@pytest.mark.parametrize("run", ["plain", "chunks", "preempted"])
+def test_rows_that_are_read_are_the_targets(subject, run) -> None:
+    llm = made(subject, run, name="Reading")
+    assert asked_twice(llm, subject) == [subject.expected] * 2
+    kept, model = proposer_of(llm).kept, copied(subject.model)
+    assert len(kept) > 100
+    for text, layers in kept[::7]:
+        exact = DynamicCache()
+        with torch.inference_mode():
+            model(torch.tensor([text]), use_cache=True, **{cache_argument(model): exact})
+        for layer, (keys, values) in zip(exact.layers, layers, strict=True):
+            assert torch.allclose(keys, layer.keys[0].transpose(0, 1), atol=1e-4)
+            assert torch.allclose(values, layer.values[0].transpose(0, 1), atol=1e-4)
+
+
+def test_rows_that_are_not_the_targets_are_not_read(subject, monkeypatch) -> None:
+    monkeypatch.setattr(Reading, "num_more", 1)
+    with pytest.raises(PluginError, match="would read positions up to"):
+        tokens_of(made(subject, name="Reading"), subject.prompts, greedy(32))
+    llm = made(subject, name="Reading", on_proposer_error="fallback")
+    assert asked_twice(llm, subject) == [subject.expected] * 2
+    assert not proposer_of(llm).kept
+
+
 def test_other_hosts_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="'on_target' needs TARGET_CACHE of the target, which other does not"
@@ -178,7 +202,10 @@ def test_a_target_that_is_not_lent_is_named(subject, monkeypatch) -> None:
     monkeypatch.setattr(
         TransformersScorer,
         "load",
-        lambda self, options: replace(load(self, options), target_runner_factory=None),
+        lambda self, options: replace(
+            load(self, options), target_runner_factory=None, cache_reader_factory=None
+        ),
     )
-    with pytest.raises(ConfigError, match="tensor_parallel_size"):
-        made(subject)
+    for name in ("OnTarget", "Reading"):
+        with pytest.raises(ConfigError, match="tensor_parallel_size"):
+            made(subject, name=name)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from mtp_check.assistants import make_pair
 from mtp_check.targets import scramble
 from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.saving import layer_tensors
@@ -82,5 +84,30 @@ class TestTwoLayersDrawnTree(ProposerConformance):
         "model": layers(2),
         "num_speculative_tokens": 4,
         "tree_top_k": 2,
+        "rejection_sample_method": "probabilistic",
+    }
+
+
+@cache
+def pair() -> tuple[PreTrainedModel, str]:
+    """Return a Gemma 4 target, and the folder of its assistant."""
+    made = make_pair("dense", Path(tempfile.mkdtemp(prefix="assistant-")), is_ordered=True)
+    target = AutoModelForCausalLM.from_pretrained(made.target, attn_implementation="eager")
+    return target.eval(), str(made.assistant)
+
+
+@pytest.mark.full
+class TestAssistant(ProposerConformance):
+    method = "mtp"
+    model = pair()[0]
+    config = {"model": pair()[1], "num_speculative_tokens": 3}
+
+
+class TestDrawingAssistant(ProposerConformance):
+    method = "mtp"
+    model = pair()[0]
+    config = {
+        "model": pair()[1],
+        "num_speculative_tokens": 3,
         "rejection_sample_method": "probabilistic",
     }

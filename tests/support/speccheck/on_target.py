@@ -20,7 +20,7 @@ from specdec.interfaces import (
     ProposerConfig,
     TargetHandle,
 )
-from specdec_runtime.interfaces import PackedBatch, Runner, Segment
+from specdec_runtime.interfaces import CacheReader, PackedBatch, Runner, Segment
 
 
 class NoiseConfig(ProposerConfig):
@@ -98,3 +98,26 @@ class Straying(OnTarget):
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         if self.way == "out of turn":
             self.next(*self.kept, 1)
+
+
+class Reading(Proposer):
+    """Keeps what it reads from the target's cache, and drafts a token for whoever may."""
+
+    name: ClassVar[str] = "reading"
+    capabilities = frozenset({Capability.TARGET_CACHE})
+    num_more: ClassVar[int] = 0
+    """How many more rows it reads than there are."""
+
+    def load(self, target: TargetHandle) -> None:
+        self.reader: CacheReader = target.make_cache_reader()
+        self.num_layers = target.info.num_layers
+        self.kept: list[tuple[list[int], list[tuple[torch.Tensor, torch.Tensor]]]] = []
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        for row, count in enumerate(batch.num_tokens):
+            if batch.max_nodes[row]:
+                place = batch.first_slots[row], 0, count - 1 + self.num_more
+                rows = [self.reader.read(layer, *place) for layer in range(self.num_layers)]
+                text = batch.token_ids(row)[:-1].tolist()
+                self.kept.append((text, [(keys.clone(), values.clone()) for keys, values in rows]))
+        return Draft.from_lists([[1] if most else [] for most in batch.max_nodes])

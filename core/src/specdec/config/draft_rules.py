@@ -87,7 +87,10 @@ def _trained_tokens(facts: DraftFacts, *, is_needed: bool) -> int | None:
     keys = (*N_PREDICT, *(known.n_predict if known is not None else ()))
     if draft is not None:
         held = _num_heads(known.head_tensors, draft) if known is not None and known.head_tensors else 0
-        return held or (draft.number(*keys) if is_needed or draft.is_directory else None)
+        if held or not (is_needed or draft.is_directory):
+            return held or None
+        kinds = known.n_predict_of if known is not None else {}
+        return draft.number(*keys) or kinds.get(str((draft.config or {}).get("model_type")))
     if known is not None and known.draft == "target" and facts.target is not None:
         return find_number(facts.target.hf_config, *keys)
     return None

@@ -26,10 +26,11 @@ class Capability(Enum):
     """Needs `ProposeBatch.top_k`: the `Proposer.num_top_k` most probable ids at every verified node."""
 
     TARGET_CACHE = "target_cache"
-    """Drafts on the target's own cache, with a runner of `TargetHandle.make_target_runner`. A pass for row i of a batch may
-    write only the slots `first_slots[i] + num_tokens[i] - 1` to `first_slots[i] + num_tokens[i] + max(max_nodes) - 1`: those of
-    the last committed token and of drafted tokens, which verification overwrites with the target's own rows. Passes that
-    would write elsewhere raise. Rows before these slots are the target's; rows of a step are gone in the next one."""
+    """Drafts on the target's own cache, with a runner of `TargetHandle.make_target_runner`, or reads committed tokens' rows
+    there, with `TargetHandle.make_cache_reader`. A pass for row i of a batch may write only the slots
+    `first_slots[i] + num_tokens[i] - 1` to `first_slots[i] + num_tokens[i] + max(max_nodes) - 1`: those of the last committed
+    token and of drafted tokens, which verification overwrites with the target's own rows. Passes that would write elsewhere
+    raise. Rows before these slots are the target's; rows of a step are gone in the next one."""
 
     REQUEST_TABLE = "request_table"
     """Needs `ProposeBatch.table` and `lines`: the committed tokens of all requests, on the target's device."""

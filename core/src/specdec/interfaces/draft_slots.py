@@ -1,4 +1,4 @@
-"""The slots of the target's cache that drafts may write."""
+"""The slots of the target's cache that drafts may write, and those that they may read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from specdec.errors import PluginError
 
 
 class DraftSlots:
-    """Which slots a proposer with `Capability.TARGET_CACHE` may write in one step; empty between its calls."""
+    """Which slots a proposer with `Capability.TARGET_CACHE` may write in one step; empty between its calls.
+
+    It may read those of a request before them, which have the rows of its committed tokens but the last."""
 
     def __init__(self) -> None:
         self._spans: dict[int, tuple[int, int]] = {}
@@ -36,4 +38,17 @@ class DraftSlots:
                 f"a draft on the target's cache would write positions {start} to {end - 1} of the request at slot "
                 f"{first_slot}, where {allowed} are reserved for it: start at the last committed token, and draft at most "
                 "max(max_nodes) tokens in rows that want a draft"
+            )
+
+    def check_read(self, first_slot: int, end: int) -> None:
+        """Check that positions up to `end - 1` of the request at `first_slot` may be read.
+
+        Raises:
+            PluginError: if not.
+        """
+        most = self._spans.get(first_slot, (0, 0))[0]
+        if not 0 <= end <= most:
+            raise PluginError(
+                f"a draft would read positions up to {end - 1} of the request at slot {first_slot} from the target's cache, "
+                f"which has {most} rows for it: all committed tokens but the last, in rows that want a draft"
             )

@@ -103,6 +103,8 @@ class TargetHandle:
     """Loads models split over the target's ranks; None if the target runs on one rank."""
     target_runner_factory: Callable[[MakeForm], Any] | None = None
     """Implements `make_target_runner`; None if the target's cache is not lent."""
+    cache_reader_factory: Callable[[], Any] | None = None
+    """Implements `make_cache_reader`; likewise."""
 
     def make_runner(self, module: nn.Module) -> Any:
         """Make the scorer's runner for a causal language model, or for a head, which reads the target's hidden states.
@@ -127,12 +129,18 @@ class TargetHandle:
             ConfigError: if the target's cache is split or spread over several devices, and cannot be lent.
             ModelError: if the form cannot run on the target's cache.
         """
-        if self.target_runner_factory is None:
-            raise ConfigError(
-                "speculative_config: this method drafts on the target's cache, which is not lent where the target is split "
-                "over ranks (tensor_parallel_size) or spread over devices (device_map): use a method with a draft of its own"
-            )
-        return self.target_runner_factory(make_form)
+        return _lent(self.target_runner_factory)(make_form)
+
+    def make_cache_reader(self) -> Any:
+        """Make what reads the keys and values of committed tokens from the target's cache; for `Capability.TARGET_CACHE`.
+
+        Its type is the scorer's: `specdec-runtime` makes a `specdec_runtime.interfaces.CacheReader`. Requests then lie in runs
+        of the cache, so that cached prefixes are copied where they would be shared.
+
+        Raises:
+            ConfigError: if the target's cache is split or spread over several devices, and cannot be lent.
+        """
+        return _lent(self.cache_reader_factory)()
 
     def load_model(
         self,
@@ -164,6 +172,16 @@ class TargetHandle:
         if tensor_parallel_size > 1 and self.part_loader is not None:
             load = self.part_loader
         return load(path, revision=revision, dtype=dtype, quantization=quantization)
+
+
+def _lent(factory: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return what lends the target's cache; raises `ConfigError` if nothing does."""
+    if factory is None:
+        raise ConfigError(
+            "speculative_config: this method drafts on the target's cache, which is not lent where the target is split "
+            "over ranks (tensor_parallel_size) or spread over devices (device_map): use a method with a draft of its own"
+        )
+    return factory
 
 
 class ModelLoader(Protocol):

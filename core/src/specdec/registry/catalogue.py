@@ -48,6 +48,8 @@ class KnownMethod:
     """Values of `speculators_model_type`, each with the keys it implies."""
     n_predict: tuple[str, ...] = ()
     """Dotted keys of the draft's (or target's) `config.json` that hold the number of tokens it predicts."""
+    n_predict_of: Mapping[str, int] = field(default_factory=dict)
+    """That number by the draft's `model_type`, where no key holds it."""
     head_tensors: str | None = None
     """Regular expression for tensor names whose group counts the draft's heads from 0; each predicts a token."""
     default_tokens_option: str | None = None

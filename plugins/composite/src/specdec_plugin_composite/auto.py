@@ -95,7 +95,7 @@ class AutoProposer(CompositeProposer):
         for member in config.proposers:
             name = member.proposer.name
             try:
-                proposer = member.proposer(member.config, target)
+                proposer = member.proposer.fitting(member.config, target)
                 _check_size(member, target)
             except _REFUSED as error:
                 self._left_out[name] = _first_line(error)

@@ -87,7 +87,7 @@ class CompositeProposer(Proposer):
         self, config: CompositeConfig, target: TargetInfo
     ) -> list[tuple[Proposer, MemberConfig]]:
         """Return a proposer for each member, with its configuration."""
-        return [(member.proposer(member.config, target), member) for member in config.proposers]
+        return [(member.proposer.fitting(member.config, target), member) for member in config.proposers]
 
     def load(self, target: TargetHandle) -> None:
         """Load every member."""

@@ -22,7 +22,6 @@ from specdec.interfaces import (
 )
 from specdec_plugin_mlp.config import StateHeadsConfig
 from specdec_plugin_mlp.heads import Heads
-from specdec_plugin_mlp.states import LastStates
 from specdec_runtime.backends import speed_up_linears
 from specdec_runtime.drafting import (
     ChainGrowth,
@@ -30,6 +29,7 @@ from specdec_runtime.drafting import (
     Chooser,
     DraftVocabulary,
     HeadCheckpoint,
+    LastStates,
     PartialDraft,
     ReloadingProposer,
     draft_of,

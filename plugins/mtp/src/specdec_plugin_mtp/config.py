@@ -6,4 +6,4 @@ from specdec_runtime.drafting import HeadConfig
 
 
 class MtpConfig(HeadConfig):
-    """How the target's own layers draft; `model` is only for layers in a separate directory."""
+    """How the target's own layers draft; `model` is only for layers in a separate directory, or an assistant."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 from specdec import ModelError
-from specdec.interfaces import Capability, ProposerConfig, TargetHandle
+from specdec.interfaces import Capability, Proposer, ProposerConfig, TargetHandle, TargetInfo
+from specdec_plugin_mtp.assistant.loading import is_assistant
+from specdec_plugin_mtp.assistant.proposer import AssistantProposer
 from specdec_plugin_mtp.config import MtpConfig
 from specdec_plugin_mtp.head import MtpHead
 from specdec_plugin_mtp.loading import load_mtp
-from specdec_plugin_mtp.readings import MtpReadings
+from specdec_plugin_mtp.readings import readings_of
 from specdec_plugin_mtp.tensors import MtpTensors
 from specdec_runtime.drafting import HeadCheckpoint, HeadProposer
 from specdec_runtime.drafting.checking import HeadReadings
@@ -24,7 +27,14 @@ class MtpProposer(HeadProposer):
 
     name: ClassVar[str] = "mtp"
     Config: ClassVar[type[ProposerConfig]] = MtpConfig
-    Readings: ClassVar[type[HeadReadings]] = MtpReadings
+    Readings: ClassVar[Callable[[HeadCheckpoint, TargetHandle], HeadReadings]] = staticmethod(readings_of)
+
+    @classmethod
+    def fitting(cls, config: ProposerConfig, target: TargetInfo) -> Proposer:
+        """Make the proposer of layers, or that of an assistant if `model` is one."""
+        assert isinstance(config, MtpConfig)
+        made = AssistantProposer if is_assistant(config.model, config.revision) else cls
+        return made(config, target)
 
     def load_head(self, target: TargetHandle) -> MtpHead:
         """Return the head; see `load_mtp`."""

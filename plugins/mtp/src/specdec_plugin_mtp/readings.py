@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from specdec.interfaces import TargetHandle
+from specdec_plugin_mtp.assistant.loading import MODEL_TYPES
+from specdec_plugin_mtp.assistant.readings import AssistantReadings
 from specdec_plugin_mtp.head import MtpHead
 from specdec_plugin_mtp.layouts import Layout
 from specdec_plugin_mtp.loading import find_layout, load_mtp
@@ -84,6 +86,13 @@ class MtpReadings(HeadReadings):
         is_target = self.target.path is not None and str(self.checkpoint.directory) == self.target.path
         own_config = None if is_target else self.checkpoint.config
         return load_mtp(self.target, self._tensors, own_config, layout=reading.layout)
+
+
+def readings_of(checkpoint: HeadCheckpoint, target: TargetHandle) -> HeadReadings:
+    """Return how layers, or an assistant, can be read."""
+    is_assistant = checkpoint.config.get("model_type") in MODEL_TYPES
+    kind = AssistantReadings if is_assistant else MtpReadings
+    return kind(checkpoint, target)
 
 
 def _side(is_before: bool) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from specdec_runtime.drafting.drafting_config import DraftingConfig
     from specdec_runtime.drafting.head_config import HeadConfig
     from specdec_runtime.drafting.head_parts import embedding_of, published_by_module, target_ids_of
+    from specdec_runtime.drafting.last_states import LastStates
     from specdec_runtime.drafting.own_ids import OwnIds
     from specdec_runtime.drafting.partial_draft import PartialDraft, draft_of
     from specdec_runtime.drafting.passes import RowChunk, new_rows, run
@@ -52,6 +53,7 @@ __all__ = [
     "HeadCheckpoint",
     "HeadConfig",
     "HeadProposer",
+    "LastStates",
     "OwnIds",
     "PartialDraft",
     "ReloadingProposer",

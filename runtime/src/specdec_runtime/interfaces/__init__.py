@@ -11,6 +11,7 @@ from specdec.field_docs import show_fields
 from specdec_runtime.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec_runtime.interfaces.backend import ModelBackend
 from specdec_runtime.interfaces.blocks import BlockEmbedding, BlockLinear
+from specdec_runtime.interfaces.cache_reader import CacheReader
 from specdec_runtime.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec_runtime.interfaces.form import Form, PassLimits
 from specdec_runtime.interfaces.forward import ForwardOutput, HostRows, PackedBatch, Segment
@@ -26,6 +27,7 @@ __all__ = [
     "AttentionNeeds",
     "BlockEmbedding",
     "BlockLinear",
+    "CacheReader",
     "Chain",
     "ChainRules",
     "ChainWork",

@@ -9,6 +9,7 @@ from specdec_runtime.models.parts import (
     output_head,
 )
 from specdec_runtime.models.state_layers import keeps_states
+from specdec_runtime.models.unfilled import unfilled
 
 __all__ = [
     "CACHE_ARGUMENTS",
@@ -18,4 +19,5 @@ __all__ = [
     "input_embedding",
     "keeps_states",
     "output_head",
+    "unfilled",
 ]

@@ -65,6 +65,7 @@ class SplitScorer(TransformersScorer):
             runner_factory=self._make_runner,
             model_loader=partial(load_draft, replace(options, tensor_parallel_size=1), self._elsewhere),
             target_runner_factory=None,
+            cache_reader_factory=None,
             part_loader=lambda path, **arguments: self.models.load_draft({"path": path, **arguments}),
         )
 

@@ -6,6 +6,7 @@ A proposer gets a runner from `TargetHandle.make_runner`.
 from __future__ import annotations
 
 from specdec_runtime.runner.binding import ATTENTION_NAME
+from specdec_runtime.runner.own_forward import threads_for
 from specdec_runtime.runner.runner import ModuleRunner, in_inference_mode
 from specdec_runtime.runner.sdpa import SdpaAttention
 
@@ -14,4 +15,5 @@ __all__ = [
     "ModuleRunner",
     "SdpaAttention",
     "in_inference_mode",
+    "threads_for",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -48,8 +48,7 @@ class OwnForward(Form):
         """Run a pass by the module's own forward, with our attention."""
         batch.send()
         runner = self._runner
-        is_small = runner.device.type == "cpu" and len(batch.token_ids) * self._num_weights <= _ALONE
-        with one_thread() if is_small else nullcontext():
+        with threads_for(runner.device, len(batch.token_ids) * self._num_weights):
             return self.run(batch, features, AttentionContext(runner.attention, batch, runner.windows))
 
     @cached_property
@@ -269,6 +268,11 @@ class HeadForward(OwnForward):
             states, carry = self._head(batch.token_ids[None], batch.positions[None], given, self._stage)
         rows = states[0] if batch.logits_rows is None else states[0][batch.logits_rows]
         return ForwardOutput(self._head.project(rows, self._stage), carry[0])
+
+
+def threads_for(device: torch.device, num_products: int) -> AbstractContextManager[None]:
+    """Have torch use one thread for a pass of few products of rows and weights on the CPU; see `_ALONE`."""
+    return one_thread() if device.type == "cpu" and num_products <= _ALONE else nullcontext()
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from specdec_runtime.backends.attention import TORCH, check_name, choose_attenti
 from specdec_runtime.backends.forms import is_fast
 from specdec_runtime.interfaces import PassLimits
 from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
+from specdec_runtime.interfaces.cache_reader import CacheReader
 from specdec_runtime.interfaces.forward import HostRows, PackedBatch, Segment
 from specdec_runtime.interfaces.kv_cache import KVCache
 from specdec_runtime.loading import new_weights
@@ -94,6 +95,7 @@ class TransformersScorer(Scorer):
                 )
             self.adapters = Adapters(self.runner.linear_maps(), self.runner.dtype, options)
         self.draft_slots = DraftSlots()
+        self._has_reader = False
         if options.deterministic:
             attention = self._attention(is_invariant=False)  # drafts are only guesses
         self._runner_factory = RunnerFactory(
@@ -101,6 +103,7 @@ class TransformersScorer(Scorer):
         )
         path = Path(target.path) if target.path is not None else None
         self._info = info_of(target, options, has_states=self.states is not None)
+        is_lent = not places(target.model) and self.states is None
         self._handle = TargetHandle(
             info=self._info,
             path=target.path,
@@ -113,7 +116,8 @@ class TransformersScorer(Scorer):
             pass_memory=self.pass_memory,
             runner_factory=self._runner_factory.make_runner,
             model_loader=partial(load_draft, options, target),
-            target_runner_factory=None if places(target.model) or self.states else self._lend_cache,
+            target_runner_factory=self._lend_cache if is_lent else None,
+            cache_reader_factory=self._lend_rows if is_lent else None,
         )
         _SCORERS.setdefault(target.model, WeakSet()).add(self)
         return self._handle
@@ -152,6 +156,7 @@ class TransformersScorer(Scorer):
         forms = [form for runner in readers for stage in runner.forms for form in stage]
         alone = [type(form).__name__ for form in forms if form.is_fast and not form.uses_attention]
         alone += ["a layer that keeps states"] * (self.states is not None) + ["attention"] * bool(others)
+        alone += ["the proposer"] * self._has_reader
         if self.options.enable_prefix_caching and alone and (pool or others):
             logger.warning("cached prefixes are copied, not shared: %s reads runs of the cache", alone[0])
         return None if alone else pool
@@ -256,6 +261,11 @@ class TransformersScorer(Scorer):
         assert self.draft_slots is not None
         form = make_form(alias(self.target.model))
         return self._runner_factory.make_target_runner(form, self.runner, self.draft_slots)
+
+    def _lend_rows(self) -> CacheReader:
+        assert self.draft_slots is not None
+        self._has_reader = True
+        return CacheReader(lambda: self.cache, self.draft_slots)
 
     @property
     def _runners(self) -> list[ModuleRunner]:

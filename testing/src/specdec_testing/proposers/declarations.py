@@ -22,8 +22,8 @@ class DeclarationTests(ProposerSuite):
 
         To fix: set `self.capabilities` in `__init__` to those of this configuration, a subset of the class attribute.
         """
-        given, checked = self._capabilities, self._checked
-        if beyond := given - checked.proposer_class.capabilities:
+        given = self._capabilities
+        if beyond := given - type(self._made).capabilities:
             broken(f"this configuration declares {_listed(beyond)}, the class does not")
         layers = self._feed().proposer.aux_layer_ids
         if (Capability.AUX_HIDDEN_STATES in given) != bool(layers):

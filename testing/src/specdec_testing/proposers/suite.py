@@ -60,7 +60,7 @@ class ProposerSuite(Conformance):
     @once_per_suite
     def _made(self) -> Proposer:
         checked = self._checked
-        return checked.proposer_class(checked.resolved.proposer_config, self._target.handle.info)
+        return checked.proposer_class.fitting(checked.resolved.proposer_config, self._target.handle.info)
 
     @property
     def _capabilities(self) -> frozenset[Capability]:

@@ -60,7 +60,9 @@ def borrowed(handle: TargetHandle, declared: frozenset[Capability]) -> TargetHan
     if Capability.OWN_KV not in declared:
         lent = replace(lent, runner_factory=_refuse_runner)
     if Capability.TARGET_CACHE not in declared:
-        lent = replace(lent, target_runner_factory=_refuse_target_runner)
+        lent = replace(
+            lent, target_runner_factory=_refuse_target_runner, cache_reader_factory=_refuse_cache_reader
+        )
     if not declared & NEEDED_CAPABILITIES:
         lent = replace(
             lent,
@@ -75,6 +77,10 @@ def borrowed(handle: TargetHandle, declared: frozenset[Capability]) -> TargetHan
 
 def _refuse_target_runner(make_form: MakeForm) -> NoReturn:
     raise NotDeclared("TargetHandle.make_target_runner was called: declare TARGET_CACHE")
+
+
+def _refuse_cache_reader() -> NoReturn:
+    raise NotDeclared("TargetHandle.make_cache_reader was called: declare TARGET_CACHE")
 
 
 def _refuse_runner(module: nn.Module) -> NoReturn:

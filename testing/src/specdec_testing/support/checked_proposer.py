@@ -72,7 +72,7 @@ class CheckedProposer:
         config: ProposerConfig = self.resolved.proposer_config
         if changes:
             config = type(config)(**({k: v for k, v in config if k in config.model_fields_set} | changes))
-        proposer = self.proposer_class(config, target.handle.info)
+        proposer = self.proposer_class.fitting(config, target.handle.info)
         proposer.load(handle or target.handle)
         return proposer
 

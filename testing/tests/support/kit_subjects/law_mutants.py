@@ -174,6 +174,12 @@ class NotTokensOnly(Chain):
         self.num_ids = target.embed_tokens.weight.shape[0]
 
 
+@breaks("test_only_declared_parts_of_the_target_are_used")
+class ReadsTheCache(Chain):
+    def load(self, target: TargetHandle) -> None:
+        target.make_cache_reader()
+
+
 @breaks("test_capabilities_fit_together")
 class MoreThanTheClass(Chain):
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:

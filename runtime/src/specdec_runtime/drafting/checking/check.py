@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
@@ -21,6 +22,7 @@ from specdec_runtime.drafting.checkpoint import HeadCheckpoint
 from specdec_runtime.loading import LoadedTarget, load_target
 from specdec_runtime.runner import ModuleRunner
 
+Kind = Callable[[HeadCheckpoint, TargetHandle], HeadReadings]
 _SURE = 4.0
 """Standard errors by which a reading must be better."""
 _LEAST_GAIN = 0.01
@@ -94,7 +96,7 @@ def check_head(
 
 def _readings(source: str, method: str | None, revision: str | None, target: TargetHandle) -> HeadReadings:
     method = infer_method(SpeculativeConfig(model=source, method=method, revision=revision)).method
-    kind: type[HeadReadings] | None = getattr(registry.proposer(method), "Readings", None)
+    kind: Kind | None = getattr(registry.proposer(method), "Readings", None)
     if kind is None:
         raise ConfigError(
             f"{source}: method {method!r} drafts without a head, or its heads leave nothing open"
@@ -109,7 +111,7 @@ def _report(
     num_layers, longest = target.info.num_layers, max(map(len, texts))
     published = readings.published()  # before the target runs, for its errors
     runner = ModuleRunner(loaded.model, loaded.device, loaded.max_model_len, is_fused=False)
-    states = target_states(runner, texts, num_layers)
+    states = target_states(runner, texts, num_layers, readings.layers)
 
     def attempt(reading: Reading) -> Tried:
         return Tried(reading, *readings.likelihoods(reading, states))

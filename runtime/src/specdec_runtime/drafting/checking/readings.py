@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,9 @@ class HeadReadings(ABC):
         checkpoint: its files.
         target: its target.
     """
+
+    layers: Sequence[int] = ()
+    """Layers of the target whose keys and values the head reads; see `TargetStates.rows`."""
 
     def __init__(self, checkpoint: HeadCheckpoint, target: TargetHandle) -> None:
         self.checkpoint, self.target = checkpoint, target
