@@ -36,7 +36,7 @@ PARENTS = [(-1, 0, 0, 2), (), (-1,), (-1, -1, 1)]
 class OnHost(RowOperations):
     """Operations without penalties: the host lists the changes."""
 
-    best_ids = valid_rows = scaled = multinomial = gumbel = uniforms = None  # type: ignore[assignment]  # not called
+    valid_rows = multinomial = gumbel = uniforms = None  # type: ignore[assignment]  # not called
 
 
 def blocks(*, is_tree: bool) -> list[RowBlock]:

@@ -189,7 +189,7 @@ def test_the_command(text, tmp_path, capsys) -> None:
     [
         ('{"token_ids": [1, 2]}', "holds no text of 8 tokens"),
         ('{"answer": 3}', 'line 1: give "text", "prompt" or "token_ids"'),
-        ("{broken", "line 1: no JSON"),
+        ("{broken", "line 1: not JSON"),
         ('{"text": "abc"}', "the target has no tokenizer"),
         ('{"token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 99]}', "id 99 is none of the target's 61"),
     ],

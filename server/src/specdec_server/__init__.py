@@ -5,8 +5,9 @@ Names are loaded on first use, so a command line that only shows its options doe
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec_server.app import create_app
@@ -14,10 +15,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "create_app"]
 
-_HOME = {"Settings": "specdec_server.settings", "create_app": "specdec_server.app"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'specdec_server' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazily(__name__)

@@ -14,8 +14,9 @@ Each test checks one promise. Its docstring states the promise and, after "To fi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec_testing.backends import BackendConformance
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from specdec_testing.samplers import SamplerConformance
     from specdec_testing.scorers import ScorerConformance
 
-_HOME = {
-    "BackendConformance": "specdec_testing.backends",
-    "HostConformance": "specdec_testing.hosts",
-    "ProposerConformance": "specdec_testing.proposers",
-    "SamplerConformance": "specdec_testing.samplers",
-    "ScorerConformance": "specdec_testing.scorers",
-}
-"""The module of each name; imported on first use, so that `specdec --help` imports no torch."""
 
 __all__ = [
     "BackendConformance",
@@ -41,8 +34,4 @@ __all__ = [
     "ScorerConformance",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'specdec_testing' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazily(__name__)

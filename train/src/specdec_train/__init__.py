@@ -6,8 +6,9 @@ transformers.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec_train.loop import LogEntry, LoopConfig, RunState, train
@@ -25,18 +26,5 @@ __all__ = [
     "train",
 ]
 
-_HOME = {
-    "LogEntry": "specdec_train.loop",
-    "LoopConfig": "specdec_train.loop",
-    "RunState": "specdec_train.loop",
-    "train": "specdec_train.loop",
-    "OptimizerPair": "specdec_train.optimizer",
-    "PackedDocuments": "specdec_train.packing",
-    "Schedule": "specdec_train.schedule",
-}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'specdec_train' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazily(__name__)

@@ -47,22 +47,21 @@ class RowOperations(ABC):
         """Send along with a pass what `truncated` and `penalise` will read of these very objects, if anything."""
         return
 
-    @abstractmethod
     def best_ids(self, logits: torch.Tensor) -> list[int]:
         """Return the argmax `[R]` of `logits [R, V]`; ties go to the lowest id."""
+        return logits.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argmax(-1).tolist()
 
     @abstractmethod
     def valid_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
         """Return `[R]` bool: rows of `logits [R, V]` without NaN and with a value above -inf; None if all are known to be."""
 
-    @abstractmethod
     def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
         """Return `(logits - max) / temperature` `[R, V]`, with the maximum of each row; NaN spreads over its row."""
+        return (logits - logits.amax(-1, keepdim=True)) / temperature
 
     def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
         """Return the same for a temperature per row, `[R, 1]` float64 on the device of `logits`."""
-        rows = zip(logits.split(1), temperatures, strict=True)
-        return torch.cat([self.scaled(row, t.item()) for row, t in rows])
+        return (logits - logits.amax(-1, keepdim=True)) / temperatures.to(logits.dtype)
 
     def keep_top_p(self, logits: torch.Tensor, top_p: float | torch.Tensor, counts: Int64s) -> torch.Tensor:
         """Return rows with -inf for all but the fewest most probable ids whose total reaches `top_p`.

@@ -33,10 +33,6 @@ class TorchRows(RowOperations):
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def best_ids(self, logits: torch.Tensor) -> list[int]:
-        """Return `[R]` the id of the highest logit of each row; ties go to the lowest id."""
-        return logits.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argmax(-1).tolist()
-
     def valid_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
         """Return `[R]` bool: rows without NaN and with a value above -inf.
 
@@ -44,14 +40,6 @@ class TorchRows(RowOperations):
         """
         is_valid = logits.amax(-1) > -torch.inf  # NaN is the maximum of a row that has one
         return None if logits.device.type == "cpu" and bool(is_valid.all()) else is_valid
-
-    def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
-        """Return `(logits - max) / temperature` `[R, V]`."""
-        return (logits - logits.amax(-1, keepdim=True)) / temperature
-
-    def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-        """Return `(logits - max) / temperature` `[R, V]`, with a temperature for each row."""
-        return (logits - logits.amax(-1, keepdim=True)) / temperatures.to(logits.dtype)
 
     def multinomial(
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor

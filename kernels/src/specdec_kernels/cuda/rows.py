@@ -72,21 +72,9 @@ class DeviceRows(RowOperations):
         with kernels_on(self._device):
             return penalise(logits, *counted.on(self._device))
 
-    def best_ids(self, logits: torch.Tensor) -> list[int]:
-        """Return `[R]` the id of the highest logit of each row; ties go to the lowest id."""
-        return logits.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argmax(-1).tolist()
-
     def valid_rows(self, logits: torch.Tensor) -> torch.Tensor:
         """Return `[R]` bool: rows without NaN and with a value above -inf; the mask stays on the device, never None."""
         return logits.amax(-1) > -torch.inf
-
-    def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
-        """Return `(logits - max) / temperature` `[R, V]`."""
-        return (logits - logits.amax(-1, keepdim=True)) / temperature
-
-    def scaled_rows(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-        """Return `(logits - max) / temperature` `[R, V]`, with a temperature for each row."""
-        return (logits - logits.amax(-1, keepdim=True)) / temperatures.to(logits.dtype)
 
     def truncated(self, logits: torch.Tensor, settings: Settings) -> torch.Tensor:
         """Apply temperature, min-p, top-k and top-p `[4, R]` in one pass over `logits [R, V]`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from specdec import ModelError
 from specdec.interfaces import TargetHandle
 from specdec_plugin_dflash.head import DFlashHead
@@ -11,7 +9,7 @@ from specdec_plugin_dflash.names import is_used, module_name, published_name
 from specdec_plugin_dflash.settings import DFlashSettings
 from specdec_plugin_dflash.variants import family_of
 from specdec_runtime.drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
-from specdec_runtime.drafting.head_parts import check_num_layers
+from specdec_runtime.drafting.head_parts import check_fit, check_num_layers, check_tensors, shared_projection
 
 _EMBEDDING, _PROJECTION = "model.model.embed_tokens.weight", "model.lm_head.weight"
 
@@ -29,53 +27,24 @@ def load_dflash(checkpoint: HeadCheckpoint, target: TargetHandle, settings: DFla
     """
     family_of(checkpoint.config, checkpoint.names(), str(checkpoint))
     names = published_by_module(checkpoint, module_name, is_used)
-    _check_target(settings, checkpoint, target)
-    checkpoint.check_sizes(settings.layer_config.to_dict() | {"draft_vocab_size": settings.num_logits})
-    if "fc.weight" in names:
-        key, width = "target_layer_ids", target.info.hidden_size
-        check_num_layers(checkpoint, names["fc.weight"], key, settings.aux_layers, width)
-    shape = (settings.layer_config.vocab_size, settings.layer_config.hidden_size)
-    head = DFlashHead(
-        settings,
-        embedding_of(checkpoint, names.get(_EMBEDDING), shape, target),
-        _shared_projection(settings, names, checkpoint, target),
-    )
-    _fill(head, names, checkpoint, target)
-    head.target_ids = target_ids_of(checkpoint, names.get("d2t"), settings.num_logits, target)
-    return head
-
-
-def _check_target(settings: DFlashSettings, checkpoint: HeadCheckpoint, target: TargetHandle) -> None:
-    info = target.info
-    if settings.target_hidden_size != info.hidden_size:
-        raise ModelError(
-            f"{checkpoint}: the head reads states {settings.target_hidden_size} wide, the target's are "
-            f"{info.hidden_size}: it is a head of another target"
-        )
     size = settings.layer_config.vocab_size
-    if size != info.vocab_size:
-        raise ModelError(
-            f"{checkpoint}: the head knows {size} ids, the target has {info.vocab_size}: it is a head of another target, or "
-            "for another version of its tokenizer"
-        )
+    check_fit(checkpoint, target, settings.target_hidden_size, size)
     if settings.mask_id >= size:
         raise ModelError(
             f"{checkpoint}: the mask token is {settings.mask_id}, and the embedding has {size} ids: its config.json is damaged"
         )
-
-
-def _shared_projection(
-    settings: DFlashSettings, names: dict[str, str], checkpoint: HeadCheckpoint, target: TargetHandle
-) -> nn.Module | None:
-    """Return the target's output projection if the file has none, which requires the same width and vocabulary."""
-    if _PROJECTION in names:
-        return None
-    shape = (target.info.vocab_size, target.info.hidden_size)
-    if (settings.num_logits, settings.layer_config.hidden_size) != shape:
-        raise ModelError(
-            f"{checkpoint} has no lm_head.weight, and the target's projection has another shape: fetch the head again"
-        )
-    return target.lm_head
+    checkpoint.check_sizes(settings.layer_config.to_dict() | {"draft_vocab_size": settings.num_logits})
+    if "fc.weight" in names:
+        key, layers = "target_layer_ids", settings.aux_layers
+        check_num_layers(checkpoint, names["fc.weight"], key, layers, target.info.hidden_size)
+    width, projection = settings.layer_config.hidden_size, None
+    if _PROJECTION not in names:
+        projection = shared_projection(checkpoint, (settings.num_logits, width), target)
+    embedding = embedding_of(checkpoint, names.get(_EMBEDDING), (size, width), target)
+    head = DFlashHead(settings, embedding, projection)
+    _fill(head, names, checkpoint, target)
+    head.target_ids = target_ids_of(checkpoint, names.get("d2t"), settings.num_logits, target)
+    return head
 
 
 def _fill(head: DFlashHead, names: dict[str, str], checkpoint: HeadCheckpoint, target: TargetHandle) -> None:
@@ -83,20 +52,8 @@ def _fill(head: DFlashHead, names: dict[str, str], checkpoint: HeadCheckpoint, t
     # The target's modules are shared, so none of their weights are read here.
     shared = {id(p) for module in (target.embed_tokens, target.lm_head) for p in module.parameters()}
     wanted = {n: p for n, p in head.named_parameters() if id(p) not in shared and n != _EMBEDDING}
-    unknown = [names[name] for name in sorted(set(names) - set(wanted) - {"d2t", _EMBEDDING})]
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        others = f" (what it has without a place here: {', '.join(unknown[:3])})" if unknown else ""
-        shown = ", ".join(repr(published_name(name)) for name in missing[:3])
-        raise ModelError(
-            f"{checkpoint} has no tensor for {shown}: its config.json does not belong to these weights, or they are incomplete"
-            f"{others}"
-        )
-    if unknown:
-        raise ModelError(
-            f"{checkpoint}: tensor {unknown[0]!r} has no place in this head: config.json does not say what it is for "
-            "(num_hidden_layers, attention_bias), or it is of another method"
-        )
+    published = {name: published_name(name) for name in wanted}
+    check_tensors(checkpoint, names, published, ("d2t", _EMBEDDING), "num_hidden_layers, attention_bias")
     # The rotary frequencies, which are no parameters, stay in float32.
     place = target.info.device, target.info.dtype
     read = {

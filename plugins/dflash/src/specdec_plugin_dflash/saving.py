@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
 from specdec_plugin_dflash.head import DFlashHead
 from specdec_plugin_dflash.names import published_name
+from specdec_runtime.drafting.head_parts import write_head
 
 
 def save_dflash(head: DFlashHead, directory: Path, config: Mapping[str, Any]) -> None:
@@ -25,21 +22,7 @@ def save_dflash(head: DFlashHead, directory: Path, config: Mapping[str, Any]) ->
         config: the configuration it was made with.
     """
     shared = ("model.model.embed_tokens.",) + (("model.lm_head.",) if head.target_ids is None else ())
-    tensors = {
-        published_name(name): value.detach().cpu().contiguous().clone()
-        for name, value in head.named_parameters()
-        if not name.startswith(shared)
-    }
-    if head.target_ids is not None:
-        ids = head.target_ids.cpu()
-        tensors["d2t"] = ids - torch.arange(len(ids))
-        size = head.settings.layer_config.vocab_size
-        tensors["t2d"] = torch.zeros(size, dtype=torch.bool).index_fill(0, ids, True)
-    directory.mkdir(parents=True, exist_ok=True)
-    described = {
-        "architectures": ["DFlashDraftModel"],
-        **config,
-        "torch_dtype": str(head.fc.weight.dtype).removeprefix("torch."),
-    }
-    (directory / "config.json").write_text(json.dumps(described, indent=2, sort_keys=True) + "\n")
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    own = {n: value for n, value in head.named_parameters() if not n.startswith(shared)}
+    tensors = {published_name(name): value for name, value in own.items()}
+    described = {"architectures": ["DFlashDraftModel"], **config}
+    write_head(directory, tensors, described, head.target_ids, head.settings.layer_config.vocab_size)

@@ -5,8 +5,9 @@ Names are loaded on first use, so the command can show its options without impor
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
@@ -27,20 +28,5 @@ __all__ = [
     "save_eagle3",
 ]
 
-_HOME = {
-    "Eagle3Config": "specdec_plugin_eagle.config",
-    "EagleConfig": "specdec_plugin_eagle.config",
-    "Eagle3Head": "specdec_plugin_eagle.heads",
-    "EagleHead": "specdec_plugin_eagle.heads",
-    "Eagle3Proposer": "specdec_plugin_eagle.proposer",
-    "EagleProposer": "specdec_plugin_eagle.proposer",
-    "save_eagle": "specdec_plugin_eagle.saving",
-    "save_eagle3": "specdec_plugin_eagle.saving",
-    "EagleSettings": "specdec_plugin_eagle.settings",
-}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'specdec_plugin_eagle' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazily(__name__)

@@ -15,7 +15,7 @@ from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
 from specdec_plugin_eagle.names import is_used, module_name
 from specdec_plugin_eagle.settings import EagleSettings
 from specdec_runtime.drafting import HeadCheckpoint, embedding_of, published_by_module, target_ids_of
-from specdec_runtime.drafting.head_parts import check_num_layers
+from specdec_runtime.drafting.head_parts import check_fit, check_num_layers, check_tensors, shared_projection
 
 
 def load_eagle(
@@ -34,7 +34,7 @@ def load_eagle(
     if settings is None:
         settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=False)
     names = published_by_module(checkpoint, module_name, is_used)
-    _check_target(settings, checkpoint, target)
+    check_fit(checkpoint, target, settings.target_hidden_size, settings.layer_config.vocab_size)
     checkpoint.check_sizes(settings.layer_config.to_dict())
     if settings.layer_config.hidden_size != target.info.hidden_size:
         raise ModelError(
@@ -64,7 +64,7 @@ def load_eagle3(
     """
     names = published_by_module(checkpoint, module_name, is_used)
     settings = _with_biases(settings, names)
-    _check_target(settings, checkpoint, target)
+    check_fit(checkpoint, target, settings.target_hidden_size, settings.layer_config.vocab_size)
     checkpoint.check_sizes(settings.layer_config.to_dict() | {"draft_vocab_size": settings.num_logits})
     if settings.uses_aux and "fc.weight" in names:
         read = (2, "L / 2", "L - 3") if settings.aux_layers is None else settings.aux_layers.ids
@@ -91,7 +91,8 @@ def load_eagle3(
     head = Eagle3Head(settings, _embedding(settings, names, checkpoint, target), has_mask_feature=has_mask)
     is_shared = "lm_head.weight" not in names
     if is_shared:
-        _share_lm_head(head, settings, checkpoint, target)
+        shape = settings.num_logits, settings.layer_config.hidden_size
+        head.lm_head = shared_projection(checkpoint, shape, target)  # type: ignore[assignment]  # a module that maps states to logits
     _fill(head, names, checkpoint, target, optional=("lm_head.weight",) if is_shared else ())
     head.target_ids = target_ids_of(checkpoint, names.get("d2t"), settings.num_logits, target)
     if is_parallel and head.mask_hidden is not None:
@@ -108,20 +109,6 @@ def _with_biases(settings: EagleSettings, names: dict[str, str]) -> EagleSetting
     config = copy.deepcopy(settings.layer_config)
     config.attention_bias = False
     return replace(settings, layer_config=config)
-
-
-def _check_target(settings: EagleSettings, checkpoint: HeadCheckpoint, target: TargetHandle) -> None:
-    info = target.info
-    if settings.target_hidden_size != info.hidden_size:
-        raise ModelError(
-            f"{checkpoint}: the head reads states {settings.target_hidden_size} wide, the target's are "
-            f"{info.hidden_size}: it is a head of another target"
-        )
-    if settings.layer_config.vocab_size != info.vocab_size:
-        raise ModelError(
-            f"{checkpoint}: the head knows {settings.layer_config.vocab_size} ids, the target has {info.vocab_size}: it "
-            "is a head of another target, or for another version of its tokenizer"
-        )
 
 
 def _embedding(
@@ -145,20 +132,6 @@ def _own_linear(
     return linear
 
 
-def _share_lm_head(
-    head: Eagle3Head, settings: EagleSettings, checkpoint: HeadCheckpoint, target: TargetHandle
-) -> None:
-    """Use the target's output projection if the file has none, which requires the same width and vocabulary."""
-    if (settings.num_logits, settings.layer_config.hidden_size) != (
-        target.info.vocab_size,
-        target.info.hidden_size,
-    ):
-        raise ModelError(
-            f"{checkpoint} has no lm_head.weight, and the target's projection has another shape: fetch the head again"
-        )
-    head.lm_head = target.lm_head  # type: ignore[assignment]  # a module that maps states to logits
-
-
 def _fill(
     head: EagleHead | Eagle3Head,
     names: dict[str, str],
@@ -173,14 +146,8 @@ def _fill(
     wanted = {
         n: p for n, p in head.named_parameters() if n.partition(".")[0] not in shared and n not in optional
     }
-    unknown = [names[name] for name in sorted(set(names) - set(wanted) - elsewhere)]
-    missing = [name.removeprefix("body.") for name in wanted if name not in names]
-    if missing:
-        others = f" (what it has without a place here: {', '.join(unknown[:3])})" if unknown else ""
-        raise ModelError(
-            f"{checkpoint} has no tensor for {', '.join(map(repr, missing[:3]))}: its config.json does not belong to these "
-            f"weights, or they are incomplete{others}"
-        )
+    keys = "norm_before_fc, fc_norm, add_para_norm, num_hidden_layers, attention_bias"
+    check_tensors(checkpoint, names, {name: name.removeprefix("body.") for name in wanted}, elsewhere, keys)
     with torch.no_grad():
         for name, parameter in wanted.items():
             shape = tuple(parameter.shape)
@@ -189,11 +156,6 @@ def _fill(
             ):  # as speculators and SpecForge write it
                 shape = (1, *shape)
             parameter.data = checkpoint.read(names[name], shape).to(torch.float32).view(parameter.shape)
-    if unknown:
-        raise ModelError(
-            f"{checkpoint}: tensor {unknown[0]!r} has no place in this head: config.json does not say what it "
-            "is for (norm_before_fc, fc_norm, add_para_norm, num_hidden_layers, attention_bias), or it is of another method"
-        )
     for module in head.children():
         if module is not target.embed_tokens and module is not target.lm_head:
             module.to(target.info.device).requires_grad_(False)

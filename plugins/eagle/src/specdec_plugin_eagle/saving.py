@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
 from specdec_plugin_eagle.names import published_name
+from specdec_runtime.drafting.head_parts import write_head
+from specdec_runtime.interfaces import DraftHead
 
 
 def save_eagle(
@@ -28,9 +26,7 @@ def save_eagle(
         config: the configuration it was made with.
         shared: names of its modules that are the target's, which are not written.
     """
-    own = _own(head, shared)
-    tensors = {published_name(name, is_eagle3=False): value for name, value in own}
-    _write(directory, tensors, {"architectures": ["LlamaForCausalLMEagle"], **config})
+    _write(head, directory, {"architectures": ["LlamaForCausalLMEagle"], **config}, shared, is_eagle3=False)
 
 
 def save_eagle3(
@@ -47,27 +43,12 @@ def save_eagle3(
         config: the configuration it was made with.
         shared: names of its modules that are the target's, which are not written.
     """
-    own = _own(head, shared)
-    tensors = {published_name(name, is_eagle3=True): value for name, value in own}
-    if head.target_ids is not None:
-        ids = head.target_ids.cpu()
-        tensors["d2t"] = ids - torch.arange(len(ids))
-        tensors["t2d"] = torch.zeros(head.config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
-    _write(directory, tensors, {"architectures": ["LlamaForCausalLMEagle3"], **config})
+    _write(head, directory, {"architectures": ["LlamaForCausalLMEagle3"], **config}, shared, is_eagle3=True)
 
 
-def _own(head: torch.nn.Module, shared: Collection[str]) -> list[tuple[str, torch.Tensor]]:
-    """Return a head's parameters, except those of modules shared with the target."""
-    return [
-        (name, value.detach().cpu().contiguous().clone())
-        for name, value in head.named_parameters()
-        if name.partition(".")[0] not in shared
-    ]
-
-
-def _write(directory: Path, tensors: dict[str, torch.Tensor], config: Mapping[str, Any]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    dtype = next(value.dtype for value in tensors.values() if value.is_floating_point())
-    described = {**config, "torch_dtype": str(dtype).removeprefix("torch.")}
-    (directory / "config.json").write_text(json.dumps(described, indent=2, sort_keys=True) + "\n")
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+def _write(
+    head: DraftHead, directory: Path, config: Mapping[str, Any], shared: Collection[str], *, is_eagle3: bool
+) -> None:
+    own = {n: value for n, value in head.named_parameters() if n.partition(".")[0] not in shared}
+    tensors = {published_name(name, is_eagle3=is_eagle3): value for name, value in own.items()}
+    write_head(directory, tensors, config, head.target_ids, head.config.vocab_size)

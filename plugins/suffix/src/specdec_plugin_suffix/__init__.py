@@ -5,8 +5,9 @@ Names are loaded on first use, so the command can show its options without impor
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec_plugin_suffix.config import SuffixConfig
@@ -14,13 +15,5 @@ if TYPE_CHECKING:
 
 __all__ = ["SuffixConfig", "SuffixProposer"]
 
-_HOME = {
-    "SuffixConfig": "specdec_plugin_suffix.config",
-    "SuffixProposer": "specdec_plugin_suffix.proposer",
-}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'specdec_plugin_suffix' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazily(__name__)

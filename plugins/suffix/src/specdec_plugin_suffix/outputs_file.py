@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from specdec import ConfigError
+from specdec_cli.bench.lines import json_lines
 from specdec_plugin_suffix.request import PROMPT_TOKENS
 
 KEYS = ("token_ids", "text", "response")
@@ -17,8 +16,8 @@ ANSWER = {"ids", "n"}
 """Keys of a line written by `specdec train`: token ids of prompt and answer together, and the length of the prompt."""
 
 
-def read_outputs(path: Path) -> Iterator[tuple[int, str | list[int]]]:
-    """Yield the number of each line and its output, as text or token ids; blank lines are skipped.
+def read_outputs(path: Path) -> Iterator[tuple[str, str | list[int]]]:
+    """Yield the location of each line and its output, as text or token ids; blank lines are skipped.
 
     Other keys, including prompts, are ignored: only outputs are used. Outputs of `specdec train` are preceded by the end of
     their prompt.
@@ -26,24 +25,11 @@ def read_outputs(path: Path) -> Iterator[tuple[int, str | list[int]]]:
     Raises:
         ConfigError: naming the file and the number of the invalid line.
     """
-    try:
-        with open(os.path.expanduser(path), encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield number, _output(line, f"{path}, line {number}")
-    except OSError as error:
-        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from None
+    for place, entry in json_lines(path):
+        yield place, _output(entry, place)
 
 
-def _output(line: str, origin: str) -> str | list[int]:
-    try:
-        entry: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{origin}: not JSON: {error.msg} (column {error.colno})") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists thousands deep
-        raise ConfigError(f"{origin}: cannot be read: {error}") from None
+def _output(entry: Any, origin: str) -> str | list[int]:
     if isinstance(entry, dict) and entry.keys() >= ANSWER:
         entry = {"token_ids": _answer(entry["ids"], entry["n"], origin)}
     key = next((key for key in KEYS if key in entry), None) if isinstance(entry, dict) else None

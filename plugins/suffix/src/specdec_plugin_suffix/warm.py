@@ -39,12 +39,10 @@ def warm_cache(outputs: Path, model: str, out: Path, *, is_appending: bool) -> d
     owner = fingerprint(tokenizer)
     responses = read_responses(out, owner, vocab_size) if os.path.exists(out) else []
     num_empty = 0
-    for number, output in read_outputs(outputs):
+    for place, output in read_outputs(outputs):
         ids = tokenizer(output, add_special_tokens=False)["input_ids"] if isinstance(output, str) else output
         if max(ids, default=0) >= vocab_size:
-            raise ConfigError(
-                f"{outputs}, line {number}: token id {max(ids)}: {model} has ids below {vocab_size}"
-            )
+            raise ConfigError(f"{place}: token id {max(ids)}: {model} has ids below {vocab_size}")
         if ids:
             responses.append(array("i", ids))
         num_empty += not ids

@@ -1,10 +1,14 @@
-"""Parts that heads share with the target, or have of their own."""
+"""Parts that heads share with the target, or have of their own, and how they are read from files and written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from specdec import ModelError
@@ -33,6 +37,111 @@ def published_by_module(
                 f"{checkpoint}: tensors {other!r} and {name!r} are the same part of the head: leave one of them there"
             )
     return names
+
+
+def check_fit(checkpoint: HeadCheckpoint, target: TargetHandle, hidden_size: int, vocab_size: int) -> None:
+    """Refuse a head of another target.
+
+    Args:
+        checkpoint: files of the head.
+        target: the target.
+        hidden_size: width of the states that the head reads.
+        vocab_size: V of its embedding.
+
+    Raises:
+        ModelError: naming the size that differs.
+    """
+    info = target.info
+    if hidden_size != info.hidden_size:
+        raise ModelError(
+            f"{checkpoint}: the head reads states {hidden_size} wide, the target's are {info.hidden_size}: it is a head of "
+            "another target"
+        )
+    if vocab_size != info.vocab_size:
+        raise ModelError(
+            f"{checkpoint}: the head knows {vocab_size} ids, the target has {info.vocab_size}: it is a head of another target, "
+            "or for another version of its tokenizer"
+        )
+
+
+def check_tensors(
+    checkpoint: HeadCheckpoint,
+    names: Mapping[str, str],
+    wanted: Mapping[str, str],
+    others: Collection[str],
+    keys: str,
+) -> None:
+    """Refuse files that lack a part of a head, or have one that it has no place for.
+
+    Args:
+        checkpoint: files of the head.
+        names: published name of each tensor there, by its name in the module.
+        wanted: published name of each parameter that is read, by its name in the module.
+        others: names in the module of tensors that are read elsewhere.
+        keys: the keys of `config.json` that say which parts there are.
+
+    Raises:
+        ModelError: naming the tensors.
+    """
+    unknown = [names[name] for name in sorted(names.keys() - wanted.keys() - set(others))]
+    missing = [repr(shown) for name, shown in wanted.items() if name not in names]
+    if missing:
+        beside = f" (what it has without a place here: {', '.join(unknown[:3])})" if unknown else ""
+        raise ModelError(
+            f"{checkpoint} has no tensor for {', '.join(missing[:3])}: its config.json does not belong to these weights, or "
+            f"they are incomplete{beside}"
+        )
+    if unknown:
+        raise ModelError(
+            f"{checkpoint}: tensor {unknown[0]!r} has no place in this head: config.json does not say what it is for ({keys}), "
+            "or it is of another method"
+        )
+
+
+def shared_projection(checkpoint: HeadCheckpoint, shape: tuple[int, int], target: TargetHandle) -> nn.Module:
+    """Return the target's output projection, for a head whose files have none.
+
+    Args:
+        checkpoint: files of the head.
+        shape: V and H of the head.
+        target: the target.
+
+    Raises:
+        ModelError: if the target's has another shape.
+    """
+    if shape != (target.info.vocab_size, target.info.hidden_size):
+        raise ModelError(
+            f"{checkpoint} has no lm_head.weight, and the target's projection has another shape: fetch the head again"
+        )
+    return target.lm_head
+
+
+def write_head(
+    directory: Path,
+    tensors: Mapping[str, torch.Tensor],
+    config: Mapping[str, Any],
+    target_ids: torch.Tensor | None,
+    vocab_size: int,
+) -> None:
+    """Write a head in the published format, to `config.json` and `model.safetensors`.
+
+    Args:
+        directory: where; made if it is not there.
+        tensors: the head's, by published name, in the type they are stored in.
+        config: the configuration it was made with.
+        target_ids: the target's id `[V']` of each logit, written as `d2t` and `t2d`; None if they are the same.
+        vocab_size: V of the target.
+    """
+    stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    dtype = next(value.dtype for value in stored.values() if value.is_floating_point())
+    if target_ids is not None:
+        ids = target_ids.cpu()
+        stored["d2t"] = ids - torch.arange(len(ids))
+        stored["t2d"] = torch.zeros(vocab_size, dtype=torch.bool).index_fill(0, ids, True)
+    directory.mkdir(parents=True, exist_ok=True)
+    described = {**config, "torch_dtype": str(dtype).removeprefix("torch.")}
+    (directory / "config.json").write_text(json.dumps(described, indent=2, sort_keys=True) + "\n")
+    save_file(stored, directory / "model.safetensors", metadata={"format": "pt"})
 
 
 def check_num_layers(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from specdec_server.tools.events import Reasoning, Text
 from specdec_server.tools.json_value import JsonValue, end_of_value
-from specdec_server.tools.parser import BufferedParser, first_of, num_held
+from specdec_server.tools.parser import BufferedParser, certain_until, first_of
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool
 
@@ -88,9 +88,7 @@ class HarmonyParser(BufferedParser):
     def _step_body(self, is_end: bool) -> bool:
         if self._kind == "call":
             return self._step_arguments(is_end)
-        at, mark = first_of(self._buffer, _ENDS)
-        if mark is None:
-            at = len(self._buffer) if is_end else len(self._buffer) - num_held(self._buffer, _ENDS)
+        at, mark = certain_until(self._buffer, _ENDS, is_end=is_end)
         text = self._take(at)
         if self._kind == "reasoning":
             if text:

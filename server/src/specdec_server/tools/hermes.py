@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specdec_server.tools.object_parser import ObjectParser
-from specdec_server.tools.parser import first_of, num_held
+from specdec_server.tools.parser import certain_until
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool
 
@@ -52,9 +52,7 @@ class HermesParser(ObjectParser):
     def _step_behind(self, *, is_end: bool) -> bool:
         """Skip to the end tag or the next call; invalid arguments extend to there and are passed to the client."""
         marks = (END,) if self._is_broken else (END, BEGIN)
-        at, mark = first_of(self._buffer, marks)
-        if mark is None:
-            at = len(self._buffer) if is_end else len(self._buffer) - num_held(self._buffer, marks)
+        at, mark = certain_until(self._buffer, marks, is_end=is_end)
         text = self._take(at)
         if self._is_broken:
             self._argue(text)

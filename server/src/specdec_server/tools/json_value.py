@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 
-from specdec_server.tools.parser import first_of, num_held
+from specdec_server.tools.parser import certain_until, first_of
 
 _PAIRS = {"{": "}", "[": "]"}
 _BLANKS = " \t\r\n"
@@ -110,9 +110,9 @@ def end_of_value(
     Returns:
         The position, and the mark; None if more text is needed, or if there is no mark and no more text.
     """
-    first, mark = at, found = first_of(text, marks)
+    first, mark = at, found = certain_until(text, marks, is_end=is_end)
     if mark is None:
-        return (len(text) if is_end else len(text) - num_held(text, marks)), None
+        return first, None
     probe, place = deepcopy(value), 0
     while found is not None:
         probe.take(text[place:at])

@@ -126,9 +126,7 @@ class BufferedParser(ToolParser):
 
     def _say_until(self, marks: Sequence[str], *, is_end: bool) -> str | None:
         """Emit the buffer as content up to the first of `marks`, which stays in the buffer; return that mark or None."""
-        at, mark = first_of(self._buffer, marks)
-        if mark is None:
-            at = len(self._buffer) if is_end else len(self._buffer) - num_held(self._buffer, marks)
+        at, mark = certain_until(self._buffer, marks, is_end=is_end)
         self._say(self._take(at))
         return mark
 
@@ -152,6 +150,20 @@ def first_of(text: str, marks: Sequence[str]) -> tuple[int, str | None]:
     if not found:
         return -1, None
     at, _, mark = min(found)
+    return at, mark
+
+
+def certain_until(text: str, marks: Sequence[str], *, is_end: bool) -> tuple[int, str | None]:
+    """Return how much of a text is certain to stand before the first of `marks`, and that mark if it is there.
+
+    Args:
+        text: what has not been parsed yet.
+        marks: one of which may have begun at the end of the text.
+        is_end: whether no text follows.
+    """
+    at, mark = first_of(text, marks)
+    if mark is None:
+        at = len(text) if is_end else len(text) - num_held(text, marks)
     return at, mark
 
 

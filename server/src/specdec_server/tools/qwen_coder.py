@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from specdec_server.tools.json_writing import written
-from specdec_server.tools.parser import BufferedParser, first_of, num_held
+from specdec_server.tools.parser import BufferedParser, certain_until, first_of
 from specdec_server.tools.qwen_arguments import END_PARAMETER, PARAMETER, qwen_arguments
 from specdec_server.tools.schema_types import types_of, value_of
 from specdec_server.tools.syntax import CallSyntax
@@ -138,10 +138,7 @@ class QwenCoderParser(BufferedParser):
 
     def _grow_text(self, is_end: bool) -> None:
         """Emit the certain part of a text value; a newline before the end tag is not part of it."""
-        marks = (END_PARAMETER, *_AROUND)
-        certain, mark = first_of(self._buffer, marks)
-        if mark is None:
-            certain = len(self._buffer) if is_end else len(self._buffer) - num_held(self._buffer, marks)
+        certain, _ = certain_until(self._buffer, (END_PARAMETER, *_AROUND), is_end=is_end)
         if certain and self._buffer[certain - 1] == "\n":
             certain -= 1
         if not certain:

@@ -1,16 +1,13 @@
-"""The templates for each kind of plugin."""
+"""The kinds of plugin and where their templates are: `templates/` has a `string.Template` in each file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from types import MappingProxyType
 
 from specdec.registry import Group
-from specdec_testing.scaffold import package_files as package
-from specdec_testing.scaffold.backend_module import BACKEND
-from specdec_testing.scaffold.proposer_modules import HEAD, PROPOSER, TREE
-from specdec_testing.scaffold.verifying_modules import SAMPLER, SCORER
 
 
 @dataclass(frozen=True)
@@ -19,41 +16,34 @@ class Kind:
 
     group: Group
     module: str
-    """Template of the module."""
-    test: str
-    """Template of its test."""
-    use: str
-    """Template of the usage section of its README."""
+    """Name of the template of its module."""
     needs_runtime: bool = False
     """Whether the module imports specdec-runtime."""
 
     @property
     def files(self) -> Mapping[str, str]:
         """`string.Template` templates by path; paths are templates too."""
+        role = self.group.removeprefix("specdec.").removesuffix("s")
         return {
-            "pyproject.toml": package.PYPROJECT,
-            "README.md": package.README.replace("$use", self.use),
-            "$module.py": self.module,
-            "tests/test_$module.py": self.test,
+            "pyproject.toml": _template("pyproject.toml"),
+            "README.md": _template("README.md").replace("$use\n", _template(f"{role}_use.md")),
+            "$module.py": _template(f"{self.module}.py"),
+            "tests/test_$module.py": _template(f"{role}_test.py"),
         }
 
 
-def _proposer(module: str) -> Kind:
-    return Kind(Group.PROPOSERS, module, package.PROPOSER_TEST, package.USE_OF_PROPOSERS)
+def _template(name: str) -> str:
+    return (files("specdec_testing.scaffold") / "templates" / f"{name}.txt").read_text(encoding="utf-8")
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "proposer": _proposer(PROPOSER),
-        "head": _proposer(HEAD),
-        "tree": _proposer(TREE),
-        "sampler": Kind(Group.SAMPLERS, SAMPLER, package.SAMPLER_TEST, package.USE_OF_SAMPLERS),
-        "scorer": Kind(
-            Group.SCORERS, SCORER, package.SCORER_TEST, package.USE_OF_SCORERS, needs_runtime=True
-        ),
-        "backend": Kind(
-            Group.BACKENDS, BACKEND, package.BACKEND_TEST, package.USE_OF_BACKENDS, needs_runtime=True
-        ),
+        "proposer": Kind(Group.PROPOSERS, "proposer"),
+        "head": Kind(Group.PROPOSERS, "head"),
+        "tree": Kind(Group.PROPOSERS, "tree"),
+        "sampler": Kind(Group.SAMPLERS, "sampler"),
+        "scorer": Kind(Group.SCORERS, "scorer", needs_runtime=True),
+        "backend": Kind(Group.BACKENDS, "backend", needs_runtime=True),
     }
 )
 """All kinds, by name."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from specdec import ConfigError
+from specdec_cli.bench.lines import parsed
 
 _LEAST = 8
 
@@ -30,9 +30,8 @@ def read_texts(path: Path, tokenizer: Any, longest: int) -> list[list[int]]:
     if content.lstrip().startswith("{"):
         for number, line in enumerate(content.splitlines(), 1):
             if line.strip():
-                whole.append(
-                    _ids(_record(line, f"{path}, line {number}"), tokenizer, f"{path}, line {number}")
-                )
+                place = f"{path}, line {number}"
+                whole.append(_ids(parsed(line, place), tokenizer, place))
     else:
         whole.append(_ids({"text": content}, tokenizer, str(path)))
     pieces = [ids[start : start + longest] for ids in whole for start in range(0, len(ids), longest)]
@@ -42,17 +41,9 @@ def read_texts(path: Path, tokenizer: Any, longest: int) -> list[list[int]]:
     return found
 
 
-def _record(line: str, origin: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{origin}: no JSON: {error}") from None
+def _ids(record: Any, tokenizer: Any, origin: str) -> list[int]:
     if not isinstance(record, dict):
         raise ConfigError(f"{origin}: a JSON object is needed, not {type(record).__name__}")
-    return record
-
-
-def _ids(record: dict[str, Any], tokenizer: Any, origin: str) -> list[int]:
     ids = record.get("token_ids", record.get("prompt_token_ids"))
     if isinstance(ids, list) and all(isinstance(i, int) for i in ids):
         return ids
