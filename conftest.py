@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -67,6 +68,12 @@ LONGEST = (
 )
 """They begin first, in this order, so that at the end no process waits for another one's. The first two have different
 functions compiled where nothing has been compiled before."""
+
+
+def pytest_collection_finish() -> None:
+    """Have no collection walk modules and tests: what tests leave behind, such as engines, is then collected soon."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

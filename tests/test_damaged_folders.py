@@ -15,7 +15,7 @@ from speccheck.whole_folders import GGUF, KINDS, TARGET, WEIGHTS
 from specdec import LLM, ConfigError, EngineOptions, ModelError, PluginError, SamplingParams
 from specdec_runtime.loading import LoadedTarget, load_target
 
-FAST, ALL, BATCH = len(KINDS), 200, 10
+FAST, SLOW, ALL, BATCH, COMMANDS = len(KINDS), 100, 200, 10, 2
 SIZES = {"max_model_len": 256, "max_num_seqs": 2, "num_gpu_blocks_override": 64, "enforce_eager": True}
 
 
@@ -59,7 +59,13 @@ def test_no_folder_leads_out(tmp_path: Path, target: LoadedTarget, seed: int) ->
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("first", range(FAST, FAST + ALL, BATCH))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(seed, marks=pytest.mark.full if seed >= FAST + SLOW else ())
+        for seed in range(FAST, FAST + ALL, BATCH)
+    ],
+)
 def test_no_folder_of_many_leads_out(tmp_path: Path, target: LoadedTarget, first: int) -> None:
     found = [check(seed, tmp_path / str(seed), target, is_run=True) for seed in range(first, first + BATCH)]
     assert sum(told is not None for _, told in found) >= BATCH // 4, "damage is damage"
@@ -86,7 +92,7 @@ def test_the_command_ends_in_one_line(tmp_path: Path, target: LoadedTarget) -> N
                 assert (done.returncode, len(lines)) == (2, 1), (case, done.stderr)
                 assert "Traceback" not in done.stderr
                 served += 1
-        if served == BATCH // 2:
+        if served == COMMANDS:
             return
     pytest.fail("too few")
 

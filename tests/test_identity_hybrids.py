@@ -148,7 +148,7 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", DEFAULT)
-@pytest.mark.sampled(0, slow=8)
+@pytest.mark.sampled(0, slow=6)
 def test_text_is_that_of_transformers(name, check, draft) -> None:
     check(Subject(name), draft)
 

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import specdec_zoo
 
-NUM_PROMPTS, MAX_TOKENS = 24, 64
+NUM_PROMPTS, MAX_TOKENS = 12, 48
 NGRAM = {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 SMALL = {
     "none, batch 1": (None, 1),

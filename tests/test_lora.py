@@ -33,8 +33,9 @@ TEXTS = (
     "import os\n\nfor name in os.listdir('.'):\n    print(name)\n\nfor name in ",
     "def test_sum(self):\n    self.assertEqual(1 + 1, 2)\n\ndef test_",
 )
+NUM_TOKENS = 14
 PARAMS = [
-    SamplingParams(temperature=temperature, seed=seed, max_tokens=24, ignore_eos=True)
+    SamplingParams(temperature=temperature, seed=seed, max_tokens=NUM_TOKENS, ignore_eos=True)
     for seed, temperature in enumerate((0.0, 0.0, 0.8, 0.0))
 ]
 
@@ -88,7 +89,8 @@ def test_peft_generates_the_same_merged_or_not(folders, prompts, expected) -> No
             model = model.merge_and_unload() if is_merged else model
             ids = torch.tensor([prompts[0]])
             text = model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, min_new_tokens=24, do_sample=False
+                input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NUM_TOKENS,
+                min_new_tokens=NUM_TOKENS,
             )  # fmt: skip
             assert text[0, ids.shape[1] :].tolist() == expected[name][0]
 

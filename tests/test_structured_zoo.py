@@ -12,7 +12,7 @@ from specdec import LLM, SamplingParams
 
 pytestmark = pytest.mark.slow
 
-NUM_PROMPTS = 100
+NUM_PROMPTS = 40
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {

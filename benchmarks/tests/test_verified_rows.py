@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
+import verified_rows
 from common.process import BENCHMARKS
-from verified_rows import ROWS, SHAPES, least
+from verified_rows import ROWS, SHAPES, least, targets
 
 
 def test_the_least_time_is_kept_and_the_first_turn_is_not_counted() -> None:
@@ -19,13 +19,22 @@ def test_the_least_time_is_kept_and_the_first_turn_is_not_counted() -> None:
     assert all(0 <= spent < 1e3 for spent in best.values())
 
 
-@pytest.mark.slow
-def test_the_command_runs_with_its_defaults(tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "rounds", "most_targets"),
+    [
+        pytest.param((1, 64), 1, 1, marks=pytest.mark.slow, id="few rows on the best tier"),
+        pytest.param(ROWS, 4, 2, marks=pytest.mark.full, id="defaults"),
+    ],
+)
+def test_the_command_runs(rows, rounds, most_targets, tmp_path, monkeypatch) -> None:
     file = tmp_path / "rows.json"
-    command = [sys.executable, str(BENCHMARKS / "verified_rows.py"), "--json", str(file)]
-    subprocess.run(command, check=True)
+    words = [] if rows == ROWS else ["--rows", *map(str, rows), "--rounds", str(rounds)]
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "verified_rows.py"), *words, "--json", str(file)])
+    monkeypatch.setattr(verified_rows, "targets", lambda: targets()[:most_targets])
+    assert verified_rows.main() == 0
     result = json.loads(file.read_text())
     by_case = {(target, case, bits): times for target, case, bits, _, times in result["rows"]}
     assert len(by_case) == len(result["rows"]) == 2 * (1 + len(SHAPES)) * len({case[0] for case in by_case})
-    assert all(len(times) == len(ROWS) and min(times) > 0 for times in by_case.values())
+    assert result["settings"]["rounds"] == rounds
+    assert all(len(times) == len(rows) and min(times) > 0 for times in by_case.values())
     assert all(times[-1] > times[0] for times in by_case.values())

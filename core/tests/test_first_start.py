@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -12,6 +13,14 @@ import pytest
 
 from specdec import LLM
 from specdec.frontend import construction, importing, loading_lines
+
+
+@pytest.fixture(autouse=True)
+def nothing_frozen() -> Iterator[None]:
+    """As in a user's process; the root conftest freezes what there is before the first test."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def test_nothing_is_collected_while_modules_are_imported() -> None:

@@ -12,7 +12,10 @@ from specdec import LLM, RequestOutput
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "num_gpu_blocks_override": 400}
+OPTIONS = {
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 96, "num_gpu_blocks_override": 400,
+}  # fmt: skip
+NUM_TOKENS = 10
 NAMES = [None, "attention", "all", "head"]
 SERVED = ("plain", "ngram", "eagle3", "eagle3-tree", "self")
 
@@ -33,7 +36,8 @@ def expected(prompts, modules) -> list[list[RequestOutput]]:
     """Answers of the CPU to all with their adapters, and to all without one."""
     llm = LLM("zoo", device="cpu", lora_modules=modules, **OPTIONS)
     outputs = [
-        llm.generate(prompts, params("sampled", len(NAMES)), lora_request=names) for names in (NAMES, None)
+        llm.generate(prompts, params("sampled", len(NAMES), NUM_TOKENS), lora_request=names)
+        for names in (NAMES, None)
     ]
     llm.shutdown()
     return outputs
@@ -44,7 +48,7 @@ def value(llm: LLM, name: str) -> int:
 
 
 @pytest.mark.parametrize("method", SERVED)
-@pytest.mark.sampled(0, slow=2)
+@pytest.mark.sampled(0, slow=1)
 def test_tokens_are_the_cpus_and_other_passes_are_recorded(
     method: str, device, prompts, expected, modules
 ) -> None:
@@ -58,7 +62,7 @@ def test_tokens_are_the_cpus_and_other_passes_are_recorded(
         (None, expected[1], True),
     ):
         before = value(llm, "graph_replays"), value(llm, "adapter_passes")
-        outputs = llm.generate(prompts, params("sampled", len(NAMES)), lora_request=names)
+        outputs = llm.generate(prompts, params("sampled", len(NAMES), NUM_TOKENS), lora_request=names)
         assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in wanted]
         assert (value(llm, "adapter_passes") > before[1]) == (names is not None)
         if recorded:

@@ -20,7 +20,7 @@ from specdec.engine.late_drafts import LateDrafts
 from specdec.interfaces import ProposeBatch
 
 OPTIONS = {
-    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 400,
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 96, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
 NUM_TOKENS, MANY = 14, 70
@@ -121,7 +121,7 @@ def test_steps_whose_logits_are_read_later_wait(plain, device, prompts, expected
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", range(1, NUM_TOKENS))
-@pytest.mark.sampled(4, slow=6)
+@pytest.mark.sampled(4, slow=4)
 def test_a_request_that_stops_leaves_the_step_that_is_launched(
     kind, end, plain, device, prompts, expected
 ) -> None:
@@ -281,7 +281,7 @@ COPYING: list[dict[str, Any]] = [
     [*COPYING, {"method": "composite", "policy": "longest", "proposers": COPYING}],
     ids=lambda config: config["method"],
 )
-@pytest.mark.sampled(0, slow=2)
+@pytest.mark.sampled(0, slow=1)
 def test_late_drafts_follow_each_other(
     method: dict[str, Any], plain, device, prompts, expected, calls, monkeypatch
 ) -> None:
@@ -309,7 +309,7 @@ def test_late_drafts_follow_each_other(
 
 
 @pytest.mark.parametrize("method", ["ngram", "eagle3", "eagle3-tree"])
-@pytest.mark.sampled(1, slow=1)
+@pytest.mark.sampled(1, slow=0)
 def test_with_drafts_a_step_runs_while_text_is_made_of_the_last(
     method, device, prompts, expected, monkeypatch
 ) -> None:

@@ -12,7 +12,7 @@ from pretend.requests import METHODS as USUAL
 from specdec import LLM, SamplingParams
 
 OPTIONS = {
-    "max_model_len": 1000, "max_num_seqs": 24, "max_num_batched_tokens": 256, "num_gpu_blocks_override": 900,
+    "max_model_len": 600, "max_num_seqs": 12, "max_num_batched_tokens": 160, "num_gpu_blocks_override": 900,
     "enable_prefix_caching": True,
 }  # fmt: skip
 METHODS = USUAL | {
@@ -33,7 +33,7 @@ PARAMS = (
     {"temperature": 0.9, "min_p": 0.1, "top_k": 9, "top_p": 0.8, "frequency_penalty": 0.3},
     {"temperature": 0.0, "logprobs": 1, "repetition_penalty": 1.1},
 )
-WAVES = ((1, 3), (1, 900), (2, 40), (7, 300), (24, 60), (20, 5))
+WAVES = ((1, 3), (1, 500), (2, 40), (5, 200), (12, 60), (10, 5))
 """Requests that come together, and the most tokens of their prompts."""
 
 

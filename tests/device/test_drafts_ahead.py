@@ -13,7 +13,7 @@ from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine import Step
 
 OPTIONS = {
-    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 400,
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 64, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
 LIKE: dict[str, dict[str, Any]] = {
@@ -47,17 +47,30 @@ def expected(prompts, request) -> dict[tuple[str, float], list[RequestOutput]]:
     }
 
 
+def made(where: str, method: str) -> LLM:
+    config = LIKE[method] | {"adaptive": False, "on_proposer_error": "raise"}
+    return LLM("zoo", device=where, speculative_config=config, **OPTIONS)
+
+
 def served(
     where: str, method: str, prompts: list[list[int]], lengths: list[int], temperature: float, **params: Any
 ) -> tuple[list[RequestOutput], list[bool]]:
+    """Return what `answered` does of an engine that is made for it."""
+    llm = made(where, method)
+    found = answered(llm, prompts, lengths, temperature, **params)
+    llm.shutdown()
+    return found
+
+
+def answered(
+    llm: LLM, prompts: list[list[int]], lengths: list[int], temperature: float, **params: Any
+) -> tuple[list[RequestOutput], list[bool]]:
     """Return outputs, and which steps with drafts were launched before the host had the verdict on the last ones."""
-    config = LIKE[method] | {"adaptive": False, "on_proposer_error": "raise"}
-    llm = LLM("zoo", device=where, speculative_config=config, **OPTIONS)
     engine, steps = llm._built.engine, list[bool]()
-    launch = engine._launch
+    launch = type(engine)._launch
 
     def launching(step: Step) -> Step:
-        is_ahead, launched = step.behind is not None, launch(step)
+        is_ahead, launched = step.behind is not None, launch(engine, step)
         if any(row.num_nodes for row in launched.rows):
             steps.append(is_ahead)
         return launched
@@ -68,7 +81,7 @@ def served(
         for row, length in enumerate(lengths)
     ]
     outputs = llm.generate(prompts, given)
-    llm.shutdown()
+    del engine._launch
     return outputs, steps
 
 
@@ -89,7 +102,7 @@ def level_of(method: str, temperature: float, size: int) -> list[pytest.MarkDeco
     ("method", "temperature", "size"),
     [pytest.param(*each, marks=level_of(*each)) for each in product(LIKE, HEATS, (1, 3))],
 )
-@pytest.mark.sampled(1, slow=3)
+@pytest.mark.sampled(1, slow=2)
 def test_texts_and_drafts_are_those_of_the_cpu(
     method: str, temperature: float, size: int, device: PretendDevice, prompts, expected
 ) -> None:
@@ -105,18 +118,19 @@ def test_texts_and_drafts_are_those_of_the_cpu(
 @pytest.mark.sampled(0, slow=1)
 def test_texts_end_one_after_another(method: str, device: PretendDevice, prompts, expected) -> None:
     """By their lengths, and by tokens within drafts that the host has not read when the next step is launched."""
-    wanted = expected[method, 0.0]
-    outputs, steps = served("cuda:0", method, prompts, [*LENGTHS], 0.0)
+    llm, wanted = made("cuda:0", method), expected[method, 0.0]
+    outputs, steps = answered(llm, prompts, [*LENGTHS], 0.0)
     for ours, theirs, length in zip(outputs, wanted, LENGTHS, strict=True):
         assert ours.outputs[0].token_ids == theirs.outputs[0].token_ids[:length]
     assert sum(steps) > 0
     for place in (7, 20):
         stop = wanted[1].outputs[0].token_ids[place]
-        outputs, _ = served("cuda:0", method, prompts, [LENGTH] * 3, 0.0, stop_token_ids=[stop])
+        outputs, _ = answered(llm, prompts, [LENGTH] * 3, 0.0, stop_token_ids=[stop])
         for ours, theirs in zip(outputs, wanted, strict=True):
             tokens = theirs.outputs[0].token_ids
             end = tokens.index(stop) + 1 if stop in tokens else LENGTH
             assert ours.outputs[0].token_ids == tokens[:end]
+    llm.shutdown()
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from specdec_kernels.cuda.graphs.draft_graphs import DraftGraphs
 from specdec_runtime.interfaces import ChainWork
 
 OPTIONS = {
-    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 200,
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 64, "num_gpu_blocks_override": 200,
     "enable_prefix_caching": False,
 }  # fmt: skip
 LENGTHS = (60, 42, 52)
@@ -122,16 +122,19 @@ class Watched:
         monkeypatch.setattr(Committer, "commit", committing)
 
 
+def made(method: str, sampler: str = "strict") -> LLM:
+    config = (METHODS | SIBLINGS)[method] | {"adaptive": False, "on_proposer_error": "raise"}
+    config |= {"rejection_sample_method": sampler}
+    return LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
+
+
 def served(
-    method: str, prompts, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool, abort_at: int | None = None,
-    sampler: str = "strict", temperature: float = 0.0,
+    llm: LLM, prompts, monkeypatch: pytest.MonkeyPatch, *, may_begin: bool, abort_at: int | None = None,
+    temperature: float = 0.0,
 ):  # fmt: skip
     """Return what all requests, of which one may be aborted in some step, were answered, and what was drafted."""
     with monkeypatch.context() as patch:
         watched = Watched(patch, may_begin=may_begin)
-        config = (METHODS | SIBLINGS)[method] | {"adaptive": False, "on_proposer_error": "raise"}
-        config |= {"rejection_sample_method": sampler}
-        llm = LLM("zoo", device="cuda:0", speculative_config=config, **OPTIONS)
         engine, outputs, tick = llm._built.engine, dict[str, RequestOutput](), 0
         for row, (prompt, own) in enumerate(zip(prompts, params(temperature), strict=True)):
             engine.add(
@@ -142,7 +145,6 @@ def served(
                 outputs |= {o.request_id: o for o in engine.abort(["1"])}
             outputs |= {o.request_id: o for o in engine.step()}
             tick += 1
-        llm.shutdown()
     return [outputs[str(row)] for row in range(len(prompts))], watched
 
 
@@ -164,10 +166,12 @@ def served(
         ),
     ],
 )
-@pytest.mark.sampled(0, slow=2)
+@pytest.mark.sampled(0, slow=1)
 def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, expected, monkeypatch) -> None:
-    outputs, watched = served(method, prompts, monkeypatch, may_begin=True, abort_at=abort_at)
-    wanted, alone = served(method, prompts, monkeypatch, may_begin=False, abort_at=abort_at)
+    llm = made(method)
+    outputs, watched = served(llm, prompts, monkeypatch, may_begin=True, abort_at=abort_at)
+    wanted, alone = served(llm, prompts, monkeypatch, may_begin=False, abort_at=abort_at)
+    llm.shutdown()
     for ours, theirs, own in zip(outputs, wanted, expected, strict=True):
         assert ours.outputs[0].token_ids == theirs.outputs[0].token_ids
         assert ours.outputs[0].token_ids == own.outputs[0].token_ids[: len(ours.outputs[0].token_ids)]
@@ -191,9 +195,10 @@ def test_they_are_the_same(method: str, abort_at: int | None, device, prompts, e
 )
 @pytest.mark.sampled(0, slow=1)
 def test_they_are_the_same_at_a_temperature(sampler: str, method: str, device, prompts, monkeypatch) -> None:
-    given = {"sampler": sampler, "temperature": 0.8}
-    outputs, watched = served(method, prompts, monkeypatch, may_begin=True, **given)
-    wanted, alone = served(method, prompts, monkeypatch, may_begin=False, **given)
+    llm = made(method, sampler)
+    outputs, watched = served(llm, prompts, monkeypatch, may_begin=True, temperature=0.8)
+    wanted, alone = served(llm, prompts, monkeypatch, may_begin=False, temperature=0.8)
+    llm.shutdown()
     for ours, theirs in zip(outputs, wanted, strict=True):
         assert ours.outputs[0].token_ids == theirs.outputs[0].token_ids
         assert ours.metrics.num_accepted_tokens == theirs.metrics.num_accepted_tokens

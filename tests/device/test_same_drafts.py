@@ -20,7 +20,7 @@ from specdec.engine import Step
 from specdec.interfaces import Verdict
 
 OPTIONS = {
-    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 400,
+    "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 96, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
 }  # fmt: skip
 NUM_TOKENS = 20
@@ -145,7 +145,7 @@ def expected(request, tmp_path_factory) -> tuple[str, dict[str, Any], list[list[
     return request.param, config, prompts, drafts(request.param, config, "cpu", prompts)[0]
 
 
-@pytest.mark.sampled(1, slow=2)
+@pytest.mark.sampled(1, slow=1)
 def test_drafts_are_those_of_the_cpu(expected, device) -> None:
     kind, config, prompts, on_cpu = expected
     on_device, steps = drafts(kind, config, "cuda:0", prompts, device)

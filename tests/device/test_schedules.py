@@ -23,8 +23,10 @@ CACHES = {
     "large": {"num_gpu_blocks_override": 200, "enable_prefix_caching": False},
 }
 NUM_SEEDS = 12
-"""Schedules of each method and cache: the first at the default level for one cache of each method, slow for the other one; the
-others at the full level."""
+"""Schedules of each method and cache: the first at the default level for one cache of each method that does not cost most, slow
+for the other one; the others at the full level."""
+COSTLY = ("self",)
+"""Methods that make many passes."""
 
 
 def level_of(row: int, seed: int) -> tuple[pytest.MarkDecorator, ...]:
@@ -32,7 +34,8 @@ def level_of(row: int, seed: int) -> tuple[pytest.MarkDecorator, ...]:
     if seed % NUM_SEEDS:
         return (pytest.mark.full,)
     method, cache = divmod(row, len(CACHES))
-    return () if method % len(CACHES) == cache else (pytest.mark.slow,)
+    is_fast = method % len(CACHES) == cache and list(METHODS_HERE)[method] not in COSTLY
+    return () if is_fast else (pytest.mark.slow,)
 
 
 SCHEDULES = [
@@ -88,7 +91,7 @@ def served(request: pytest.FixtureRequest, device: PretendDevice) -> Iterator[LL
 
 
 @pytest.mark.parametrize(("served", "seed"), SCHEDULES, indirect=["served"])
-@pytest.mark.sampled(1, slow=3)
+@pytest.mark.sampled(1, slow=2)
 def test_texts_are_the_cpu_s(
     served: LLM, seed: int, schedules: dict[int, list[Arrival]], expected: dict[int, list[RequestOutput]]
 ) -> None:

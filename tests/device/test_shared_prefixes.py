@@ -114,7 +114,7 @@ class Watched:
 
 
 @pytest.mark.parametrize(("method", "options"), SERVED)
-@pytest.mark.sampled(0, slow=2)
+@pytest.mark.sampled(0, slow=1)
 def test_tokens_are_the_cpus(method: str, options, device, prompts, expected) -> None:
     llm = made(method, SMALL, **options)
     watched, pool = Watched(llm), llm._built.engine._scheduler._kv.pool

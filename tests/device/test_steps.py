@@ -8,9 +8,11 @@ compare p and q are torch's operations.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from pretend import Counts, PretendDevice, heads
@@ -26,13 +28,11 @@ MOST_LAUNCHES = 10
 """Of one step that verifies by `strict`, beside recorded passes and loops, whatever is held."""
 SIZES = (1, 3, 8)
 LARGE = 64
-NUM_TOKENS, LARGE_TOKENS = 18, 18
+NUM_TOKENS = 18
 MORE_TOKENS = 12
 """More of methods with few steps, or whose next draft begins ahead: the first step that does so launches two of them."""
 SETTLED = 3
 """Steps for the prompts, the first draft, and the first one whose verdict has a place."""
-ALWAYS_LARGE = ("plain", "eagle3")
-"""Methods that the slow tests serve to a large batch."""
 OPTIONS = {
     "dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 128, "num_gpu_blocks_override": 400,
     "enable_prefix_caching": False,
@@ -74,15 +74,27 @@ def prompts() -> list[list[int]]:
     return [ids[row % 4 :] for row in range(LARGE)]
 
 
+def answered(
+    prompts: list[list[int]], names: Iterable[str] = PARAMS, **keys: Any
+) -> dict[str, list[RequestOutput]]:
+    """Return the answers of an engine on the CPU, by the name of the parameters."""
+    llm = made(device="cpu", **keys)
+    most = NUM_TOKENS + MORE_TOKENS
+    outputs = {name: llm.generate(prompts, params(name, len(prompts), most)) for name in names}
+    llm.shutdown()
+    return outputs
+
+
 @pytest.fixture(scope="module")
 def expected(prompts) -> dict[str, list[RequestOutput]]:
     """What plain decoding on the CPU answers, which a method changes as little as the rest of a batch does."""
-    llm = LLM("zoo", device="cpu", **OPTIONS)
-    most, large = NUM_TOKENS + MORE_TOKENS, LARGE_TOKENS + MORE_TOKENS
-    outputs = {name: llm.generate(prompts[: SIZES[-1]], params(name, SIZES[-1], most)) for name in PARAMS}
-    outputs |= {f"large {name}": llm.generate(prompts, params(name, LARGE, large)) for name in PARAMS}
-    llm.shutdown()
-    return outputs
+    return answered(prompts[: SIZES[-1]])
+
+
+@pytest.fixture(scope="module")
+def large(prompts) -> Callable[[str], list[RequestOutput]]:
+    """The same for a large batch, by the name of the parameters."""
+    return cache(lambda name: answered(prompts, [name])[name])
 
 
 @pytest.fixture(
@@ -104,17 +116,12 @@ def served(
         llm.generate(prompts[:1], params("sampled", 1))  # which checks the map of a reduced vocabulary once
         first = device.counted()
         assert not first.compilations, "a kernel was compiled after load: " + first.listed("compilations")
-        cpu = made(request.param, device="cpu")
-        most = NUM_TOKENS + MORE_TOKENS
-        expected = {
-            name: cpu.generate(prompts[: SIZES[-1]], params(name, SIZES[-1], most)) for name in PARAMS
-        }
-        cpu.shutdown()
+        expected = answered(prompts[: SIZES[-1]], method=request.param)
     yield request.param, llm, expected
     llm.shutdown()
 
 
-def made(method: str, **options: int | str) -> LLM:
+def made(method: str = "plain", **options: int | str) -> LLM:
     config = (METHODS | MORE | DRAWN)[method]
     fixed = None if config is None else config | {"on_proposer_error": "raise", "adaptive": False}
     llm = LLM("zoo", speculative_config=fixed, **({"device": "cuda:0"} | OPTIONS | options))
@@ -144,27 +151,27 @@ def counted(llm: LLM, device: PretendDevice, prompts: list[list[int]], params: l
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PARAMS)
-@pytest.mark.sampled(4, slow=9)
+@pytest.mark.sampled(3, slow=5)
 def test_a_generation(name: str, size: int, served, device, prompts) -> None:
     method, llm, expected = served
     given = params(name, SIZES[-1], NUM_TOKENS + MORE_TOKENS * (method in LONGER))[:size]
     check_generation(llm, method, device, prompts[:size], name, expected[name][:size], given)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "method",
-    [pytest.param(m, marks=() if m in ALWAYS_LARGE else pytest.mark.full) for m in (*METHODS, *MORE, *HEADS)],
+    ("method", "names"),
+    [
+        pytest.param("eagle3", ["greedy"], marks=pytest.mark.slow, id="eagle3 greedy"),
+        *(pytest.param(m, PARAMS, marks=pytest.mark.full, id=m) for m in (*METHODS, *MORE, *HEADS)),
+    ],
 )
-@pytest.mark.sampled(0, slow=1)
-def test_a_large_batch(method: str, device, prompts, expected, tmp_path) -> None:
+def test_a_large_batch(method: str, names: Iterable[str], device, large, prompts, tmp_path) -> None:
     if method in HEADS:
         MORE[method] = heads.make(method, tmp_path)
     llm = made(method, **LARGE_OPTIONS)
-    for name in PARAMS:
-        wanted = expected[f"large {name}"]
-        given = params(name, LARGE, LARGE_TOKENS + MORE_TOKENS * (method in LONGER))
-        check_generation(llm, method, device, prompts, name, wanted, given)
+    for name in names:
+        given = params(name, LARGE, NUM_TOKENS + MORE_TOKENS * (method in LONGER))
+        check_generation(llm, method, device, prompts, name, large(name), given)
     llm.shutdown()
 
 

@@ -46,7 +46,8 @@ def test_a_proposer_that_cannot_follow_costs_its_drafts(new, expected, tmp_path,
     llm.update_weights(new)
     assert tokens(llm) == expected[1]
     llm.reset_prefix_cache()
-    assert sum(output.metrics.num_drafts for output in llm.generate(PROMPTS, PARAMS))
+    longer = [params.model_copy(update={"max_tokens": 32}) for params in PARAMS]
+    assert sum(output.metrics.num_drafts for output in llm.generate(PROMPTS, longer))
 
 
 def test_a_proposer_that_does_not_let_go_sleeps_too(new, expected, monkeypatch) -> None:

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 import specdec_zoo
 from specdec import LLM, AsyncLLM, ConfigError, ModelError, SamplingParams
 
-ALWAYS = ("plain", "ngram", "eagle3", "self")
+ALWAYS = ("plain", "eagle3", "self")
 
 
 @pytest.mark.parametrize(

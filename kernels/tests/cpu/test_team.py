@@ -126,7 +126,7 @@ def run_with_threads(num_threads: int, *files: str) -> None:
         "-q",
         "-n0",
         "-m",
-        "not slow",
+        "not slow and not full",
         "-k",
         "not with_threads",
         *files,

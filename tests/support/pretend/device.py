@@ -20,6 +20,7 @@ from pretend.kernels import kernels
 from pretend.tensor import DeviceTensor, allow_cuda_tensors
 from specdec.engine.containment import draft as drafts
 from specdec_kernels.cuda.graphs import pass_shape
+from specdec_kernels.cuda.graphs.recorder import CudaRecorder, Recording, Tensors
 from specdec_kernels.layers.structure import layer_parts, model_parts
 
 NAME = "Pretend device"
@@ -101,6 +102,7 @@ class PretendDevice:
             (layer_parts, "__defaults__", (is_plain_linear,)),
             (drafts, "_KINDS", (*drafts._KINDS, DeviceTensor)),
             (pass_shape, "MAX_PROMPT_ROWS", MAX_PROMPT_ROWS),
+            (CudaRecorder, "record", _recording_at_once(CudaRecorder.record)),
             (torch.Tensor, "pin_memory", lambda tensor, *_: device.pin(tensor)),
             (nn.Module, "to", _moving(nn.Module.to)),
         ]
@@ -181,6 +183,17 @@ def capture(graph: Graph, **_: Any) -> Iterator[None]:
         yield
     finally:
         device.tape = None
+
+
+def _recording_at_once(
+    record: Callable[[CudaRecorder, Callable[[], Tensors]], Recording],
+) -> Callable[[CudaRecorder, Callable[[], Tensors]], Recording]:
+    """Return `CudaRecorder.record` without its first run, for which no library here has a workspace to set up."""
+
+    def recorded(recorder: CudaRecorder, function: Callable[[], Tensors]) -> Recording:
+        return record(recorder, lambda: function() if torch.cuda.is_current_stream_capturing() else ())
+
+    return recorded
 
 
 def _moving(to: Callable[..., nn.Module]) -> Callable[..., nn.Module]:

@@ -21,6 +21,8 @@ FREE = {
     "lift_fresh", "is_pinned", "_unsafe_view",
 }  # fmt: skip
 """Operations that launch nothing, besides views."""
+WHOLE = {"linear", "matmul"}
+"""Operations that are made of others and launch one kernel: taking them apart takes longer than they do."""
 _POISON = 0x77
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 
@@ -98,12 +100,12 @@ class Dispatcher(TorchDispatchMode):
             for leaf in leaves
         ):
             return func(*args, **kwargs)
-        if is_composite(func):  # inference mode hands them over whole
+        name = func._schema.name.partition("::")[2]
+        if name not in WHOLE and is_composite(func):  # inference mode hands them over whole
             with self:
                 made = func.decompose(*args, **kwargs)
             if made is not NotImplemented:
                 return made
-        name = func._schema.name.partition("::")[2]
         if name == "_to_copy":
             return self._copied(func, args[0], kwargs)
         if name == "copy_":

@@ -30,7 +30,7 @@ PROMPTS = (
     "import os\n\nfor name in os.listdir('.'):\n    print(name)\n\nfor name in ",
 )
 PARAMS = [
-    SamplingParams(temperature=temperature, seed=3, max_tokens=24, ignore_eos=True)
+    SamplingParams(temperature=temperature, seed=3, max_tokens=16, ignore_eos=True)
     for temperature in (0.0, 0.8, 0.8)
 ]
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 256, "block_size": 4}

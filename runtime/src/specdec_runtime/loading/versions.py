@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 
 from specdec.config import notice
 from specdec.errors import ModelError
 
 TESTED = {"torch": (2, 14), "transformers": (5, 24)}
 """The newest version of each that `make test-newest` has seen."""
+version = cache(metadata.version)  # which reads files
 
 
 @contextmanager
