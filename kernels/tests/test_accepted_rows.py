@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specdec_kernels.triton import accepted_rows
-from specdec_kernels.triton.accepted_rows.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig
 
 STARTS, COUNTS = [0, 4, 5, 9], [2, 0, 3, -1]
 """Of requests with 3, 0, 3 and 2 nodes; the last one emits nothing."""

@@ -10,7 +10,7 @@ import torch
 
 from specdec_kernels.triton import LoopRows, Masks, advance_rows
 from specdec_kernels.triton.advance_rows import NO_MASKS
-from specdec_kernels.triton.advance_rows.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig
 
 COLUMNS, AT = 5, 3
 """Columns of the emitted tokens, and the place of the counts."""

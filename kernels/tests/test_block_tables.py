@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specdec_kernels.triton.block_tables import block_tables
-from specdec_kernels.triton.block_tables.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig
 
 FIRSTS, COUNTS, SHARED = [7, -40, 0, 2**33], [0, 45, 3, 1], [5, 100, 9, 2**34]
 """Of requests: one that shares nothing, one whose run is near the cache's beginning, and others."""

@@ -20,8 +20,7 @@ def check(
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_kv_write(dtype: str) -> None:
-    from specdec_kernels.triton.kv_write.config import heuristic
-    from specdec_kernels.triton.kv_write.kernel import kv_write_kernel
+    from specdec_kernels.triton.kv_write.kernel import heuristic, kv_write_kernel
 
     config = heuristic(8, 192)
     pointers = dict.fromkeys(("key_ptr", "value_ptr", "key_pages_ptr", "value_pages_ptr"), dtype)
@@ -30,7 +29,7 @@ def test_kv_write(dtype: str) -> None:
         "KEY_DIM": 192,
         "VALUE_DIM": 128,
         "PAGE_SIZE": 16,
-        "BLOCK_HEADS": config.block_heads,
+        "BLOCK_HEADS": config.block,
         "BLOCK_KEY": 256,
         "BLOCK_VALUE": 128,
     }
@@ -114,10 +113,10 @@ def test_combine(dtype: str, has_sinks: bool) -> None:
 
 
 def test_block_tables() -> None:
-    from specdec_kernels.triton.block_tables.config import heuristic
     from specdec_kernels.triton.block_tables.kernel import block_tables_kernel
+    from specdec_kernels.triton.launch import row_blocks
 
-    config = heuristic(128)
+    config = row_blocks(128)
     pointers = dict.fromkeys(("first_blocks_ptr", "num_shared_ptr", "shared_blocks_ptr", "out_ptr"), "*i64")
     check(block_tables_kernel, pointers, {"BLOCK": config.block}, config.num_warps)
 
@@ -136,7 +135,7 @@ def test_kv_compact(dtype: str) -> None:
         "VALUE_DIM": 128,
         "PAGE_SIZE": 16,
         "BLOCK_PATH": 16,
-        "BLOCK_NUMBERS": config.block_numbers,
+        "BLOCK_NUMBERS": config.block,
     }
     ptx = check(kv_compact_kernel, pointers, constants, config.num_warps).asm["ptx"]
     barrier = ptx.index("bar.sync")  # all is read before it, all is written after it
@@ -148,26 +147,25 @@ def test_kv_compact(dtype: str) -> None:
 @pytest.mark.parametrize("has_residual", [False, True])
 @pytest.mark.sampled(4, slow=6)
 def test_rms_norm(dtype: str, size: int, has_residual: bool) -> None:
-    from specdec_kernels.triton.rms_norm.config import heuristic
-    from specdec_kernels.triton.rms_norm.kernel import rms_norm_kernel
+    from specdec_kernels.triton.rms_norm.kernel import heuristic, rms_norm_kernel
 
     pointers = dict.fromkeys(("x_ptr", "weight_ptr", "normed_ptr"), dtype)
     block = triton.next_power_of_2(size)
-    constants = {"EPSILON": 1e-6, "WEIGHT_OFFSET": 1.0, "SIZE": size, "BLOCK": block}
+    constants = {"EPSILON": 1e-6, "SIZE": size, "BLOCK": block}
     optional = ("residual_ptr", "total_ptr")
     if has_residual:
         pointers |= dict.fromkeys(optional, dtype)
     else:
         constants |= dict.fromkeys(optional)
-    check(rms_norm_kernel, pointers, constants, heuristic(size).num_warps)
+    check(rms_norm_kernel, pointers, constants, heuristic(size))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_silu_mul(dtype: str) -> None:
-    from specdec_kernels.triton.silu_mul.config import heuristic
+    from specdec_kernels.triton.launch import row_blocks
     from specdec_kernels.triton.silu_mul.kernel import silu_mul_kernel
 
-    config = heuristic(14336)
+    config = row_blocks(14336)
     pointers = dict.fromkeys(("gate_ptr", "up_ptr", "out_ptr"), dtype)
     constants = {"SIZE": 14336, "BLOCK": config.block}
     check(silu_mul_kernel, pointers, constants, config.num_warps)
@@ -175,11 +173,10 @@ def test_silu_mul(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("has_norms", [False, True])
-@pytest.mark.parametrize(("interleaved", "half"), [(False, 64), (True, 16)])
+@pytest.mark.parametrize("half", [64, 16])
 @pytest.mark.sampled(3, slow=3)
-def test_rope_kv_write(dtype: str, interleaved: bool, half: int, has_norms: bool) -> None:
-    from specdec_kernels.triton.rope_kv_write.config import heuristic
-    from specdec_kernels.triton.rope_kv_write.kernel import rope_kv_write_kernel
+def test_rope_kv_write(dtype: str, half: int, has_norms: bool) -> None:
+    from specdec_kernels.triton.rope_kv_write.kernel import heuristic, rope_kv_write_kernel
 
     names = ("query_ptr", "key_ptr", "value_ptr", "key_pages_ptr", "value_pages_ptr", "out_ptr")
     pointers = dict.fromkeys(names, dtype) | dict.fromkeys(("cos_ptr", "sin_ptr"), "*fp32")
@@ -193,14 +190,13 @@ def test_rope_kv_write(dtype: str, interleaved: bool, half: int, has_norms: bool
         "KEY_DIM": 128,
         "VALUE_DIM": 128,
         "PAGE_SIZE": 16,
-        "INTERLEAVED": interleaved,
         "BLOCK_GROUP": 8,
         "BLOCK_HALF": half,
         "BLOCK_REST": triton.next_power_of_2(max(1, 128 - 2 * half)),
         "BLOCK_VALUE": 128,
     }
     constants |= {} if has_norms else dict.fromkeys(weights)
-    check(rope_kv_write_kernel, pointers, constants, heuristic(7, 128).num_warps)
+    check(rope_kv_write_kernel, pointers, constants, heuristic(7, 128))
 
 
 @pytest.mark.parametrize("dtype", ["*bf16", "*fp16"])

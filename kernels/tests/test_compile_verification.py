@@ -35,12 +35,11 @@ def longs(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("is_gumbel", [False, True])
 def test_noise(is_gumbel: bool, compile_launches) -> None:
     from specdec_kernels.triton.noise import NoiseKeys, kernel
-    from specdec_kernels.triton.noise.config import heuristic
 
     compiled = compile_launches(kernel)
     out = torch.empty(2, VOCAB_SIZE, dtype=torch.float32 if is_gumbel else torch.float64)
     keys = NoiseKeys(longs(2), longs(2), longs(2))
-    kernel.noise_triton(keys, longs(2), out, heuristic(VOCAB_SIZE), is_gumbel=is_gumbel)
+    kernel.noise_triton(keys, longs(2), out, None, is_gumbel=is_gumbel)
     assert set(compiled) == {"noise_kernel"}
 
 
@@ -48,14 +47,13 @@ def test_noise(is_gumbel: bool, compile_launches) -> None:
 @pytest.mark.sampled(1, slow=2)
 def test_gumbel_sample(dtype: torch.dtype, compile_launches) -> None:
     from specdec_kernels.triton.gumbel_sample import kernel
-    from specdec_kernels.triton.gumbel_sample.config import heuristic
     from specdec_kernels.triton.noise import NoiseKeys
 
     compiled = compile_launches(kernel)
     keys = NoiseKeys(longs(2), longs(2), longs(2))
     logits = torch.empty(2, VOCAB_SIZE, dtype=dtype)
     words = longs(2) if dtype is torch.float32 else None
-    kernel.gumbel_sample_triton(logits, torch.ones(2), keys, words, longs(2), heuristic(VOCAB_SIZE))
+    kernel.gumbel_sample_triton(logits, torch.ones(2), keys, words, longs(2), None)
     assert set(compiled) == {"sample_tile_kernel", "row_winner_kernel"}
 
 
@@ -65,7 +63,6 @@ def test_gumbel_sample(dtype: torch.dtype, compile_launches) -> None:
 def test_strict_verify(width: int, is_tree: bool, is_cut: bool, compile_launches) -> None:
     from specdec_kernels.triton.noise import NoiseKeys
     from specdec_kernels.triton.strict_verify import RequestCuts, kernel
-    from specdec_kernels.triton.strict_verify.config import heuristic
 
     compiled = compile_launches(kernel)
     kernel.strict_verify_triton(
@@ -81,7 +78,7 @@ def test_strict_verify(width: int, is_tree: bool, is_cut: bool, compile_launches
         longs(2, width + 1),
         longs(2, width),
         longs(2),
-        heuristic(VOCAB_SIZE),
+        None,
     )
     assert set(compiled) == {"draw_and_walk_kernel"}
 
@@ -90,26 +87,24 @@ def test_strict_verify(width: int, is_tree: bool, is_cut: bool, compile_launches
 @pytest.mark.sampled(1, slow=2)
 def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
     from specdec_kernels.triton.process_logits import Cuts, kernel
-    from specdec_kernels.triton.process_logits.config import heuristic
 
     compiled = compile_launches(kernel)
     logits, ones = torch.zeros(2, VOCAB_SIZE, dtype=dtype), torch.ones(2)
     cuts = Cuts(ones, ones, longs(2), ones) if dtype is not torch.float64 else Cuts(ones, None, None, ones)
     out = torch.empty(2, VOCAB_SIZE)
     for each in (cuts, cuts._replace(top_k=None, top_p=None)):
-        kernel.process_logits_triton(logits, each, out, heuristic(VOCAB_SIZE))
+        kernel.process_logits_triton(logits, each, out, None)
     assert set(compiled) == {"widen_kernel", "temperature_kernel", "cut_kernel"}
 
 
 @pytest.mark.parametrize(("dtype", "is_tree"), [(torch.bfloat16, False), (torch.float32, True)], ids=str)
 def test_list_logprobs(dtype: torch.dtype, is_tree: bool, compile_launches) -> None:
     from specdec_kernels.triton.list_logprobs import kernel
-    from specdec_kernels.triton.list_logprobs.config import heuristic
 
     compiled = compile_launches(kernel)
     nodes, out = longs(2, 3) if is_tree else None, torch.empty(2, 4, 12, dtype=torch.float64)
     given = torch.zeros(8, VOCAB_SIZE, dtype=dtype), longs(2), nodes, longs(2, 4), longs(2), 5
-    kernel.list_logprobs_triton(*given, out, heuristic(VOCAB_SIZE))
+    kernel.list_logprobs_triton(*given, out, None)
     assert set(compiled) == {"list_logprobs_kernel"}
 
 
@@ -118,7 +113,6 @@ def test_list_logprobs(dtype: torch.dtype, is_tree: bool, compile_launches) -> N
 @pytest.mark.sampled(2, slow=2)
 def test_penalise(path_len: int, is_tree: bool, is_in_place: bool, compile_launches) -> None:
     from specdec_kernels.triton.penalise import PathRows, Texts, kernel
-    from specdec_kernels.triton.penalise.config import heuristic
 
     compiled = compile_launches(kernel)
     texts = Texts(longs(5), torch.ones(5), longs(3), torch.ones(3, 2))
@@ -127,56 +121,51 @@ def test_penalise(path_len: int, is_tree: bool, is_in_place: bool, compile_launc
     )
     logits = torch.ones(4, VOCAB_SIZE)
     out = logits if is_in_place else torch.empty_like(logits)
-    kernel.penalise_triton(logits, texts, paths, out, heuristic(path_len))
+    kernel.penalise_triton(logits, texts, paths, out, None)
     assert set(compiled) == {"penalise_kernel"}
 
 
 @pytest.mark.parametrize(("dtype", "is_tree"), [(torch.bfloat16, False), (torch.float32, True)], ids=str)
 def test_accepted_rows(dtype: torch.dtype, is_tree: bool, compile_launches) -> None:
     from specdec_kernels.triton.accepted_rows import kernel
-    from specdec_kernels.triton.accepted_rows.config import heuristic
 
     compiled = compile_launches(kernel)
     states = torch.ones(4, 12, 4096, dtype=dtype)
     nodes = longs(3, 8) if is_tree else None
-    kernel.accepted_rows_triton(states, longs(3), longs(3), nodes, states, heuristic(4096))
+    kernel.accepted_rows_triton(states, longs(3), longs(3), nodes, states, None)
     assert set(compiled) == {"accepted_rows_kernel"}
 
 
 def test_advance_rows(compile_launches) -> None:
     from specdec_kernels.triton.advance_rows import LoopRows, Masks, kernel
-    from specdec_kernels.triton.advance_rows.config import heuristic
 
     compiled = compile_launches(kernel)
     rows = LoopRows(*(longs(size) for size in (12, 12, 12, 5, 4, 12, 3, 3, 3, 3, 3, 4)))
-    kernel.advance_rows_triton(rows, longs(50), 4, Masks(9, -1, 3), heuristic(12))
+    kernel.advance_rows_triton(rows, longs(50), 4, Masks(9, -1, 3), None)
     assert set(compiled) == {"advance_rows_kernel"}
 
 
 def test_move_rows(compile_launches) -> None:
     from specdec_kernels.triton.move_rows import PassRows, kernel
-    from specdec_kernels.triton.move_rows.config import heuristic
 
     compiled = compile_launches(kernel)
     rows = PassRows(*(longs(size) for size in (12, 12, 12, 5, 4, 4, 5)))
-    kernel.move_rows_triton(rows, longs(50), heuristic(12, 4))
+    kernel.move_rows_triton(rows, longs(50), None)
     assert set(compiled) == {"move_rows_kernel"}
 
 
 def test_append_tokens(compile_launches) -> None:
     from specdec_kernels.triton.append_tokens import kernel
-    from specdec_kernels.triton.append_tokens.config import heuristic
 
     compiled = compile_launches(kernel)
     table = torch.zeros((3, 40), dtype=torch.int32)
-    kernel.append_tokens_triton(table, longs(3), longs(2), longs(2), longs(2, 5), heuristic(5))
+    kernel.append_tokens_triton(table, longs(3), longs(2), longs(2), longs(2, 5), None)
     assert set(compiled) == {"append_tokens_kernel"}
 
 
 @pytest.mark.parametrize(("dtype", "keeps_first"), [(torch.int32, False), (torch.int64, True)], ids=str)
 def test_ngram_match(dtype: torch.dtype, keeps_first: bool, compile_launches) -> None:
     from specdec_kernels.triton.ngram_match import kernel
-    from specdec_kernels.triton.ngram_match.config import heuristic
 
     compiled = compile_launches(kernel)
     tokens = torch.zeros((2, 8192), dtype=dtype)
@@ -192,6 +181,6 @@ def test_ngram_match(dtype: torch.dtype, keeps_first: bool, compile_launches) ->
         dtype is torch.int64,
         longs(2, 5),
         longs(2),
-        heuristic(8192),
+        None,
     )
     assert set(compiled) == {"match_tile_kernel", "copy_match_kernel"}

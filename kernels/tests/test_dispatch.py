@@ -5,7 +5,7 @@ import torch
 
 from specdec_kernels.triton import Backend, NoiseKeys, PathVerdict, strict_verify, use_backend
 from specdec_kernels.triton.dispatch import VARIABLE, backend_for
-from specdec_kernels.triton.strict_verify.config import LaunchConfig, heuristic
+from specdec_kernels.triton.noise.config import LaunchConfig, heuristic
 
 
 def test_the_cpu_takes_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,10 +84,10 @@ def test_wrong_arguments_are_named(changes: dict[str, torch.Tensor], message: st
 @pytest.mark.parametrize("vocab_size", [1, 17, 32, 8193, 151936])
 def test_launch_configurations_cover_the_vocabulary(vocab_size: int) -> None:
     config = heuristic(vocab_size)
-    assert config.num_tiles(vocab_size) * config.block_v >= vocab_size
-    assert (config.num_tiles(vocab_size) - 1) * config.block_v < vocab_size
+    assert config.num_tiles(vocab_size) * config.block >= vocab_size
+    assert (config.num_tiles(vocab_size) - 1) * config.block < vocab_size
 
 
 def test_a_block_that_is_no_power_of_two_is_refused() -> None:
-    with pytest.raises(ValueError, match="block_v=48"):
+    with pytest.raises(ValueError, match="block=48"):
         LaunchConfig(48, 4)

@@ -6,9 +6,9 @@ from kernelcheck import POISON
 
 from specdec.noise import exponentials, row_operations
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
-from specdec_kernels.triton.gumbel_sample.config import LaunchConfig
 from specdec_kernels.triton.gumbel_sample.reference import apply_temperature, gumbel_sample_reference
 from specdec_kernels.triton.noise import NoiseKeys
+from specdec_kernels.triton.noise.config import LaunchConfig
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

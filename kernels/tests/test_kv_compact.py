@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specdec_kernels.triton.kv_compact import kv_compact
-from specdec_kernels.triton.kv_compact.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig
 
 
 def naive(pages: torch.Tensor, first_slots: torch.Tensor, paths: torch.Tensor) -> torch.Tensor:
@@ -142,7 +142,7 @@ def test_wrong_arguments_are_named(changes: dict[str, torch.Tensor], message: st
 
 
 def test_configurations() -> None:
-    with pytest.raises(ValueError, match="block_numbers=48"):
+    with pytest.raises(ValueError, match="block=48"):
         LaunchConfig(48, 4)
 
 

@@ -5,7 +5,8 @@ import torch
 from kernelcheck import NAN
 
 from specdec_kernels.triton.kv_write import kv_write
-from specdec_kernels.triton.kv_write.config import LaunchConfig, heuristic
+from specdec_kernels.triton.kv_write.kernel import heuristic
+from specdec_kernels.triton.launch import LaunchConfig
 
 
 def naive(key, value, key_pages, value_pages, slot_mapping) -> tuple[torch.Tensor, torch.Tensor]:
@@ -129,13 +130,13 @@ def test_wrong_arguments_are_named(changes: dict[str, torch.Tensor], message: st
 
 
 def test_a_block_that_is_no_power_of_two_is_refused() -> None:
-    with pytest.raises(ValueError, match="block_heads=3"):
+    with pytest.raises(ValueError, match="block=3"):
         LaunchConfig(3, 4)
 
 
 @pytest.mark.parametrize(("num_heads", "dim"), [(1, 1), (8, 128), (128, 192)])
 def test_a_program_copies_at_most_2048_elements(num_heads: int, dim: int) -> None:
-    assert heuristic(num_heads, dim).block_heads * dim <= 2048
+    assert heuristic(num_heads, dim).block * dim <= 2048
 
 
 MUTANTS = {

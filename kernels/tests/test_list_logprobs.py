@@ -9,8 +9,8 @@ import torch
 from kernelcheck import NAN
 
 from specdec.logits import list_logprobs as of_core
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.list_logprobs import list_logprobs
-from specdec_kernels.triton.list_logprobs.config import LaunchConfig
 
 SMALL = LaunchConfig(16, 1)
 STARTS, COUNTS, LISTED = [0, 4, 5, 11], [3, 0, 5, 2], [3, 0, 2]
@@ -120,7 +120,7 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> Non
 
 
 def test_configurations() -> None:
-    with pytest.raises(ValueError, match="block_v=48"):
+    with pytest.raises(ValueError, match="block=48"):
         LaunchConfig(48, 4)
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
-from specdec_kernels.triton.move_rows.config import LaunchConfig
 
 COLUMNS, COUNTS_AT, TOKENS_AT, NUM_ROWS = 5, 40, 52, 16
 GROWING_AT = [4, 12]

@@ -4,8 +4,8 @@ import pytest
 import torch
 from kernelcheck import POISON
 
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.ngram_match import ChainDraft, ngram_match
-from specdec_kernels.triton.ngram_match.config import LaunchConfig
 
 
 def naive(text: list[int], count: int, shortest: int, longest: int, keeps_first: bool) -> list[int]:
@@ -152,7 +152,7 @@ def test_wrong_arguments_are_named() -> None:
         "longest=1": lambda: ngram_match(tokens, lengths, 2, 1, 3),
         "width=0": lambda: ngram_match(tokens, lengths, 1, 2, 0),
         "out.token_ids": lambda: ngram_match(tokens, lengths, 1, 2, 3, out=ChainDraft(tokens, lengths)),
-        "block_l=3": lambda: LaunchConfig(3, 1),
+        "block=3": lambda: LaunchConfig(3, 1),
     }.items():
         with pytest.raises(ValueError, match=name):
             call()

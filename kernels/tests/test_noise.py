@@ -112,7 +112,7 @@ def test_wrong_arguments_are_named() -> None:
     }.items():
         with pytest.raises(ValueError, match=name):
             call()
-    with pytest.raises(ValueError, match="block_v=2"):
+    with pytest.raises(ValueError, match="block=2"):
         LaunchConfig(2, num_warps=1)
 
 

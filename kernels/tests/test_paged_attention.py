@@ -7,7 +7,7 @@ import pytest
 import torch
 from kernelcheck import NAN, check_close, in_order
 
-from specdec_kernels.triton.paged_attention import make_workspace, pack_tree_mask, paged_attention
+from specdec_kernels.triton.paged_attention import pack_tree_mask, paged_attention
 from specdec_kernels.triton.paged_attention.config import LaunchConfig
 
 PADDING = 777.0
@@ -230,7 +230,7 @@ def test_a_row_that_sees_nothing_gives_zeros(device: torch.device) -> None:
     assert not out[1].isnan().any()
 
 
-def test_views_and_a_workspace_that_is_given(device: torch.device) -> None:
+def test_views(device: torch.device) -> None:
     scene = Scene(**MIXED)
     config = LaunchConfig(16, 16, 4, split_size=16)
     expected = check(scene, device, config)
@@ -240,9 +240,6 @@ def test_views_and_a_workspace_that_is_given(device: torch.device) -> None:
     cache = torch.stack((keys, values), 1)  # one tensor, as some engines have it
     both = cache.unbind(1)
     assert both[0].stride() != keys.stride()
-    workspace = make_workspace(query, keys, values, num_requests=5, max_context_len=70, config=config)
-    for tensor in workspace:
-        tensor.fill_(NAN)
     result = torch.full((query.shape[0], 5, 24), NAN, device=device)
     paged_attention(
         wide[:, 3:7, 2:26],
@@ -253,7 +250,6 @@ def test_views_and_a_workspace_that_is_given(device: torch.device) -> None:
         scale=24**-0.5,
         max_context_len=70,
         out=result[:, :4],
-        workspace=workspace,
         config=config,
     )
     torch.testing.assert_close(result[:, :4], expected)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
+from specdec_kernels.triton.paged_attention import pack_tree_mask, paged_attention
 from specdec_kernels.triton.paged_attention.config import (
     LaunchConfig,
     Problem,
@@ -32,17 +32,6 @@ def call(**changes: Any) -> torch.Tensor:
         "scale": 1.0,
     }
     return paged_attention(**(arguments | changes))
-
-
-def workspace(num_shares: int) -> Workspace:
-    return make_workspace(
-        QUERY,
-        PAGES,
-        PAGES,
-        num_requests=2,
-        max_context_len=8,
-        config=LaunchConfig(16, 16, 4, num_splits=num_shares),
-    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +61,6 @@ def workspace(num_shares: int) -> Workspace:
         ({"positions": torch.arange(3)}, "positions are read with tree_mask alone"),
         ({"tree_mask": MASK, "positions": torch.arange(2)}, "positions must be contiguous"),
         ({"out": torch.zeros(3, 4, 7)}, r"out must be float32 \[3, 4, 8\], not float32 \[3, 4, 7\]"),
-        ({"workspace": workspace(2)}, r"workspace.sums must be contiguous float32 \[1, 3, 4, 8\].*make_workspace"),
         ({"config": LaunchConfig(16, 16, 4, num_splits=2), "batch_invariant": True}, "num_splits=2 shares, which is not"),
         ({"query": torch.zeros(3, 34, 8), "config": LaunchConfig(16, 16, 4)}, "block_rows=16 must be at least H / Hkv = 17"),
     ],
@@ -83,11 +71,7 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> Non
 
 
 def test_the_arguments_are_right_otherwise() -> None:
-    assert call(workspace=workspace(1), positions=torch.arange(3), tree_mask=MASK, window=2).shape == (
-        3,
-        4,
-        8,
-    )
+    assert call(positions=torch.arange(3), tree_mask=MASK, window=2).shape == (3, 4, 8)
 
 
 @pytest.mark.parametrize(

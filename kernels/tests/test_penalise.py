@@ -15,8 +15,8 @@ from specdec.logits.rules import edits
 from specdec.logits.rules.edits import Edits, StepEdits
 from specdec.logits.rules.penalties import PenaltyRule
 from specdec_kernels.cuda.penalties import Counted, Text
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
-from specdec_kernels.triton.penalise.config import LaunchConfig
 from specdec_kernels.triton.penalise.reference import penalise_reference
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.

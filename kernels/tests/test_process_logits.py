@@ -160,7 +160,7 @@ def test_wrong_arguments_are_named() -> None:
             process_logits(logits, cuts)
     with pytest.raises(ValueError, match="out"):
         process_logits(logits, right, out=torch.zeros(2, 41))
-    with pytest.raises(ValueError, match="cut_block_v=3"):
+    with pytest.raises(ValueError, match="cut_block=3"):
         LaunchConfig(16, 1, 3, 1)
 
 

@@ -8,20 +8,18 @@ from kernelcheck import NAN, check_close
 
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.rope_kv_write import HeadNorms, rope_kv_write
-from specdec_kernels.triton.rope_kv_write.config import LaunchConfig
 
 EPSILON = 1e-2
 
 
-def rotated(x, cos, sin, interleaved, dtype) -> torch.Tensor:
+def rotated(x, cos, sin, dtype) -> torch.Tensor:
     """One pair at a time, every operation in `dtype`."""
     half = cos.shape[1]
     out = x.to(dtype).clone()
     for i in range(half):
-        first, second = (2 * i, 2 * i + 1) if interleaved else (i, i + half)
-        a, b = x[..., first].to(dtype), x[..., second].to(dtype)
+        a, b = x[..., i].to(dtype), x[..., i + half].to(dtype)
         c, s = cos[:, i, None].to(dtype), sin[:, i, None].to(dtype)
-        out[..., first], out[..., second] = a * c - b * s, b * c + a * s
+        out[..., i], out[..., i + half] = a * c - b * s, b * c + a * s
     return out
 
 
@@ -60,7 +58,6 @@ def make(num_rows=5, heads=(4, 2), dims=(16, 16), half=8, dtype=torch.float32) -
 def check(
     given: dict[str, torch.Tensor],
     device,
-    interleaved=False,
     norms: HeadNorms | None = None,
     **options: Any,
 ) -> None:
@@ -70,9 +67,9 @@ def check(
         norms = HeadNorms(*(weight.to(device) for weight in weights), norms.epsilon)
     moved = {name: tensor.clone().to(device) for name, tensor in given.items()}
     out = torch.full_like(moved["query"], NAN)
-    assert rope_kv_write(**moved, interleaved=interleaved, norms=norms, out=out, **options) is out
-    rows = given.get("positions", torch.arange(len(given["query"])))
-    angles = given["cos"][rows], given["sin"][rows], interleaved
+    assert rope_kv_write(**moved, norms=norms, out=out, **options) is out
+    rows = given["positions"]
+    angles = given["cos"][rows], given["sin"][rows]
     dtype = given["query"].dtype
     exact, theirs = (
         rotated(normed(given["query"], weights[0], kind), *angles, kind) for kind in (torch.float64, dtype)
@@ -95,54 +92,47 @@ def check(
     assert torch.equal(out[..., rest:].cpu(), given["query"][..., rest:])
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(
     ("heads", "dims", "half"),
     [((4, 2), (16, 16), 8), ((3, 1), (80, 80), 40), ((2, 2), (96, 64), 12), ((7, 1), (192, 128), 32), ((20, 4), (2, 1), 1)],
     ids=str,
 )  # fmt: skip
 @pytest.mark.sampled(5, slow=0)
-def test_odd_sizes_and_partial_rotation(heads, dims, half, interleaved: bool, device: torch.device) -> None:
-    check(make(6, heads, dims, half), device, interleaved)
-    check(make(1, heads, dims, half), device, interleaved)
+def test_odd_sizes_and_partial_rotation(heads, dims, half, device: torch.device) -> None:
+    check(make(6, heads, dims, half), device)
+    check(make(1, heads, dims, half), device)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("dims", [(16, 16), (24, 16)], ids=str)
-def test_heads_are_normed_before_they_are_rotated(dims, interleaved: bool, device: torch.device) -> None:
+def test_heads_are_normed_before_they_are_rotated(dims, device: torch.device) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         given = make(6, (6, 2), dims, dtype=dtype)
-        check(given, device, interleaved, norms_for(given))
+        check(given, device, norms=norms_for(given))
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision(dtype: torch.dtype, interleaved: bool, device: torch.device) -> None:
-    check(make(dims=(24, 16), dtype=dtype), device, interleaved)
+def test_half_precision(dtype: torch.dtype, device: torch.device) -> None:
+    check(make(dims=(24, 16), dtype=dtype), device)
 
 
-def test_without_positions_and_with_other_types(device: torch.device) -> None:
-    given = make()
-    del given["positions"]
-    check(given, device)
+def test_other_types(device: torch.device) -> None:
     given = make(dtype=torch.bfloat16) | {n: make()[n] for n in ("cos", "sin")}
     given["positions"] = given["positions"].int()
     check(given, device)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_parts_of_a_projection_and_queries_in_place(interleaved: bool, device: torch.device) -> None:
+def test_parts_of_a_projection_and_queries_in_place(device: torch.device) -> None:
     given = {name: tensor.to(device) for name, tensor in make(dims=(24, 24)).items()}
     projected = torch.cat([given[name].flatten(1) for name in ("query", "key", "value")], 1)
     query, key, value = (part.unflatten(1, (-1, 24)) for part in projected.split([96, 48, 48], 1))
-    expected = rope_kv_write(**given, interleaved=interleaved)
+    expected = rope_kv_write(**given)
     cache = torch.stack((given["key_pages"], given["value_pages"]), 1)
     written = cache.clone()
     cache.fill_(NAN)
     kept = projected[:, 96:].clone()
     views = {"query": query, "key": key, "value": value, "out": query}
     pages = {"key_pages": cache[:, 0], "value_pages": cache[:, 1]}
-    assert rope_kv_write(**(given | views | pages), interleaved=interleaved) is query
+    assert rope_kv_write(**(given | views | pages)) is query
     assert torch.equal(query, expected)
     assert torch.equal(projected[:, 96:], kept)
     assert torch.equal(cache.nan_to_num(), written.nan_to_num())
@@ -152,24 +142,23 @@ def test_parts_of_a_projection_and_queries_in_place(interleaved: bool, device: t
     "kind",
     [pytest.param("cpu", marks=pytest.mark.interpreter), pytest.param("cuda", marks=pytest.mark.gpu)],
 )
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_a_row_does_not_depend_on_the_batch(interleaved: bool, kind: str) -> None:
+def test_a_row_does_not_depend_on_the_batch(kind: str) -> None:
     given = {name: tensor.to(kind) for name, tensor in make(17).items()}
     per_row = ("query", "key", "value", "slot_mapping", "positions")
     with use_backend(Backend.TRITON):
-        batch = rope_kv_write(**given, interleaved=interleaved)
+        batch = rope_kv_write(**given)
         for piece in (slice(0, 1), slice(16, 17), slice(3, 8)):
             own = {name: given[name][piece] for name in per_row}
             pages = {name: torch.full_like(given[name], NAN) for name in ("key_pages", "value_pages")}
-            assert torch.equal(rope_kv_write(**(given | own | pages), interleaved=interleaved), batch[piece])
+            assert torch.equal(rope_kv_write(**(given | own | pages)), batch[piece])
             for name, tensor in pages.items():
                 is_written = ~tensor.isnan()
                 assert torch.equal(tensor[is_written], given[name][is_written])
 
 
-@pytest.mark.parametrize("config", [LaunchConfig(1), LaunchConfig(4)], ids=str)
-def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
-    check(make(), device, config=config)
+@pytest.mark.parametrize("num_warps", [1, 4])
+def test_every_configuration(num_warps: int, device: torch.device) -> None:
+    check(make(), device, num_warps=num_warps)
 
 
 def test_no_rows(device: torch.device) -> None:
@@ -197,7 +186,6 @@ G = make()
         ({"value_pages": G["value_pages"].half()}, "value_pages must be float32"),
         ({"slot_mapping": torch.zeros(4, dtype=torch.int64)}, r"slot_mapping must be contiguous int64 \[5\]"),
         ({"positions": torch.zeros(5)}, r"positions must be contiguous int32 or int64 \[5\]"),
-        ({"positions": None, "cos": torch.zeros(4, 8), "sin": torch.zeros(4, 8)}, "cos has 4 rows for 5 of query"),
         ({"out": G["query"][:, :3]}, r"out must be float32 \[5, 4, 16\]"),
         ({"norms": HeadNorms(torch.ones(16), torch.ones(8), 0.0)}, r"norms.key must be contiguous floating point \[16\]"),
         ({"norms": HeadNorms(torch.ones(16), torch.ones(16), -1.0)}, "norms.epsilon=-1.0 must be at least 0"),
@@ -211,7 +199,6 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> Non
 MUTANTS = {
     "turns the other way": ("a * cos - b * sin", "a * cos + b * sin"),
     "takes other pairs": ("first, second = pairs, pairs + HALF", "first, second = pairs, pairs + 1"),
-    "swaps the styles": ("if INTERLEAVED:", "if not INTERLEAVED:"),
     "takes rows for positions": ("position = tl.load(positions_ptr + row).to(tl.int64)", "position = row"),
     "forgets the rest of a head": ("tl.store(target + dims, rest.to(dtype), mask=in_rest)", "pass"),
     "writes padding": ("    if slot < 0:", "    slot = tl.maximum(slot, 0)\n    if slot < 0:"),
@@ -227,10 +214,9 @@ MUTANTS = {
 
 
 def check_all() -> None:
-    for interleaved in (False, True):
-        given = make(dims=(18, 16), half=8)
-        check(given, torch.device("cpu"), interleaved)
-        check(given, torch.device("cpu"), interleaved, norms_for(given))
+    given = make(dims=(18, 16), half=8)
+    check(given, torch.device("cpu"))
+    check(given, torch.device("cpu"), norms=norms_for(given))
 
 
 @pytest.mark.interpreter

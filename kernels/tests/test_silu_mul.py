@@ -7,8 +7,8 @@ import torch
 from kernelcheck import NAN, check_close
 
 from specdec_kernels.triton import Backend, use_backend
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.silu_mul import silu_mul
-from specdec_kernels.triton.silu_mul.config import LaunchConfig
 
 
 def naive(gate, up, dtype) -> torch.Tensor:

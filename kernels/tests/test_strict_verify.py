@@ -8,10 +8,10 @@ from kernelcheck import POISON, keys_for
 from specdec.noise import exponentials
 from specdec_kernels.triton.gumbel_sample.reference import apply_temperature, gumbel_sample_reference
 from specdec_kernels.triton.noise import NoiseKeys
+from specdec_kernels.triton.noise.config import LaunchConfig
 from specdec_kernels.triton.process_logits import Cuts
 from specdec_kernels.triton.process_logits.reference import process_logits_reference
 from specdec_kernels.triton.strict_verify import PathVerdict, RequestCuts, strict_verify
-from specdec_kernels.triton.strict_verify.config import LaunchConfig
 from specdec_kernels.triton.strict_verify.reference import strict_verify_reference
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.

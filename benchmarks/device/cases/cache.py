@@ -74,11 +74,11 @@ def make_rope_kv_write(sizes: Sizes) -> Problem:
     heads = sizes.num_rows, shape.num_kv_heads, sizes.head_dim
     key, value, slots = sizes.randn(*heads), sizes.randn(*heads), _last_slots(sizes)
     angles = sizes.randn(sizes.num_rows, sizes.head_dim // 2, dtype=torch.float32)
-    cos, sin = angles.cos(), angles.sin()
+    cos, sin, positions = angles.cos(), angles.sin(), sizes.arange(sizes.num_rows)
     pages = _pages(sizes), _pages(sizes)
 
     def call() -> Sequence[torch.Tensor]:
-        return rope_kv_write(query, key, value, cos, sin, *pages, slots), *pages
+        return rope_kv_write(query, key, value, cos, sin, *pages, slots, positions=positions), *pages
 
     moved = 2 * num_bytes(query, key, value) + num_bytes(cos, sin, slots)
     return Problem(call, moved, tolerance=_rounding(sizes.dtype))

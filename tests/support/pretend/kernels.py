@@ -79,8 +79,7 @@ def _in_place(name: str) -> Callable[..., None]:
 
 
 def _attend(*args: Any, num_shares: int, config: Any, **options: Any) -> None:
-    *given, _workspace = args
-    _reference("paged_attention")(*given, **options)
+    _reference("paged_attention")(*args, **options)
 
 
 def _match(*args: Any) -> None:

@@ -19,7 +19,7 @@ from specdec_kernels.triton.matmul_invariant import matmul_invariant
 from specdec_kernels.triton.move_rows import NUM_GROWING, PassRows, move_rows
 from specdec_kernels.triton.ngram_match import ngram_match
 from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
-from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
+from specdec_kernels.triton.paged_attention import pack_tree_mask, paged_attention
 from specdec_kernels.triton.penalise import PathRows, Texts, penalise
 from specdec_kernels.triton.process_logits import Cuts, process_logits
 from specdec_kernels.triton.results import ChainDraft, PathVerdict
@@ -43,7 +43,6 @@ __all__ = [
     "PathVerdict",
     "RequestCuts",
     "Texts",
-    "Workspace",
     "accepted_rows",
     "advance_rows",
     "append_tokens",
@@ -53,7 +52,6 @@ __all__ = [
     "kv_compact",
     "kv_write",
     "list_logprobs",
-    "make_workspace",
     "matmul_invariant",
     "move_rows",
     "ngram_match",

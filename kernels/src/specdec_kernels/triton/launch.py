@@ -41,43 +41,27 @@ def check_power_of_two(name: str, size: int, least: int = 1) -> None:
 
 
 @dataclass(frozen=True)
-class RowBlocks:
-    """How the work is divided: rows are split into blocks.
+class LaunchConfig:
+    """How the work of an operation is divided among programs.
 
     Args:
-        block: elements of a row that one program has; a power of two.
+        block: elements, rows, ids or heads that one program has at once, as the operation's kernel says; a power of two.
         num_warps: warps of one program.
     """
 
     block: int
-    num_warps: int
+    num_warps: int = 1
 
     def __post_init__(self) -> None:
         check_power_of_two("block", self.block)
 
+    def num_tiles(self, size: int) -> int:
+        """Return the number of blocks that `size` elements need, one program each."""
+        return max(1, -(-size // self.block))
+
 
 @cache
-def row_blocks(size: int) -> RowBlocks:
-    """Return a configuration for rows of `size` elements."""
+def row_blocks(size: int) -> LaunchConfig:
+    """Return a configuration for rows of `size` elements, of which a program has a part."""
     block = power_of_two(size, 32, _MOST_IN_BLOCK)
-    return RowBlocks(block, num_warps=4 if block >= _MOST_IN_BLOCK // 2 else 1)
-
-
-@dataclass(frozen=True)
-class VocabularyTiles:
-    """How the work is divided: rows of logits are split into tiles.
-
-    Args:
-        block_v: ids that one program processes; a power of two.
-        num_warps: warps of one program.
-    """
-
-    block_v: int
-    num_warps: int
-
-    def __post_init__(self) -> None:
-        check_power_of_two("block_v", self.block_v)
-
-    def num_tiles(self, vocab_size: int) -> int:
-        """Return the number of tiles in a row of `vocab_size` logits, one program each."""
-        return -(-vocab_size // self.block_v)
+    return LaunchConfig(block, num_warps=4 if block >= _MOST_IN_BLOCK // 2 else 1)

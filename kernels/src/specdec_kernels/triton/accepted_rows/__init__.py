@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from specdec_kernels.triton.accepted_rows.config import LaunchConfig, heuristic
 from specdec_kernels.triton.accepted_rows.reference import accepted_rows_reference
 from specdec_kernels.triton.arguments import check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
+from specdec_kernels.triton.launch import LaunchConfig
 
 __all__ = ["accepted_rows"]
 
@@ -57,6 +57,5 @@ def accepted_rows(
         return out
     from specdec_kernels.triton.accepted_rows.kernel import accepted_rows_triton  # imports Triton
 
-    chosen = config or heuristic(states.shape[2])
-    accepted_rows_triton(states, row_starts, num_accepted, nodes, out, chosen)
+    accepted_rows_triton(states, row_starts, num_accepted, nodes, out, config)
     return out

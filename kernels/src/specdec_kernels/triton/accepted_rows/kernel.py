@@ -6,8 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.accepted_rows.config import LaunchConfig
-from specdec_kernels.triton.launch import roomy
+from specdec_kernels.triton.launch import LaunchConfig, roomy, row_blocks
 
 _LEAST_REQUESTS = 16
 
@@ -60,9 +59,10 @@ def accepted_rows_triton(
     num_accepted: torch.Tensor,
     nodes: torch.Tensor | None,
     out: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch the kernel; writes `out`."""
+    config = config or row_blocks(states.shape[2])
     num_kinds, num_places, width = out.shape
     grid = (num_places, num_kinds, triton.cdiv(width, config.block))
     accepted_rows_kernel[grid](

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import torch
 
-from specdec_kernels.triton.advance_rows.config import LaunchConfig, heuristic
 from specdec_kernels.triton.advance_rows.reference import advance_rows_reference
 from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
+from specdec_kernels.triton.launch import LaunchConfig
 
 __all__ = ["LoopRows", "Masks", "advance_rows"]
 
@@ -94,5 +94,4 @@ def advance_rows(
         return
     from specdec_kernels.triton.advance_rows.kernel import advance_rows_triton  # imports Triton
 
-    chosen = config or heuristic(num_rows)
-    advance_rows_triton(rows, memory, most_new, masks, chosen)
+    advance_rows_triton(rows, memory, most_new, masks, config)

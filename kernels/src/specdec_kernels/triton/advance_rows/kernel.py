@@ -8,12 +8,12 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.advance_rows.config import LaunchConfig
-from specdec_kernels.triton.launch import roomy
+from specdec_kernels.triton.launch import LaunchConfig, power_of_two, roomy
 
 if TYPE_CHECKING:
     from specdec_kernels.triton.advance_rows import LoopRows, Masks
 
+_LEAST_ROWS = 32
 _LEAST_REQUESTS = 16
 
 
@@ -95,10 +95,16 @@ def advance_rows_kernel(
     tl.store(verdict_ptr, 1)
 
 
+def heuristic(num_rows: int) -> LaunchConfig:
+    """Return a configuration in which a thread of the one program's only warp writes few padding rows at once."""
+    return LaunchConfig(power_of_two(num_rows, _LEAST_ROWS, 128))
+
+
 def advance_rows_triton(
-    rows: LoopRows, memory: torch.Tensor, most_new: int, masks: Masks, config: LaunchConfig
+    rows: LoopRows, memory: torch.Tensor, most_new: int, masks: Masks, config: LaunchConfig | None
 ) -> None:
     """Launch the kernel; writes the rows."""
+    config = config or heuristic(len(rows.token_ids))
     num_requests = len(rows.context_lens)
     advance_rows_kernel[(1,)](
         *rows,
@@ -109,6 +115,6 @@ def advance_rows_triton(
         most_new,
         *masks,
         BLOCK_REQUESTS=roomy(num_requests, _LEAST_REQUESTS),
-        BLOCK_ROWS=config.block_rows,
+        BLOCK_ROWS=config.block,
         num_warps=1,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from specdec.interfaces import RequestTable
-from specdec_kernels.triton.append_tokens.config import LaunchConfig, heuristic
 from specdec_kernels.triton.append_tokens.reference import append_tokens_reference
 from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
+from specdec_kernels.triton.launch import LaunchConfig
 
 __all__ = ["append_tokens"]
 
@@ -46,4 +46,4 @@ def append_tokens(
         return
     from specdec_kernels.triton.append_tokens.kernel import append_tokens_triton  # imports Triton
 
-    append_tokens_triton(*given, config or heuristic(token_ids.shape[1]))
+    append_tokens_triton(*given, config)

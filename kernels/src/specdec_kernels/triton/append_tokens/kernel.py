@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.append_tokens.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig, roomy
 
 
 @triton.jit(do_not_specialize=["width", "num_columns"])
@@ -35,15 +35,21 @@ def append_tokens_kernel(
     tl.store(num_tokens_ptr + line, tl.minimum(start + count, width - 1))
 
 
+def heuristic(num_tokens: int) -> LaunchConfig:
+    """Return a configuration in which a program, that of one request, appends the tokens of a verdict at once."""
+    return LaunchConfig(roomy(num_tokens, 16))
+
+
 def append_tokens_triton(
     table: torch.Tensor,
     num_tokens: torch.Tensor,
     lines: torch.Tensor,
     num_accepted: torch.Tensor,
     token_ids: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch the kernel; writes `table [L, W]` and `num_tokens [L]`."""
+    config = config or heuristic(token_ids.shape[1])
     (size, num_columns), width = token_ids.shape, table.shape[1]
     append_tokens_kernel[(size,)](
         table,
@@ -53,6 +59,6 @@ def append_tokens_triton(
         token_ids,
         width,
         num_columns,
-        BLOCK_N=config.block_tokens,
+        BLOCK_N=config.block,
         num_warps=1,
     )

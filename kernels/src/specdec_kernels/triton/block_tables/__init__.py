@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from specdec_kernels.triton.arguments import check_tensor, shown
-from specdec_kernels.triton.block_tables.config import LaunchConfig, heuristic
 from specdec_kernels.triton.block_tables.reference import block_tables_reference
 from specdec_kernels.triton.dispatch import Backend, backend_for
+from specdec_kernels.triton.launch import LaunchConfig
 
 __all__ = ["block_tables"]
 
@@ -54,6 +54,5 @@ def block_tables(
         return out.copy_(block_tables_reference(first_blocks, num_shared, shared_blocks, width))
     from specdec_kernels.triton.block_tables.kernel import block_tables_triton  # imports Triton
 
-    chosen = config or heuristic(width)
-    block_tables_triton(first_blocks, num_shared, shared_blocks, width, out, chosen)
+    block_tables_triton(first_blocks, num_shared, shared_blocks, width, out, config)
     return out

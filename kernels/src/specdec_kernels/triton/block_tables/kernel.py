@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.block_tables.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig, row_blocks
 
 
 @triton.jit
@@ -33,9 +33,10 @@ def block_tables_triton(
     shared_blocks: torch.Tensor,
     width: int,
     out: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch the kernel; writes `out`."""
+    config = config or row_blocks(width)
     grid = (len(out), triton.cdiv(width, config.block))
     block_tables_kernel[grid](
         first_blocks, num_shared, shared_blocks, out, width, BLOCK=config.block, num_warps=config.num_warps

@@ -6,8 +6,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_logits, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.gumbel_sample.config import LaunchConfig, heuristic
 from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference
+from specdec_kernels.triton.noise.config import LaunchConfig
 from specdec_kernels.triton.noise.keys import NoiseKeys, check_keys
 
 __all__ = ["gumbel_sample"]
@@ -57,6 +57,5 @@ def gumbel_sample(
         return out.copy_(gumbel_sample_reference(logits, temperatures, keys, words))
     from specdec_kernels.triton.gumbel_sample.kernel import gumbel_sample_triton  # imports Triton
 
-    chosen = config or heuristic(logits.shape[1])
-    gumbel_sample_triton(logits, temperatures, keys, words, out, chosen)
+    gumbel_sample_triton(logits, temperatures, keys, words, out, config)
     return out

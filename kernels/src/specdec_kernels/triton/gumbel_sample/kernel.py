@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.gumbel_sample.config import LaunchConfig
+from specdec_kernels.triton.noise.config import LaunchConfig, heuristic
 from specdec_kernels.triton.noise.kernel import exponentials_of, noise_words
 from specdec_kernels.triton.noise.keys import NoiseKeys
 
@@ -139,10 +139,11 @@ def gumbel_sample_triton(
     keys: NoiseKeys,
     words: torch.Tensor | None,
     out: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch both kernels; writes `[R]`."""
     num_rows, vocab_size = logits.shape
+    config = config or heuristic(vocab_size)
     num_tiles = config.num_tiles(vocab_size)
     best, score = torch.empty(
         (2, num_rows, num_tiles), dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device
@@ -160,7 +161,7 @@ def gumbel_sample_triton(
         ids,
         HAS_WORDS=words is not None,
         NUM_TILES=num_tiles,
-        BLOCK_V=config.block_v,
+        BLOCK_V=config.block,
         num_warps=config.num_warps,
     )
     row_winner_kernel[(num_rows,)](

@@ -6,8 +6,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_rows, check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.kv_compact.config import LaunchConfig, heuristic
 from specdec_kernels.triton.kv_compact.reference import kv_compact_reference
+from specdec_kernels.triton.launch import LaunchConfig
 
 __all__ = ["kv_compact"]
 
@@ -51,5 +51,4 @@ def kv_compact(
         return
     from specdec_kernels.triton.kv_compact.kernel import kv_compact_triton  # imports Triton
 
-    chosen = config or heuristic(paths.shape[1])
-    kv_compact_triton(key_pages, value_pages, first_slots, paths, chosen)
+    kv_compact_triton(key_pages, value_pages, first_slots, paths, config)

@@ -6,7 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.kv_compact.config import LaunchConfig, path_block
+from specdec_kernels.triton.kv_compact.config import heuristic, path_block
+from specdec_kernels.triton.launch import LaunchConfig
 
 
 @triton.jit
@@ -83,13 +84,14 @@ def kv_compact_triton(
     value_pages: torch.Tensor,
     first_slots: torch.Tensor,
     paths: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch the kernel; writes the pages."""
     num_requests, path_len = paths.shape
+    config = config or heuristic(path_len)
     num_layers, _, page_size, num_heads, key_dim = key_pages.shape
     value_dim = value_pages.shape[4]
-    num_parts = triton.cdiv(num_heads * max(key_dim, value_dim), config.block_numbers)
+    num_parts = triton.cdiv(num_heads * max(key_dim, value_dim), config.block)
     kv_compact_kernel[(num_requests, num_layers, num_parts)](
         key_pages,
         value_pages,
@@ -104,6 +106,6 @@ def kv_compact_triton(
         VALUE_DIM=value_dim,
         PAGE_SIZE=page_size,
         BLOCK_PATH=path_block(path_len),
-        BLOCK_NUMBERS=config.block_numbers,
+        BLOCK_NUMBERS=config.block,
         num_warps=config.num_warps,
     )

@@ -6,8 +6,8 @@ import torch
 
 from specdec_kernels.triton.arguments import check_pages, check_rows, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.kv_write.config import LaunchConfig, heuristic
 from specdec_kernels.triton.kv_write.reference import kv_write_reference
+from specdec_kernels.triton.launch import LaunchConfig
 
 __all__ = ["kv_write"]
 
@@ -49,5 +49,4 @@ def kv_write(
         return
     from specdec_kernels.triton.kv_write.kernel import kv_write_triton  # imports Triton
 
-    chosen = config or heuristic(num_kv_heads, max(key_dim, value.shape[2]))
-    kv_write_triton(key, value, key_pages, value_pages, slot_mapping, chosen)
+    kv_write_triton(key, value, key_pages, value_pages, slot_mapping, config)

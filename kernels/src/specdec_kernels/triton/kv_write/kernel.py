@@ -6,7 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.kv_write.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig, power_of_two
+
+_NUMBERS_PER_PROGRAM = 2048
 
 
 @triton.jit
@@ -57,18 +59,26 @@ def kv_write_kernel(
     tl.store(place + heads * value_page_head_stride + dims, value, mask=mask)
 
 
+def heuristic(num_kv_heads: int, head_dim: int) -> LaunchConfig:
+    """Return how many heads make a program copy about 2048 elements of keys and as many of values."""
+    fitting = max(1, _NUMBERS_PER_PROGRAM // power_of_two(head_dim))
+    block = power_of_two(num_kv_heads, most=fitting)
+    return LaunchConfig(block, num_warps=4 if block * head_dim >= 1024 else 1)
+
+
 def kv_write_triton(
     key: torch.Tensor,
     value: torch.Tensor,
     key_pages: torch.Tensor,
     value_pages: torch.Tensor,
     slot_mapping: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch the kernel; writes the pages."""
     num_rows, num_heads, key_dim = key.shape
     value_dim = value.shape[2]
-    kv_write_kernel[(num_rows, triton.cdiv(num_heads, config.block_heads))](
+    config = config or heuristic(num_heads, max(key_dim, value_dim))
+    kv_write_kernel[(num_rows, triton.cdiv(num_heads, config.block))](
         key,
         value,
         key_pages,
@@ -88,7 +98,7 @@ def kv_write_triton(
         KEY_DIM=key_dim,
         VALUE_DIM=value_dim,
         PAGE_SIZE=key_pages.shape[1],
-        BLOCK_HEADS=config.block_heads,
+        BLOCK_HEADS=config.block,
         BLOCK_KEY=triton.next_power_of_2(key_dim),
         BLOCK_VALUE=triton.next_power_of_2(value_dim),
         num_warps=config.num_warps,

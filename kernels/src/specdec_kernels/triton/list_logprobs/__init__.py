@@ -6,7 +6,7 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_logits, check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.list_logprobs.config import LaunchConfig, heuristic
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.list_logprobs.reference import list_logprobs_reference
 
 __all__ = ["list_logprobs"]
@@ -67,6 +67,5 @@ def list_logprobs(
         return out.copy_(list_logprobs_reference(*given))
     from specdec_kernels.triton.list_logprobs.kernel import list_logprobs_triton  # imports Triton
 
-    chosen = config or heuristic(logits.shape[1])
-    list_logprobs_triton(*given, out, chosen)
+    list_logprobs_triton(*given, out, config)
     return out

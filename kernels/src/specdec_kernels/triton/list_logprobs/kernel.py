@@ -6,7 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.list_logprobs.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig, power_of_two
+
+_MAX_BLOCK = 4096
 
 
 @triton.jit(do_not_specialize=["nodes_stride", "token_ids_stride", "count"])
@@ -74,6 +76,12 @@ def list_logprobs_kernel(
             last_id = found_id
 
 
+def heuristic(vocab_size: int) -> LaunchConfig:
+    """Return how many ids the program of a row reads at once."""
+    block = power_of_two(vocab_size, 16, _MAX_BLOCK)
+    return LaunchConfig(block, 8 if block == _MAX_BLOCK else 2)
+
+
 def list_logprobs_triton(
     logits: torch.Tensor,
     row_starts: torch.Tensor,
@@ -82,9 +90,10 @@ def list_logprobs_triton(
     listed: torch.Tensor,
     count: int,
     out: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch the kernel; writes `out`."""
+    config = config or heuristic(logits.shape[1])
     links = token_ids if nodes is None else nodes  # not read for chains
     list_logprobs_kernel[(len(listed), token_ids.shape[1])](
         logits,
@@ -99,6 +108,6 @@ def list_logprobs_triton(
         count,
         out,
         HAS_NODES=nodes is not None,
-        BLOCK_V=config.block_v,
+        BLOCK_V=config.block,
         num_warps=config.num_warps,
     )

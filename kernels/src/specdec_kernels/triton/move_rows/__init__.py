@@ -8,7 +8,7 @@ import torch
 
 from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.move_rows.config import LaunchConfig, heuristic
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.move_rows.reference import move_rows_reference
 
 __all__ = ["NUM_GROWING", "PassRows", "move_rows"]
@@ -61,4 +61,4 @@ def move_rows(rows: PassRows, memory: torch.Tensor, *, config: LaunchConfig | No
         return
     from specdec_kernels.triton.move_rows.kernel import move_rows_triton  # imports Triton
 
-    move_rows_triton(rows, memory, config or heuristic(num_rows, size))
+    move_rows_triton(rows, memory, config)

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.move_rows.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig, power_of_two
 
 if TYPE_CHECKING:
     from specdec_kernels.triton.move_rows import PassRows
@@ -52,6 +52,12 @@ def move_rows_kernel(
                 tl.store(number_ptr, tl.load(number_ptr) + count)
 
 
-def move_rows_triton(rows: PassRows, memory: torch.Tensor, config: LaunchConfig) -> None:
+def heuristic(num_rows: int, num_requests: int) -> LaunchConfig:
+    """Return a configuration in which the program of most requests moves its rows in one turn."""
+    return LaunchConfig(power_of_two(-(-num_rows // num_requests), 8, 64))
+
+
+def move_rows_triton(rows: PassRows, memory: torch.Tensor, config: LaunchConfig | None) -> None:
     """Launch the kernel; writes the rows."""
-    move_rows_kernel[(len(rows.context_lens),)](*rows, memory, len(rows.verdict) - 3, config.block_rows)
+    config = config or heuristic(len(rows.positions), len(rows.context_lens))
+    move_rows_kernel[(len(rows.context_lens),)](*rows, memory, len(rows.verdict) - 3, config.block)

@@ -6,7 +6,7 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_tensor, shown
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.ngram_match.config import LaunchConfig, heuristic
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.ngram_match.reference import ngram_match_reference
 from specdec_kernels.triton.results import ChainDraft, prepared, written
 
@@ -74,8 +74,7 @@ def ngram_match(
         return written(out, ngram_match_reference(*given))
     from specdec_kernels.triton.ngram_match.kernel import ngram_match_triton  # imports Triton
 
-    chosen = config or heuristic(tokens.shape[1])
     ngram_match_triton(
-        tokens, num_tokens, max_nodes, lines, shortest, longest, keeps_first, fills, *out, chosen
+        tokens, num_tokens, max_nodes, lines, shortest, longest, keeps_first, fills, *out, config
     )
     return out

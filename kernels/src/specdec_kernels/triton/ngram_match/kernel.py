@@ -6,9 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.launch import roomy
-from specdec_kernels.triton.ngram_match.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig, power_of_two, roomy
 
+_MAX_BLOCK = 4096
 _LEAST_BLOCK = 16
 LENGTH_UNIT = tl.constexpr(4294967296)
 FARTHEST = tl.constexpr(2147483648)
@@ -113,6 +113,11 @@ def copy_match_kernel(
     tl.store(num_nodes_ptr + request, count)
 
 
+def heuristic(width: int) -> LaunchConfig:
+    """Return how many positions of a text in a buffer of `width` columns a program compares."""
+    return LaunchConfig(power_of_two(width, 16, _MAX_BLOCK), 4)
+
+
 def ngram_match_triton(
     tokens: torch.Tensor,
     num_tokens: torch.Tensor,
@@ -124,10 +129,11 @@ def ngram_match_triton(
     fills: bool,
     token_ids: torch.Tensor,
     num_nodes: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch both kernels; writes `token_ids [B, width]` and `num_nodes [B]`."""
     (size, width), columns = token_ids.shape, tokens.shape[1]
+    config = config or heuristic(columns)
     num_tiles = config.num_tiles(columns)
     scores = torch.empty((size, num_tiles), dtype=torch.int64, device=tokens.device)
     match_tile_kernel[(size, num_tiles)](
@@ -142,7 +148,7 @@ def ngram_match_triton(
         num_tiles,
         HAS_LINES=lines is not None,
         KEEPS_FIRST=keeps_first,
-        BLOCK_L=config.block_l,
+        BLOCK_L=config.block,
         num_warps=config.num_warps,
     )
     copy_match_kernel[(size,)](

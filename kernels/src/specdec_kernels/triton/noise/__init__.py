@@ -7,7 +7,7 @@ import torch
 from specdec import noise
 from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.noise.config import LaunchConfig, heuristic
+from specdec_kernels.triton.noise.config import LaunchConfig
 from specdec_kernels.triton.noise.keys import NoiseKeys, check_keys, counter_words
 
 __all__ = ["NoiseKeys", "gumbel_noise", "uniforms"]
@@ -86,6 +86,5 @@ def _fill(
         return out.copy_(noise.uniforms(*counters, num_ids))
     from specdec_kernels.triton.noise.kernel import noise_triton  # imports Triton
 
-    chosen = config or heuristic(num_ids)
-    noise_triton(keys, words, out, chosen, is_gumbel=is_gumbel)
+    noise_triton(keys, words, out, config, is_gumbel=is_gumbel)
     return out

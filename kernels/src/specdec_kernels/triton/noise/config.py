@@ -5,24 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from specdec_kernels.triton.launch import VocabularyTiles, power_of_two
+from specdec_kernels.triton import launch
+from specdec_kernels.triton.launch import check_power_of_two, power_of_two
 
 _MAX_BLOCK_V = 2048
 
 
 @dataclass(frozen=True)
-class LaunchConfig(VocabularyTiles):
-    """How the work is divided among programs.
-
-    Args:
-        block_v: ids that one program processes; a power of two, at least 4, since Philox generates blocks of four words.
-        num_warps: warps of one program.
-    """
+class LaunchConfig(launch.LaunchConfig):
+    """How the work is divided among programs; Philox generates blocks of four words, so a program has at least four ids."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.block_v < 4:
-            raise ValueError(f"block_v={self.block_v} must be at least 4")
+        check_power_of_two("block", self.block, least=4)
 
 
 @cache

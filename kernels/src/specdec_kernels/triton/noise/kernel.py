@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.noise.config import LaunchConfig
+from specdec_kernels.triton.noise.config import LaunchConfig, heuristic
 from specdec_kernels.triton.noise.keys import NoiseKeys
 
 
@@ -86,10 +86,11 @@ def noise_kernel(
 
 
 def noise_triton(
-    keys: NoiseKeys, words: torch.Tensor, out: torch.Tensor, config: LaunchConfig, *, is_gumbel: bool
+    keys: NoiseKeys, words: torch.Tensor, out: torch.Tensor, config: LaunchConfig | None, *, is_gumbel: bool
 ) -> None:
     """Launch the kernel; writes `[R, V]`."""
     num_rows, num_ids = out.shape
+    config = config or heuristic(num_ids)
     noise_kernel[(num_rows, config.num_tiles(num_ids))](
         *keys,
         words,
@@ -97,6 +98,6 @@ def noise_triton(
         out.stride(0),
         num_ids,
         IS_GUMBEL=is_gumbel,
-        BLOCK_V=config.block_v,
+        BLOCK_V=config.block,
         num_warps=config.num_warps,
     )

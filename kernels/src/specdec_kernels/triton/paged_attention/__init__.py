@@ -16,14 +16,8 @@ from specdec_kernels.triton.paged_attention.config import (
 )
 from specdec_kernels.triton.paged_attention.reference import paged_attention_reference
 from specdec_kernels.triton.paged_attention.tree import pack_tree_mask
-from specdec_kernels.triton.paged_attention.workspace import Workspace, allocate, check_workspace
 
-__all__ = [
-    "Workspace",
-    "make_workspace",
-    "pack_tree_mask",
-    "paged_attention",
-]
+__all__ = ["pack_tree_mask", "paged_attention"]
 
 
 def paged_attention(
@@ -44,7 +38,6 @@ def paged_attention(
     max_context_len: int | None = None,
     batch_invariant: bool = False,
     out: torch.Tensor | None = None,
-    workspace: Workspace | None = None,
     config: LaunchConfig | None = None,
 ) -> torch.Tensor:
     """Attend from the rows of a pass to the cache, which already contains the pass's own keys and values.
@@ -79,7 +72,6 @@ def paged_attention(
         batch_invariant: whether a row's result must be bit-identical whatever else is in the pass. This also requires the
             same `config` and device. The reference uses torch's products and gives no such guarantee.
         out: `[T, H, Dv]` to write to; None allocates it.
-        workspace: from `make_workspace`; None allocates it if needed.
         config: launch parameters of the Triton kernels; None uses the heuristic.
 
     Returns:
@@ -99,9 +91,6 @@ def paged_attention(
         max_context_len = block_tables.shape[1] * key_pages.shape[1]
     problem = _problem(query, key_pages, value_pages, context_lens.shape[0], max_context_len)
     chosen = _chosen(problem, batch_invariant, config)
-    num_shares = chosen.shares(max_context_len)
-    if workspace is not None:
-        check_workspace(workspace, num_shares, query, value_dim)
     if num_rows == 0 or context_lens.shape[0] == 0:
         return out
     inputs = (query, key_pages, value_pages, block_tables, query_starts, context_lens)
@@ -120,12 +109,9 @@ def paged_attention(
         return out
     from specdec_kernels.triton.paged_attention.kernel import paged_attention_triton  # imports Triton
 
-    if workspace is None and num_shares > 1:
-        workspace = allocate(num_shares, query, value_dim)
     paged_attention_triton(
         *inputs,
         out,
-        workspace,
         scale=scale,
         window=window,
         softcap=softcap,
@@ -133,30 +119,10 @@ def paged_attention(
         tree_mask=tree_mask,
         positions=positions,
         is_causal=is_causal,
-        num_shares=num_shares,
+        num_shares=chosen.shares(max_context_len),
         config=chosen,
     )
     return out
-
-
-def make_workspace(
-    query: torch.Tensor,
-    key_pages: torch.Tensor,
-    value_pages: torch.Tensor,
-    *,
-    num_requests: int,
-    max_context_len: int,
-    batch_invariant: bool = False,
-    config: LaunchConfig | None = None,
-) -> Workspace:
-    """Return the workspace that `paged_attention` needs for these arguments; layers of equal shape can share one.
-
-    Raises:
-        ValueError: if the configuration conflicts with `batch_invariant`.
-    """
-    problem = _problem(query, key_pages, value_pages, num_requests, max_context_len)
-    num_shares = _chosen(problem, batch_invariant, config).shares(max_context_len)
-    return allocate(num_shares, query, value_pages.shape[3])
 
 
 def configurations(

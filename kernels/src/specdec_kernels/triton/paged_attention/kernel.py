@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 
 from specdec_kernels.triton.paged_attention.config import LaunchConfig, requests_block
-from specdec_kernels.triton.paged_attention.workspace import Workspace
 
 _LOG2_E = tl.constexpr(math.log2(math.e))
 
@@ -302,7 +301,6 @@ def paged_attention_triton(
     query_starts: torch.Tensor,
     context_lens: torch.Tensor,
     out: torch.Tensor,
-    workspace: Workspace | None,
     *,
     scale: float,
     window: int | None,
@@ -319,7 +317,15 @@ def paged_attention_triton(
     num_requests = context_lens.shape[0]
     num_kv_heads, value_dim = value_pages.shape[2:]
     group = num_heads // num_kv_heads
-    partial = (None, None, None) if num_shares == 1 or workspace is None else tuple(workspace)
+    partial: tuple[torch.Tensor | None, ...] = (
+        None,
+        None,
+        None,
+    )  # sums [P, T, H, Dv], maxima and masses [P, T, H]
+    if num_shares > 1:
+        shape = (num_shares, num_rows, num_heads)
+        maxima, masses = torch.empty((2, *shape), dtype=torch.float32, device=query.device)
+        partial = (maxima.new_empty((*shape, value_dim)), maxima, masses)
     num_tiles = num_rows // (config.block_rows // group) + num_requests
     block_value = max(16, triton.next_power_of_2(value_dim))
     paged_attention_kernel[(num_tiles, num_kv_heads, num_shares)](

@@ -8,7 +8,7 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_logits, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.penalise.config import LaunchConfig, heuristic
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.penalise.reference import penalise_reference
 
 __all__ = ["PathRows", "Texts", "penalise"]
@@ -97,6 +97,5 @@ def penalise(
         return out
     from specdec_kernels.triton.penalise.kernel import penalise_triton  # imports Triton
 
-    chosen = config or heuristic(paths.path_len)
-    penalise_triton(logits, texts, paths, out, chosen)
+    penalise_triton(logits, texts, paths, out, config)
     return out

@@ -8,12 +8,14 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.penalise.config import LaunchConfig, path_block
+from specdec_kernels.triton.launch import LaunchConfig, roomy
 from specdec_kernels.triton.strict_verify.kernel import parent_of
 
 if TYPE_CHECKING:
     from specdec_kernels.triton.penalise import PathRows, Texts
 
+_PAIRS = 4096
+_LEAST_PATH = 16
 GREATEST = tl.constexpr(3.4028234663852886e38)
 _BLOCK_ROW, _NUM_BLOCKS = 2048, 8
 """Logits that a program copies at once, and how often."""
@@ -119,10 +121,21 @@ def penalise_kernel(
         lower(logits_ptr, out_ptr, path, is_new, counts, penalties_ptr, num_requests)
 
 
+def path_block(path_len: int) -> int:
+    """Return how many tokens of a path are compared at once."""
+    return roomy(path_len, _LEAST_PATH)
+
+
+def heuristic(path_len: int) -> LaunchConfig:
+    """Return how many ids of a text make a program compare about 4096 pairs at once."""
+    return LaunchConfig(max(32, _PAIRS // path_block(path_len)), num_warps=4)
+
+
 def penalise_triton(
-    logits: torch.Tensor, texts: Texts, paths: PathRows, out: torch.Tensor, config: LaunchConfig
+    logits: torch.Tensor, texts: Texts, paths: PathRows, out: torch.Tensor, config: LaunchConfig | None
 ) -> None:
     """Launch the kernel; writes `out`."""
+    config = config or heuristic(paths.path_len)
     num_rows, vocab_size = logits.shape
     links = paths.drafted if paths.parents is None else paths.parents  # not read for chains
     penalise_kernel[(num_rows, triton.cdiv(vocab_size, _BLOCK_ROW * _NUM_BLOCKS))](
@@ -146,7 +159,7 @@ def penalise_triton(
         IS_IN_PLACE=out.data_ptr() == logits.data_ptr(),
         HAS_PARENTS=paths.parents is not None,
         BLOCK_PATH=path_block(paths.path_len),
-        BLOCK_IDS=config.block_ids,
+        BLOCK_IDS=config.block,
         BLOCK_ROW=_BLOCK_ROW,
         NUM_BLOCKS=_NUM_BLOCKS,
         num_warps=config.num_warps,

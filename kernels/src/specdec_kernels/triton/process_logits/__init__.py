@@ -6,7 +6,7 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_logits, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.process_logits.config import LaunchConfig, heuristic
+from specdec_kernels.triton.process_logits.config import LaunchConfig
 from specdec_kernels.triton.process_logits.parameters import Cuts
 from specdec_kernels.triton.process_logits.reference import process_logits_reference
 
@@ -58,6 +58,5 @@ def process_logits(
         return out.copy_(process_logits_reference(logits, cuts))
     from specdec_kernels.triton.process_logits.kernel import process_logits_triton  # imports Triton
 
-    chosen = config or heuristic(vocab_size)
-    process_logits_triton(logits, cuts, out, chosen)
+    process_logits_triton(logits, cuts, out, config)
     return out

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from specdec_kernels.triton.gumbel_sample.kernel import load_divisor
-from specdec_kernels.triton.process_logits.config import LaunchConfig
+from specdec_kernels.triton.process_logits.config import LaunchConfig, heuristic
 from specdec_kernels.triton.process_logits.parameters import Cuts
 
 WEIGHT_ONE = tl.constexpr(1099511627776.0)
@@ -280,9 +280,12 @@ def cut_kernel(
             num_equal += tl.sum(is_equal, 0)
 
 
-def process_logits_triton(logits: torch.Tensor, cuts: Cuts, out: torch.Tensor, config: LaunchConfig) -> None:
+def process_logits_triton(
+    logits: torch.Tensor, cuts: Cuts, out: torch.Tensor, config: LaunchConfig | None
+) -> None:
     """Launch the required kernels; writes `[R, V]`."""
     num_rows, vocab_size = logits.shape
+    config = config or heuristic(vocab_size)
     given = (logits, logits.stride(0), vocab_size, out, out.stride(0))
     # Missing arguments are not read; what stands for them has their dtype.
     min_p = cuts.temperatures if cuts.min_p is None else cuts.min_p
@@ -296,14 +299,14 @@ def process_logits_triton(logits: torch.Tensor, cuts: Cuts, out: torch.Tensor, c
             int(cuts.min_p is not None),
             int(cuts.top_k is not None),
             int(cuts.top_p is not None),
-            BLOCK_V=config.cut_block_v,
+            BLOCK_V=config.cut_block,
             num_warps=config.cut_num_warps,
             enable_fp_fusion=False,
         )
         return
     num_tiles = config.num_tiles(vocab_size)
     best = torch.empty((num_rows, num_tiles), dtype=torch.float32, device=logits.device)
-    tiles = {"NUM_TILES": num_tiles, "BLOCK_V": config.block_v, "num_warps": config.num_warps}
+    tiles = {"NUM_TILES": num_tiles, "BLOCK_V": config.block, "num_warps": config.num_warps}
     widen_kernel[(num_rows, num_tiles)](*given, best, **tiles, enable_fp_fusion=False)
     temperature_kernel[(num_rows, num_tiles)](
         out,

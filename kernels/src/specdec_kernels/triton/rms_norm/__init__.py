@@ -8,7 +8,6 @@ import torch
 
 from specdec_kernels.triton.arguments import check_input, check_rows, check_vector
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.rms_norm.config import LaunchConfig, heuristic
 from specdec_kernels.triton.rms_norm.reference import rms_norm_reference
 
 __all__ = ["NormOutput", "rms_norm"]
@@ -29,11 +28,10 @@ def rms_norm(
     *,
     epsilon: float,
     residual: torch.Tensor | None = None,
-    weight_offset: float = 0.0,
     out: NormOutput | None = None,
-    config: LaunchConfig | None = None,
+    num_warps: int | None = None,
 ) -> NormOutput:
-    """Return `s / sqrt(mean(s ** 2) + epsilon) * (weight_offset + weight)` for `s = x + residual`.
+    """Return `s / sqrt(mean(s ** 2) + epsilon) * weight` for `s = x + residual`.
 
     Root mean square norm (https://arxiv.org/abs/1910.07467). The sum is rounded to the type of x, like the residual
     stream; everything else is float32 and rounded once. Each row is one program with a summation order fixed by H, so a
@@ -44,9 +42,8 @@ def rms_norm(
         weight: `[H]` floating point, of any type.
         epsilon: added to the mean square.
         residual: `[T, H]` of the type of x; None adds nothing.
-        weight_offset: added to the weight: 1 for models that store their weights around 0, such as Gemma.
         out: tensors to write to; `normed` may be x, `residual` may be the residual. None allocates them.
-        config: launch parameters of the Triton kernel; None uses the heuristic.
+        num_warps: of a program, which has a row; None uses the heuristic. A row's bits depend on it.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.
@@ -67,13 +64,12 @@ def rms_norm(
     if x.shape[0] == 0:
         return out
     if backend_for(x) is Backend.REFERENCE:
-        normed, total = rms_norm_reference(x, weight, epsilon, residual, weight_offset)
+        normed, total = rms_norm_reference(x, weight, epsilon, residual)
         out.normed.copy_(normed)
         if out.residual is not None:
             out.residual.copy_(total)
         return out
     from specdec_kernels.triton.rms_norm.kernel import rms_norm_triton  # imports Triton
 
-    chosen = config or heuristic(x.shape[1])
-    rms_norm_triton(x, weight, epsilon, residual, weight_offset, *out, chosen)
+    rms_norm_triton(x, weight, epsilon, residual, *out, num_warps)
     return out

@@ -6,8 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.rms_norm.config import LaunchConfig
-
 
 @triton.jit
 def rms_norm_kernel(
@@ -21,7 +19,6 @@ def rms_norm_kernel(
     normed_stride: tl.tensor,
     total_stride: tl.tensor,
     EPSILON: tl.constexpr,
-    WEIGHT_OFFSET: tl.constexpr,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
@@ -35,11 +32,16 @@ def rms_norm_kernel(
         total = (total.to(tl.float32) + residual.to(tl.float32)).to(total.dtype)
     wide = total.to(tl.float32)
     mean = tl.sum(wide * wide, 0) / SIZE
-    weight = tl.load(weight_ptr + columns, mask=mask, other=0.0).to(tl.float32) + WEIGHT_OFFSET
+    weight = tl.load(weight_ptr + columns, mask=mask, other=0.0).to(tl.float32)
     normed = wide * (1.0 / tl.sqrt_rn(mean + EPSILON)) * weight
     if residual_ptr is not None:
         tl.store(total_ptr + row * total_stride + columns, total, mask=mask)
     tl.store(normed_ptr + row * normed_stride + columns, normed.to(total.dtype), mask=mask)
+
+
+def heuristic(size: int) -> int:
+    """Return the warps of a program for rows of `size` elements; a model always uses the same number."""
+    return 1 if size <= 256 else 4 if size <= 2048 else 8 if size <= 8192 else 16
 
 
 def rms_norm_triton(
@@ -47,10 +49,9 @@ def rms_norm_triton(
     weight: torch.Tensor,
     epsilon: float,
     residual: torch.Tensor | None,
-    weight_offset: float,
     normed: torch.Tensor,
     total: torch.Tensor | None,
-    config: LaunchConfig,
+    num_warps: int | None,
 ) -> None:
     """Launch the kernel; writes `normed [T, H]` and, with a residual, `total [T, H]`."""
     num_rows, size = x.shape
@@ -65,8 +66,7 @@ def rms_norm_triton(
         normed.stride(0),
         0 if total is None else total.stride(0),
         EPSILON=epsilon,
-        WEIGHT_OFFSET=weight_offset,
         SIZE=size,
         BLOCK=triton.next_power_of_2(size),
-        num_warps=config.num_warps,
+        num_warps=num_warps or heuristic(size),
     )

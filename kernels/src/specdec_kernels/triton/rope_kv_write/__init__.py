@@ -14,7 +14,6 @@ from specdec_kernels.triton.arguments import (
     check_vector,
 )
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.rope_kv_write.config import LaunchConfig, heuristic
 from specdec_kernels.triton.rope_kv_write.reference import HeadNorms, rope_kv_write_reference
 
 __all__ = ["HeadNorms", "rope_kv_write"]
@@ -30,17 +29,16 @@ def rope_kv_write(
     value_pages: torch.Tensor,
     slot_mapping: torch.Tensor,
     *,
-    positions: torch.Tensor | None = None,
-    interleaved: bool = False,
+    positions: torch.Tensor,
     norms: HeadNorms | None = None,
     out: torch.Tensor | None = None,
-    config: LaunchConfig | None = None,
+    num_warps: int | None = None,
 ) -> torch.Tensor:
     """Norm and rotate queries and keys by their positions; return the queries, write keys and values to their slots.
 
     Rotary embedding (https://arxiv.org/abs/2104.09864): in a head's first R elements, pair i becomes
-    `(x cos_i - y sin_i, y cos_i + x sin_i)`; pairs are `(i, i + R / 2)`, or `(2 i, 2 i + 1)` if interleaved. The rest of
-    the head is unchanged. Norms are those of `rms_norm`. Computed in float32, rounded after the norm and after the rotation.
+    `(x cos_i - y sin_i, y cos_i + x sin_i)`; pairs are `(i, i + R / 2)`. The rest of the
+    head is unchanged. Norms are those of `rms_norm`. Computed in float32, rounded after the norm and after the rotation.
     Slots are as in `kv_write`. Results do not depend on the batch.
 
     Args:
@@ -52,11 +50,10 @@ def rope_kv_write(
         key_pages: `[num_blocks, block_size, Hkv, D]`, written.
         value_pages: `[num_blocks, block_size, Hkv, Dv]`, written.
         slot_mapping: `[T]` int64, -1 for padding rows, whose keys and values are not written; their queries are.
-        positions: `[T]` integer: the row of `cos` and `sin` for each row, including padding; None uses row t for row t.
-        interleaved: whether pairs are `(2 i, 2 i + 1)`.
+        positions: `[T]` integer: the row of `cos` and `sin` for each row, including padding.
         norms: norms of the heads, before they are rotated; None for models without.
         out: `[T, H, D]` to write the queries to, may be `query`; None allocates it.
-        config: launch parameters of the Triton kernel; None uses the heuristic.
+        num_warps: of a program, which has the heads of one KV head in one row; None uses the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -72,11 +69,10 @@ def rope_kv_write(
         return out
     inputs = (query, key, value, cos, sin, key_pages, value_pages, slot_mapping, positions)
     if backend_for(query) is Backend.REFERENCE:
-        return out.copy_(rope_kv_write_reference(*inputs, interleaved, norms))
+        return out.copy_(rope_kv_write_reference(*inputs, norms))
     from specdec_kernels.triton.rope_kv_write.kernel import rope_kv_write_triton  # imports Triton
 
-    chosen = config or heuristic(num_heads // key.shape[1], key_dim)
-    rope_kv_write_triton(*inputs, interleaved, norms, out, chosen)
+    rope_kv_write_triton(*inputs, norms, out, num_warps)
     return out
 
 
@@ -86,7 +82,7 @@ def _check(
     value: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    positions: torch.Tensor | None,
+    positions: torch.Tensor,
     norms: HeadNorms | None,
 ) -> None:
     check_input("query", query, ("T", "H", "D"))
@@ -105,7 +101,4 @@ def _check(
         check_vector("norms.key", norms.key, key_dim, like=query)
         if not norms.epsilon >= 0:
             raise ValueError(f"norms.epsilon={norms.epsilon} must be at least 0")
-    if positions is not None:
-        check_tensor("positions", positions, (num_rows,), IDS, query)
-    elif cos.shape[0] < num_rows:
-        raise ValueError(f"cos has {cos.shape[0]} rows for {num_rows} of query: pass positions")
+    check_tensor("positions", positions, (num_rows,), IDS, query)

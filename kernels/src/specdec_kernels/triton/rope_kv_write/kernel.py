@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.rope_kv_write.config import LaunchConfig
 from specdec_kernels.triton.rope_kv_write.reference import HeadNorms
 
 
@@ -35,7 +34,6 @@ def _rotate(
     EPSILON: tl.constexpr,
     HALF: tl.constexpr,
     DIM: tl.constexpr,
-    INTERLEAVED: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr,
 ) -> None:
@@ -45,10 +43,7 @@ def _rotate(
     """
     pairs = tl.arange(0, BLOCK_HALF)[None, :]
     mask = is_head & (pairs < HALF)
-    if INTERLEAVED:
-        first, second = 2 * pairs, 2 * pairs + 1
-    else:
-        first, second = pairs, pairs + HALF
+    first, second = pairs, pairs + HALF
     a = tl.load(source + first, mask=mask, other=0.0).to(tl.float32)
     b = tl.load(source + second, mask=mask, other=0.0).to(tl.float32)
     dtype = target.dtype.element_ty
@@ -106,7 +101,6 @@ def rope_kv_write_kernel(
     KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
-    INTERLEAVED: tl.constexpr,
     BLOCK_GROUP: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr,
@@ -115,9 +109,7 @@ def rope_kv_write_kernel(
     """Norm and rotate the query heads of one KV head of one row, and its key; write key and value to the row's slot."""
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
-    position = row
-    if positions_ptr is not None:
-        position = tl.load(positions_ptr + row).to(tl.int64)
+    position = tl.load(positions_ptr + row).to(tl.int64)
     pairs = tl.arange(0, BLOCK_HALF)[None, :]
     cos = tl.load(cos_ptr + position * HALF + pairs, mask=pairs < HALF, other=0.0).to(tl.float32)
     sin = tl.load(sin_ptr + position * HALF + pairs, mask=pairs < HALF, other=0.0).to(tl.float32)
@@ -127,8 +119,7 @@ def rope_kv_write_kernel(
     source = query_ptr + row * query_row_stride + heads * query_head_stride
     target = out_ptr + row * out_row_stride + heads * out_head_stride
     _rotate(
-        source, target, members < GROUP, cos, sin, query_weight_ptr, EPSILON,
-        HALF, KEY_DIM, INTERLEAVED, BLOCK_HALF, BLOCK_REST,
+        source, target, members < GROUP, cos, sin, query_weight_ptr, EPSILON, HALF, KEY_DIM, BLOCK_HALF, BLOCK_REST
     )  # fmt: skip
 
     slot = tl.load(slot_mapping_ptr + row)
@@ -141,8 +132,7 @@ def rope_kv_write_kernel(
         key_pages_ptr + page * key_page_stride + offset * key_slot_stride + kv_head * key_page_head_stride
     )
     _rotate(
-        source, target + only, only == 0, cos, sin, key_weight_ptr, EPSILON,
-        HALF, KEY_DIM, INTERLEAVED, BLOCK_HALF, BLOCK_REST,
+        source, target + only, only == 0, cos, sin, key_weight_ptr, EPSILON, HALF, KEY_DIM, BLOCK_HALF, BLOCK_REST
     )  # fmt: skip
     dims = tl.arange(0, BLOCK_VALUE)
     is_dim = dims < VALUE_DIM
@@ -151,6 +141,11 @@ def rope_kv_write_kernel(
     )
     place = page * value_page_stride + offset * value_slot_stride + kv_head * value_page_head_stride
     tl.store(value_pages_ptr + place + dims, value, mask=is_dim)
+
+
+def heuristic(group: int, head_dim: int) -> int:
+    """Return the warps of a program for `group` query heads of `head_dim` elements per KV head."""
+    return 1 if group * head_dim <= 256 else 4 if group * head_dim <= 4096 else 8
 
 
 def rope_kv_write_triton(
@@ -162,11 +157,10 @@ def rope_kv_write_triton(
     key_pages: torch.Tensor,
     value_pages: torch.Tensor,
     slot_mapping: torch.Tensor,
-    positions: torch.Tensor | None,
-    interleaved: bool,
+    positions: torch.Tensor,
     norms: HeadNorms | None,
     out: torch.Tensor,
-    config: LaunchConfig,
+    num_warps: int | None,
 ) -> None:
     """Launch the kernel; writes the pages and `out [T, H, D]`."""
     num_rows, num_heads, key_dim = query.shape
@@ -197,10 +191,9 @@ def rope_kv_write_triton(
         KEY_DIM=key_dim,
         VALUE_DIM=value_dim,
         PAGE_SIZE=key_pages.shape[1],
-        INTERLEAVED=interleaved,
         BLOCK_GROUP=triton.next_power_of_2(group),
         BLOCK_HALF=triton.next_power_of_2(half),
         BLOCK_REST=triton.next_power_of_2(max(1, key_dim - 2 * half)),
         BLOCK_VALUE=triton.next_power_of_2(value_dim),
-        num_warps=config.num_warps,
+        num_warps=num_warps or heuristic(group, key_dim),
     )

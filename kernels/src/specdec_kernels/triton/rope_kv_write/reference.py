@@ -29,30 +29,25 @@ def rope_kv_write_reference(
     key_pages: torch.Tensor,
     value_pages: torch.Tensor,
     slot_mapping: torch.Tensor,
-    positions: torch.Tensor | None,
-    interleaved: bool,
+    positions: torch.Tensor,
     norms: HeadNorms | None,
 ) -> torch.Tensor:
     """Write the pages and return the rotated queries `[T, H, D]`; see `rope_kv_write`."""
     if norms is not None:
         query, key = _normed(query, norms.query, norms.epsilon), _normed(key, norms.key, norms.epsilon)
-    rows = slice(query.shape[0]) if positions is None else positions.long()
-    angles = cos[rows, None].float(), sin[rows, None].float()  # [T, 1, R / 2]
-    kv_write_reference(_rotated(key, *angles, interleaved), value, key_pages, value_pages, slot_mapping)
-    return _rotated(query, *angles, interleaved)
+    angles = cos[positions.long(), None].float(), sin[positions.long(), None].float()  # [T, 1, R / 2]
+    kv_write_reference(_rotated(key, *angles), value, key_pages, value_pages, slot_mapping)
+    return _rotated(query, *angles)
 
 
 def _normed(heads: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
     flat = heads.reshape(-1, heads.shape[2])
-    return rms_norm_reference(flat, weight, epsilon, None, 0.0)[0].view(heads.shape)
+    return rms_norm_reference(flat, weight, epsilon, None)[0].view(heads.shape)
 
 
-def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
+def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     half = cos.shape[2]
-    if interleaved:
-        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
-    else:
-        first, second = slice(0, half), slice(half, 2 * half)
+    first, second = slice(0, half), slice(half, 2 * half)
     a, b = x[..., first].float(), x[..., second].float()
     out = x.clone()
     out[..., first] = (a * cos - b * sin).to(x.dtype)

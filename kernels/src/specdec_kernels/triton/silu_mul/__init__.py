@@ -6,7 +6,7 @@ import torch
 
 from specdec_kernels.triton.arguments import check_input, check_rows
 from specdec_kernels.triton.dispatch import Backend, backend_for
-from specdec_kernels.triton.silu_mul.config import LaunchConfig, heuristic
+from specdec_kernels.triton.launch import LaunchConfig
 from specdec_kernels.triton.silu_mul.reference import silu_mul_reference
 
 __all__ = ["silu_mul"]
@@ -43,6 +43,5 @@ def silu_mul(
         return out.copy_(silu_mul_reference(gate, up))
     from specdec_kernels.triton.silu_mul.kernel import silu_mul_triton  # imports Triton
 
-    chosen = config or heuristic(gate.shape[1])
-    silu_mul_triton(gate, up, out, chosen)
+    silu_mul_triton(gate, up, out, config)
     return out

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from specdec_kernels.triton.silu_mul.config import LaunchConfig
+from specdec_kernels.triton.launch import LaunchConfig, row_blocks
 
 
 @triton.jit
@@ -31,8 +31,11 @@ def silu_mul_kernel(
     tl.store(out_ptr + row * out_stride + columns, (active * up).to(out_ptr.dtype.element_ty), mask=mask)
 
 
-def silu_mul_triton(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor, config: LaunchConfig) -> None:
+def silu_mul_triton(
+    gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor, config: LaunchConfig | None
+) -> None:
     """Launch the kernel; writes `out [T, F]`."""
+    config = config or row_blocks(gate.shape[1])
     num_rows, size = gate.shape
     silu_mul_kernel[(num_rows, triton.cdiv(size, config.block))](
         gate,

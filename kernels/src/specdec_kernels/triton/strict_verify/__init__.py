@@ -6,9 +6,9 @@ import torch
 
 from specdec_kernels.triton.arguments import IDS, check_drafts, check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
+from specdec_kernels.triton.noise.config import LaunchConfig
 from specdec_kernels.triton.noise.keys import NoiseKeys, check_keys
 from specdec_kernels.triton.results import PathVerdict, prepared, written
-from specdec_kernels.triton.strict_verify.config import LaunchConfig, heuristic
 from specdec_kernels.triton.strict_verify.reference import strict_verify_reference
 from specdec_kernels.triton.strict_verify.request_cuts import RequestCuts
 
@@ -74,6 +74,5 @@ def strict_verify(
         return written(out, strict_verify_reference(*given))
     from specdec_kernels.triton.strict_verify.kernel import strict_verify_triton  # imports Triton
 
-    chosen = config or heuristic(logits.shape[1])
-    strict_verify_triton(*given, *out, chosen)
+    strict_verify_triton(*given, *out, config)
     return out

@@ -14,9 +14,9 @@ from specdec_kernels.triton.gumbel_sample.kernel import (
 )
 from specdec_kernels.triton.last_program import arrival_counts, is_last_program
 from specdec_kernels.triton.launch import places_for
+from specdec_kernels.triton.noise.config import LaunchConfig, heuristic
 from specdec_kernels.triton.noise.keys import NoiseKeys
 from specdec_kernels.triton.process_logits.kernel import weights_of
-from specdec_kernels.triton.strict_verify.config import LaunchConfig
 from specdec_kernels.triton.strict_verify.cuts import is_before, is_cut_by, kept_draw
 from specdec_kernels.triton.strict_verify.request_cuts import RequestCuts
 
@@ -297,11 +297,12 @@ def strict_verify_triton(
     token_ids: torch.Tensor,
     accepted_nodes: torch.Tensor,
     first_invalid: torch.Tensor,
-    config: LaunchConfig,
+    config: LaunchConfig | None,
 ) -> None:
     """Launch the kernel, twice with cuts; writes the tensors of a `PathVerdict`."""
     num_requests, width = draft_token_ids.shape
     vocab_size = logits.shape[1]
+    config = config or heuristic(vocab_size)
     num_tiles = config.num_tiles(vocab_size)
     shape = (num_requests, width + 1, num_tiles)
     best, score = torch.empty(
@@ -344,7 +345,7 @@ def strict_verify_triton(
             HAS_CUTS=cuts is not None,
             CHECKS=checks,
             NUM_TILES=num_tiles,
-            BLOCK_V=config.block_v,
+            BLOCK_V=config.block,
             BLOCK_TILES=triton.next_power_of_2(num_tiles),
             BLOCK_N=places_for(width),
             num_warps=config.num_warps,
