@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel
 
 from specdec_runtime.interfaces import CacheReader
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Rows = tuple[torch.Tensor, ...]
 """Keys `[R, Hkv, L, Dk]`, values `[R, Hkv, L, Dv]` and which of them are seen `[R, 1, T, L]`, for each type of layer."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+import transformers
 
 from specdec import ConfigError, ModelError
 from specdec.config import Checkpoint
@@ -18,6 +18,9 @@ from specdec_runtime.drafting import HeadCheckpoint
 from specdec_runtime.interfaces import CacheReader
 from specdec_runtime.loading import check_rope
 from specdec_runtime.models import unfilled
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 MODEL_TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
 _TARGETS = ("gemma4_text", "gemma4_unified_text")
@@ -60,7 +63,7 @@ def load_assistant(checkpoint: HeadCheckpoint, target: TargetHandle, max_len: in
 
 def _config_of(checkpoint: HeadCheckpoint) -> PretrainedConfig:
     try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(checkpoint.directory)
+        config: PretrainedConfig = transformers.AutoConfig.from_pretrained(checkpoint.directory)
     except Exception as error:  # the library's checks of fields raise errors of many types
         raise ModelError(f"cannot read the configuration of {checkpoint}: {error}") from error
     if getattr(config, "quantization_config", None):
@@ -113,7 +116,7 @@ def _load(checkpoint: HeadCheckpoint, config: PretrainedConfig, target: TargetHa
     arguments: dict[str, Any] = {} if info.device.type == "cpu" else {"device_map": {"": info.device}}
     try:
         with _all_shared(type(config.get_text_config())):
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 checkpoint.directory,
                 config=config,
                 dtype=info.dtype,
