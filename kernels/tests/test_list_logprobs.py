@@ -37,7 +37,9 @@ def padded(rows: list[list[int]], width: int) -> torch.Tensor:
 def check(vocab_size: int, count: int, device: torch.device, *, is_tree: bool, **options: Any) -> None:
     """Run into a poisoned output, and compare the tokens that there are with core's lists."""
     logits, nodes, tokens = problem(vocab_size, is_tree=is_tree)
-    wide = torch.full((15, vocab_size + 3), NAN).to(device)[1:]  # so that a wrong kernel reads no other memory
+    room = torch.full((15, vocab_size + 3), NAN).to(device)
+    room[0] = 0.0  # which a wrong kernel reads, and no other memory
+    wide = room[1:]
     wide[:, :vocab_size] = logits
     out = torch.full((len(LISTED), 6, 2 + 2 * count), NAN, dtype=torch.float64).to(device)
     ids = torch.tensor(STARTS).to(device), padded(nodes, 5).to(device), padded(tokens, 6).to(device)
