@@ -24,7 +24,9 @@ assert "VIRTUAL_ENV" not in os.environ
 def test_times_and_what_was_compiled(tmp_path: Path) -> None:
     taken = start(("python", "-c", SLOW), PYTHON, tmp_path, is_writable=True)
     assert taken.cpu_s >= 1.0
-    assert taken.first_output_s + 0.5 <= taken.first_text_s <= taken.end_s  # a busy machine tells of output late
+    assert (
+        taken.first_output_s + 0.5 <= taken.first_text_s <= taken.end_s
+    )  # a busy machine tells of output late
     assert 0.5 <= taken.silence_s <= taken.end_s
     assert taken.num_compiled == 1
 
