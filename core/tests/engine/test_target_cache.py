@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import DynamicCache
 
 from specdec import LLM, ConfigError, ModelError, PluginError
 from specdec.engine.kv_manager import KVManager
+from specdec.interfaces import DraftSlots
 from specdec_hosting import HostTarget, open_proposer
 from specdec_runtime.models import cache_argument
 from specdec_runtime.scorers.transformers import TransformersScorer
@@ -183,11 +185,21 @@ def test_rows_that_are_read_are_the_targets(subject, run) -> None:
 
 def test_rows_that_are_not_the_targets_are_not_read(subject, monkeypatch) -> None:
     monkeypatch.setattr(Reading, "num_more", 1)
-    with pytest.raises(PluginError, match="would read positions up to"):
+    with pytest.raises(PluginError, match="would read positions 0 to"):
         tokens_of(made(subject, name="Reading"), subject.prompts, greedy(32))
     llm = made(subject, name="Reading", on_proposer_error="fallback")
     assert asked_twice(llm, subject) == [subject.expected] * 2
     assert not proposer_of(llm).kept
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_read"), [(0, 8, True), (3, 3, True), (-1, 4, False), (5, 4, False), (0, 9, False)]
+)
+def test_only_rows_of_the_request_are_read(start: int, end: int, is_read: bool) -> None:
+    slots = DraftSlots()
+    slots.open([16], [8], [12])
+    with nullcontext() if is_read else pytest.raises(PluginError, match=f"positions {start} to {end - 1} "):
+        slots.check_read(16, start, end)
 
 
 def test_other_hosts_are_refused() -> None:

@@ -40,15 +40,15 @@ class DraftSlots:
                 "max(max_nodes) tokens in rows that want a draft"
             )
 
-    def check_read(self, first_slot: int, end: int) -> None:
-        """Check that positions up to `end - 1` of the request at `first_slot` may be read.
+    def check_read(self, first_slot: int, start: int, end: int) -> None:
+        """Check that positions `start` to `end - 1` of the request at `first_slot` may be read.
 
         Raises:
             PluginError: if not.
         """
         most = self._spans.get(first_slot, (0, 0))[0]
-        if not 0 <= end <= most:
+        if not 0 <= start <= end <= most:
             raise PluginError(
-                f"a draft would read positions up to {end - 1} of the request at slot {first_slot} from the target's cache, "
-                f"which has {most} rows for it: all committed tokens but the last, in rows that want a draft"
+                f"a draft would read positions {start} to {end - 1} of the request at slot {first_slot} from the target's "
+                f"cache, which has {most} rows for it: all committed tokens but the last, in rows that want a draft"
             )

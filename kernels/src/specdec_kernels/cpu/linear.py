@@ -118,7 +118,7 @@ def joined_quantized(linears: list[QuantizedLinear]) -> torch.Tensor:
 
 
 class BlockProduct(JoinedLinear):
-    """The same with weights in blocks, which stay as they are: torch multiplies a few of them at a time, widened.
+    """The same with weights in blocks; for more than `max_product_rows` torch multiplies some at a time, widened.
 
     Args:
         linears: modules with the same input; their kinds may differ.

@@ -42,6 +42,6 @@ class CacheReader:
         Raises:
             PluginError: if there are no such rows.
         """
-        self._slots.check_read(first_slot, end)
+        self._slots.check_read(first_slot, start, end)
         cache, rows = self._find_cache(), slice(first_slot + start, first_slot + end)
         return cache.keys[layer][rows], cache.values[layer][rows]

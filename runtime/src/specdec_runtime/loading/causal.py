@@ -209,9 +209,8 @@ def _dtype(
     if stored in (torch.bfloat16, torch.float16) and not is_native:
         logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
         return torch.float32
-    if (
-        is_narrow and stored in (None, torch.float16) and device.type == "cpu"
-    ):  # nothing multiplies float16 fast there
+    # No product of the CPU is fast in float16.
+    if is_narrow and stored in (None, torch.float16) and device.type == "cpu":
         return torch.bfloat16 if is_native else torch.float32
     return "auto"
 
