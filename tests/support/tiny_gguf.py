@@ -18,14 +18,14 @@ MERGES = ["t h", "th e", "Ġ Ġ"]
 NUM_HEADS, NUM_KV_HEADS = 4, 2
 
 
-def tiny_llama(seed: int = 0) -> LlamaForCausalLM:
+def tiny_llama(seed: int = 0, num_hidden_layers: int = 2) -> LlamaForCausalLM:
     """Return a Llama with random weights, as the files that are written from it have it."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(TOKENS),
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=NUM_HEADS,
         num_key_value_heads=NUM_KV_HEADS,
         max_position_embeddings=256,

@@ -11,14 +11,17 @@ import pytest
 import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from random_blocks import GGUF_KINDS, dequantised, random_blocks
+from safetensors.torch import load_file
 from tiny_gguf import tiny_llama, write_gguf
 
 from specdec import LLM, ConfigError, ModelError, SamplingParams
 from specdec.folders import compiled_folder
+from specdec_runtime.gguf import convert, kept_blocks
 from specdec_runtime.gguf.blocks import numbers_of
 from specdec_runtime.interfaces import BlockEmbedding, BlockLinear
 from specdec_runtime.interfaces.blocks import KINDS, pack, widened
 
+load = convert._load
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 PROMPT = {"prompt_token_ids": [5, 9, 40, 41, 42, 9, 40]}
 
@@ -89,6 +92,45 @@ def test_an_exact_product_of_each_row_of_weights(tmp_path) -> None:
         if isinstance(module, BlockLinear | BlockEmbedding):
             rows = module.wide_rows(torch.arange(module.shape[0]))
             assert torch.equal(rows, wide.get_submodule(name).weight), name
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_rows_that_are_marked_come_to_the_same_blocks(tmp_path, monkeypatch, kind, dtype) -> None:
+    file = Path(tiny(tmp_path, kind))
+    folders = [tmp_path / "marked", tmp_path / "dequantised"]
+    for folder, may_mark in zip(folders, (True, False), strict=True):
+        calls = []
+        monkeypatch.setattr(kept_blocks, "can_mark", lambda _tensors, may_mark=may_mark: may_mark)
+        monkeypatch.setattr(convert, "_load", lambda *given, calls=calls: calls.append(1) or load(*given))
+        folder.mkdir()
+        convert.convert(file, dtype, folder, keeps_blocks=True)
+        assert len(calls) == 1
+    marked, dequantised = (load_file(folder / "model.safetensors") for folder in folders)
+    assert marked.keys() == dequantised.keys()
+    assert all(torch.equal(marked[name], dequantised[name]) for name in marked)
+    assert any(weight.dtype == torch.uint8 for weight in marked.values())
+
+
+@pytest.mark.parametrize("changed", ["copied", "calculated"])
+def test_marks_that_are_left_make_the_model_be_read_again(tmp_path, monkeypatch, changed) -> None:
+    """As a layer of transformers may that splits a matrix, or stores something made of it."""
+
+    def and_change(*given):
+        model = load(*given)
+        weight = model.model.embed_tokens.weight.detach()
+        if changed == "copied":
+            model.model.norm.more = torch.nn.Parameter(weight[:3].clone())
+        else:
+            model.model.norm.more = torch.nn.Parameter(weight.sum(0))
+        return model
+
+    monkeypatch.setattr(convert, "_load", and_change)
+    convert.convert(Path(tiny(tmp_path)), "float32", tmp_path, keeps_blocks=True)
+    kept = load_file(tmp_path / "model.safetensors")
+    assert not kept["model.norm.more"].isnan().any()
+    assert kept["model.norm.more"].abs().max() < 100
+    assert kept["model.layers.0.mlp.up_proj.weight"].dtype == torch.uint8
 
 
 def test_files_without_blocks_are_loaded_as_they_were(tmp_path, caplog) -> None:

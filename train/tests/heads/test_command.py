@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_gguf import tiny_llama, write_gguf
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import specdec_zoo
@@ -55,6 +56,15 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> str:
 def options(target: str, out: Path, *more: str) -> list[str]:
     files = [part for file in sorted(SOURCES.glob("*.py"))[:14] for part in ("--data", str(file))]
     return [*files, "--target", target, "--out", str(out), *SMALL, *more]
+
+
+def test_a_target_whose_weights_are_published_in_blocks(tmp_path):
+    file = str(write_gguf(tmp_path / "target.gguf", tiny_llama(num_hidden_layers=6), kind="Q8_0"))
+    assert run(["train", "eagle3", *options(file, tmp_path / "head", "--num-steps", "1")]) == 0
+    head = {"method": "eagle3", "model": str(tmp_path / "head"), "num_speculative_tokens": 1}
+    llm = LLM(file, dtype="float32", speculative_config=head | {"on_proposer_error": "raise"})
+    output = llm.generate("import os", SamplingParams(max_tokens=12, temperature=0), use_tqdm=False)[0]
+    assert output.metrics.num_draft_tokens > 0
 
 
 def test_files_follow_data_as_a_shell_spells_them_out(target, tmp_path, monkeypatch):

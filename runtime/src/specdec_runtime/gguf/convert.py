@@ -52,13 +52,38 @@ def convert(file: Path, dtype: str, folder: Path, *, keeps_blocks: bool = False)
 def _read(
     file: Path, dtype: str, folder: str, *, keeps_blocks: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    import torch
     from gguf import GGUFReader
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoTokenizer
 
-    from specdec_runtime.gguf.kept_blocks import keep_blocks
+    from specdec_runtime.gguf.kept_blocks import can_mark, keep_blocks, marked_rows
     from specdec_runtime.gguf.positions import set_position_scaling
     from specdec_runtime.gguf.splitting import set_splitting
+
+    reader = GGUFReader(str(Path(folder, file.name)))  # transformers' words for it, and so its reader
+    is_kept = False
+    if keeps_blocks and can_mark(reader.tensors):
+        with marked_rows():
+            model = _load(file, dtype, folder)
+            is_kept = keep_blocks(model, file, reader.tensors, is_marked=True)
+    if not is_kept:
+        model = _load(file, dtype, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
+    fields = {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if len(field.data) == 1  # no vocabularies
+    }
+    _set_end(model, fields)
+    set_position_scaling(model.config, file, fields, {tensor.name: tensor.data for tensor in reader.tensors})
+    set_splitting(tokenizer, file, fields)
+    if keeps_blocks and not is_kept:
+        keep_blocks(model, file, reader.tensors, is_marked=False)
+    return model, tokenizer
+
+
+def _load(file: Path, dtype: str, folder: str) -> PreTrainedModel:
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         folder,
@@ -68,22 +93,10 @@ def _read(
         ignore_mismatched_sizes=True,
         output_loading_info=True,
     )
-    model, report = loaded
-    if (complaint := unfilled(report, model)) is not None:
+    model: PreTrainedModel = loaded[0]
+    if (complaint := unfilled(loaded[1], model)) is not None:
         raise ModelError(f"{file}: {complaint}")
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
-    reader = GGUFReader(str(Path(folder, file.name)))  # transformers' words for it, and so its reader
-    fields = {
-        name: field.contents()
-        for name, field in reader.fields.items()
-        if len(field.data) == 1  # no vocabularies
-    }
-    _set_end(model, fields)
-    set_position_scaling(model.config, file, fields, {tensor.name: tensor.data for tensor in reader.tensors})
-    set_splitting(tokenizer, file, fields)
-    if keeps_blocks:
-        keep_blocks(model, file, reader.tensors)
-    return model, tokenizer
+    return model
 
 
 def _set_end(model: PreTrainedModel, fields: Mapping[str, Any]) -> None:

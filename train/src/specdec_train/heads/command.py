@@ -88,7 +88,7 @@ def _run(options: TrainOptions, is_interrupted: IsInterrupted) -> dict[str, Any]
     questions = read_chat_prompts(options.prompts)
     texts = split_texts(read_texts(options.data), options.heldout_permille) if options.data else None
     budget = Budget(None if options.minutes is None else options.minutes * 60.0, options.work / "budget.json")
-    loaded = load_target(EngineOptions(model=options.target))
+    loaded = load_target(EngineOptions(model=options.target, weights="widen"))  # heads begin with its weights
     tokenizer = loaded.tokenizer
     assert tokenizer is not None
     facts: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def _recipe(options: TrainOptions) -> HeadRecipe:
 def _in_training(loaded: LoadedTarget, name: str) -> PreTrainedModel:
     """Return the target with the attention of `transformers`, in a dtype suitable for training."""
     if loaded.dtype not in (torch.float32, matmul_dtype(loaded.device.type)):
-        loaded = load_target(EngineOptions(model=name, dtype="float32"))
+        loaded = load_target(EngineOptions(model=name, dtype="float32", weights="widen"))
     loaded.model.set_attn_implementation("sdpa")
     return loaded.model
 
