@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from specdec import hookimpl
+from specdec_cli import loading
 from specdec_server.config_file import FileOptions, take_file
 from specdec_server.limits import Limits
 from specdec_server.settings import RequestMetrics
@@ -217,6 +218,7 @@ def serve(
 
         launch_engines(context.args, http, data_parallel_size, **options)
     else:
-        from specdec_server.launch import launch
+        with loading("the server"):  # imports take seconds before a model is loaded
+            from specdec_server.launch import launch
 
         launch(context.args, http, **options)
