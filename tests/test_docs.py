@@ -76,9 +76,16 @@ def titled(document: Path) -> str:
 
 @contextmanager
 def running(command: str, folder: Path | None = None) -> Iterator[str]:
-    """Run a server in a folder while it is needed, and yield its address; it ends well by Ctrl-C."""
+    """Run a server in a folder while it is needed, and yield its address; it ends well by Ctrl-C.
+
+    Requests without a seed get the same noise in every run, else what is accepted is chance.
+    """
     with subprocess.Popen(
-        shlex.split(command), stderr=subprocess.PIPE, text=True, env=environment(), cwd=folder
+        [*shlex.split(command), "--seed", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        cwd=folder,
     ) as server:
         assert server.stderr is not None
         try:
@@ -113,7 +120,7 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     make, generate = LLM.__init__, LLM.generate
 
     def made(llm: LLM, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
-        make(llm, model, speculative_config=speculative_config, **arguments)
+        make(llm, model, speculative_config=speculative_config, **{"seed": 0, **arguments})
         if {model, (speculative_config or {}).get("model")} & UNTRAINED:
             untrained.add(llm)
 
