@@ -15,7 +15,7 @@ SOURCES := $(wildcard cli/src core/src kernels/src runtime/src server/src testin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-pinned test-oldest test-full test-interpreter test-gpu test-browser test-vllm test-sglang test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install dev arctic demo picture gpu test test-slow test-newest test-pinned test-oldest test-full test-interpreter test-gpu test-browser test-vllm test-sglang test-load test-container coverage lint format type docs wheels bench zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -104,8 +104,8 @@ test-full: dev ## all tests
 test-interpreter: dev ## Triton kernels on the CPU
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(WORKERS) -m "interpreter and not full" core kernels plugins runtime
 
-gpu: ## all that needs a GPU, in parts that can be resumed, installing nothing: make gpu OUT=FOLDER PYTHON=python3
-	$(PYTHON) scripts/gpu.py --out $(or $(OUT),build/gpu)
+gpu: ## one visit of twelve minutes to a GPU, in parts that can be resumed, installing nothing: make gpu OUT=FOLDER WHEELS=FOLDER
+	$(PYTHON) benchmarks/visit.py --out $(or $(OUT),build/gpu) $(addprefix --wheels ,$(WHEELS)) $(if $(QUICK),--quick)
 
 test-gpu: dev ## tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
@@ -177,12 +177,6 @@ wheels: dev ## build all wheels into dist/, and try them, and what specdec new w
 
 bench: install ## measure the methods against plain decoding on the zoo
 	$(BIN)/specdec bench --model zoo --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'
-
-bench-gpu: install ## steps, assisted generation and kernels on a GPU, held against goals
-	$(BIN)/python benchmarks/device_bench.py gpu
-
-bench-cpu: install ## the same, small and on the zoo: a rehearsal
-	$(BIN)/python benchmarks/device_bench.py cpu
 
 zoo: install ## train the zoo's models from nothing
 	PYTHONPATH=scripts $(BIN)/python -m zoo_recipe

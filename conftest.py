@@ -63,7 +63,7 @@ LONGEST = (
     "server/tests/test_load.py",
     "server/tests/test_command.py",
     "server/tests/test_data_parallel_command.py",
-    "benchmarks/tests/test_device_methods.py",
+    "benchmarks/tests/test_visit.py",
     "tests/",  # a whole file is one process's
 )
 """They begin first, in this order, so that at the end no process waits for another one's. The first two have different

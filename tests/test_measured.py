@@ -12,8 +12,6 @@ SET = {
     "benchmarks/README.md": (
         "2 % of a core",
         "rounds for 95 %",
-        "64 times k",
-        "30 % wrong",
     ),
     "benchmarks/results/README.md": ("float32 at 0.8", "less than 95 %"),
     "docs/arena.md": ("up to 0.001 nats", "variation of 0.5"),

@@ -18,7 +18,7 @@ _LAYERS_SHARE = 0.3
 
 @torch.no_grad()
 def counting_model(
-    shape: Shape, device: torch.device, dtype: torch.dtype, *, seed: int = 0, share_right: float = 1.0
+    shape: Shape, device: torch.device, dtype: torch.dtype, *, seed: int = 0
 ) -> PreTrainedModel:
     """Make a model on a device.
 
@@ -27,8 +27,6 @@ def counting_model(
         device: where it is created.
         dtype: of its weights.
         seed: of its weights.
-        share_right: share of the ids after which it counts correctly; after the others it emits a wrong token. Two models
-            with equal vocabulary agree on this share of tokens.
     """
     with torch.device(device):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
@@ -46,16 +44,7 @@ def counting_model(
             weight.normal_(std=scale * weight.shape[1] ** -0.5, generator=generator)
     embedding, head = model.get_parameter("model.embed_tokens.weight"), model.get_parameter("lm_head.weight")
     head.copy_(embedding.roll(1, 0)).mul_(shape.hidden_size**-0.5)
-    wrong = _wrong_ids(shape.vocab_size, share_right, seed).to(device)
-    head[(wrong + 1) % shape.vocab_size] = head[(wrong.roll(1) + 1) % shape.vocab_size]
     assert model.generation_config is not None
     model.generation_config.eos_token_id = None
     model.eval()
     return model
-
-
-def _wrong_ids(vocab_size: int, share_right: float, seed: int) -> torch.Tensor:
-    """Return the ids after which the model is wrong; never exactly one, since head rows are swapped among wrong ids."""
-    order = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(seed))
-    count = round((1.0 - share_right) * vocab_size)
-    return order[: count if count != 1 else 2]

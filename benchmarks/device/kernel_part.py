@@ -1,4 +1,4 @@
-"""Part 3: every kernel alone, compared with its bandwidth bound and with plain torch."""
+"""Every kernel alone, compared with its bandwidth bound and with plain torch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import perf_counter
 
 import torch
 
 import specdec_kernels.triton as specdec_kernels
 from device.bandwidth import Bandwidth
-from device.budget import Budget
 from device.cases import CASES
 from device.clock import median_ms
 from device.kernel_case import KernelCase, Problem
-from device.plan import KernelPlan
-from device.sizes import Sizes, large_sizes, small_sizes
+from device.sizes import Sizes
 from specdec_kernels.triton.dispatch import backend_for
 
 
@@ -46,7 +45,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class KernelResult:
-    """Part 3 of a result."""
+    """All cases."""
 
     sizes: Sizes
     rows: list[KernelRow]
@@ -63,18 +62,30 @@ class KernelResult:
 
 
 def run_kernels(
-    device: torch.device, plan: KernelPlan, bandwidth: Bandwidth | None, cases: Sequence[KernelCase] = CASES
+    sizes: Sizes,
+    bandwidth: Bandwidth | None,
+    *,
+    num_calls: int,
+    seconds: float,
+    cases: Sequence[KernelCase] = CASES,
 ) -> KernelResult:
-    """Measure every case."""
-    sizes = small_sizes(device) if plan.is_small else large_sizes(device)
-    budget = Budget(plan.budget_s)
+    """Measure every case.
+
+    Args:
+        sizes: of the problems.
+        bandwidth: of the device.
+        num_calls: timed calls of each.
+        seconds: after which no further case is started.
+        cases: what to measure.
+    """
+    end = perf_counter() + seconds
     rows, skipped = [], []
     for case in cases:
-        if budget.is_spent:
+        if perf_counter() >= end:
             skipped.append(f"{case.op}: {case.name}")
             continue
         print(f"{case.op}: {case.name}", file=sys.stderr, flush=True)
-        rows.append(_measure(case, sizes, plan.num_calls, bandwidth))
+        rows.append(_measure(case, sizes, num_calls, bandwidth))
     return KernelResult(sizes, rows, skipped, sorted(ops() - {case.op for case in cases}))
 
 

@@ -1,100 +1,54 @@
-"""Plans of a run: for a GPU, for a rehearsal on the CPU, and for tests."""
+"""What a visit measures: on an 8B model, and small, as a rehearsal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from device.shape import LLAMA_1B, LLAMA_8B, TINY, TINY_DRAFT, Shape
-
-
-@dataclass(frozen=True)
-class EnginePlan:
-    """Steps of the engine."""
-
-    batch_sizes: tuple[int, ...]
-    k: tuple[int, ...]
-    share_right: float
-    """Probability that a drafted token is accepted if all earlier ones are."""
-    prompt_tokens: int
-    num_steps: int
-    """Uninstrumented steps; as many again with a device sync at every border, half of them with the pass run twice."""
-    recorded_tokens: int
-    """Recorded tokens per request that the proposer can draft from."""
-    budget_s: float
-    """After this time no further batch size or k is started."""
-
-
-@dataclass(frozen=True)
-class AssistedPlan:
-    """Comparison with assisted generation."""
-
-    k: int
-    share_right: float
-    """Of a draft created at run time."""
-    num_prompts: int
-    prompt_tokens: int
-    max_tokens: int
-    rounds: int
-
-
-@dataclass(frozen=True)
-class KernelPlan:
-    """Every kernel alone."""
-
-    is_small: bool
-    num_calls: int
-    budget_s: float
+from device.shape import LLAMA_8B, TINY, Shape
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole run."""
+    """Sizes of a visit.
 
-    name: str
-    device: str
+    Args:
+        target: the model, made with random weights.
+        dtype: of its weights.
+        head_vocab_size: ids that the head drafts.
+        batch_sizes: requests at a time.
+        short: tokens of a prompt in most parts.
+        copied: the same where the answer is found in the prompt: more than steps with drafts generate.
+        plain: batch sizes by tokens of a prompt, for plain decoding.
+        profiled: batch sizes and tokens of a prompt, for the profiler.
+        num_steps: timed steps.
+        rates: requests a second that arrive.
+        arrival_s: seconds in which they arrive.
+        arrival_tokens: tokens of a prompt that arrives, and tokens to generate.
+    """
+
+    target: Shape
     dtype: str
-    target: Shape | None
-    """Shape of a target created at run time; None for the zoo's target."""
-    draft: Shape | None
-    """Shape of a draft created at run time; None for the zoo's draft."""
-    engine: EnginePlan
-    assisted: AssistedPlan
-    kernels: KernelPlan
+    head_vocab_size: int
+    batch_sizes: tuple[int, ...]
+    short: int
+    copied: int
+    plain: dict[int, tuple[int, ...]]
+    profiled: tuple[tuple[int, int], ...]
+    num_steps: int
+    rates: tuple[float, ...]
+    arrival_s: float
+    arrival_tokens: tuple[int, int]
+
+    @property
+    def longest(self) -> int:
+        """Room for the longest request: more than steps of any part can add."""
+        return max(self.plain) + 16 * (2 * self.num_steps + 16)
 
 
-PLANS = {
-    plan.name: plan
-    for plan in (
-        Plan(
-            name="gpu",
-            device="cuda",
-            dtype="bfloat16",
-            target=LLAMA_8B,
-            draft=LLAMA_1B,
-            engine=EnginePlan((1, 2, 4, 8, 16, 32, 64), (0, 1, 2, 4, 8, 16), 0.7, 64, 24, 192, 220.0),
-            assisted=AssistedPlan(4, 0.8, 2, 64, 64, 6),
-            kernels=KernelPlan(is_small=False, num_calls=30, budget_s=100.0),
-        ),
-        Plan(
-            name="cpu",
-            device="cpu",
-            dtype="float32",
-            target=None,
-            draft=None,
-            engine=EnginePlan((1, 2, 4), (0, 1, 2, 4), 0.7, 64, 40, 256, 120.0),
-            assisted=AssistedPlan(4, 0.8, 2, 64, 32, 3),
-            kernels=KernelPlan(is_small=True, num_calls=10, budget_s=30.0),
-        ),
-        Plan(
-            name="tiny",
-            device="cpu",
-            dtype="float32",
-            target=TINY,
-            draft=TINY_DRAFT,
-            engine=EnginePlan((1, 2), (0, 2), 0.7, 8, 4, 64, 600.0),
-            assisted=AssistedPlan(2, 0.8, 1, 8, 8, 1),
-            kernels=KernelPlan(is_small=True, num_calls=1, budget_s=600.0),
-        ),
-    )
-}
-"""Plans by their name on the command line."""
+FULL = Plan(
+    LLAMA_8B, "bfloat16", 32000, (1, 8, 32, 64), 128, 512, {128: (1, 8, 32, 64), 512: (1, 8), 4096: (1, 8, 64), 32768: (1, 8)},
+    ((1, 128), (64, 128), (8, 4096)), 48, (4.0, 16.0), 10.0, (512, 128),
+)  # fmt: skip
+QUICK = Plan(
+    TINY, "float32", 256, (1, 2, 3), 12, 64, {12: (1, 2, 3), 64: (1, 2)}, ((1, 12), (2, 12), (2, 64)), 6, (20.0,), 0.3, (12, 6)
+)  # fmt: skip

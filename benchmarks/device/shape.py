@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from transformers import LlamaConfig
 
-MAX_POSITIONS = 8192
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -20,6 +18,7 @@ class Shape:
     num_layers: int
     num_heads: int
     num_kv_heads: int
+    max_positions: int = 1024
 
     def config(self) -> LlamaConfig:
         """Return the transformers configuration, without an end-of-text token."""
@@ -30,16 +29,13 @@ class Shape:
             num_hidden_layers=self.num_layers,
             num_attention_heads=self.num_heads,
             num_key_value_heads=self.num_kv_heads,
-            max_position_embeddings=MAX_POSITIONS,
+            max_position_embeddings=self.max_positions,
             bos_token_id=None,
             eos_token_id=None,
             tie_word_embeddings=False,
         )
 
 
-LLAMA_8B = Shape("8B", 128256, 4096, 14336, 32, 32, 8)
-"""Llama 3.1 8B."""
-LLAMA_1B = Shape("1B", 128256, 2048, 8192, 16, 32, 8)
-"""Llama 3.2 1B, but with an untied head."""
-TINY = Shape("tiny", 512, 64, 96, 2, 4, 2)
-TINY_DRAFT = Shape("tiny draft", 512, 64, 80, 1, 4, 2)
+LLAMA_8B = Shape("8B", 128256, 4096, 14336, 32, 32, 8, 65536)
+"""Llama 3.1 8B, with half of its positions."""
+TINY = Shape("tiny", 512, 64, 96, 4, 4, 2)

@@ -1,10 +1,11 @@
-"""An engine with a batch that never finishes, for timing steps."""
+"""An engine whose batches never finish, for timing prompts and steps, one batch after the other."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -13,8 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from device.clock import synchronize
-from device.split import Borders, Split
-from specdec import EngineOptions, SamplingParams
+from specdec import SamplingParams
 from specdec.frontend import build
 from specdec.interfaces import StepStats
 from specdec_cli.bench.forward_probe import ForwardProbe
@@ -23,128 +23,165 @@ _WARM_UP_STEPS = 4
 
 
 @dataclass(frozen=True)
-class FreeRun:
-    """Undisturbed steps."""
+class Run:
+    """Prompts and steps of one batch; see `Point`."""
 
+    prompts_s: float
     step_ms: float
-    """Median time from the end of one step to the end of the next."""
-    wall_s: float
-    num_tokens: int
-    """Emitted tokens of all requests."""
-    num_drafts: int
-    num_accepted_tokens: int
+    forward_ms: float
+    tokens_per_s: float
+    mean_acceptance_length: float
+    num_generated: float
+    """Tokens of each request at the middle of the timed steps."""
 
 
 class SteadyEngine:
-    """A fresh engine on a shared model; all requests run from the first step to the last.
+    """An engine on a model whose weights other engines share.
 
     Args:
-        model: the target; its weights are shared, not copied.
+        model: the target.
         config: `speculative_config`.
-        prompts: one request for each, named by its index.
-        num_steps: total number of steps to run; the context is long enough for every draft to be accepted.
+        options: further arguments of `LLM`.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, config: Any, prompts: Sequence[Sequence[int]], num_steps: int
-    ) -> None:
-        most = 1 + (config["num_speculative_tokens"] if config else 0)
-        rows = EngineOptions(model=model).max_num_batched_tokens
-        num_prefill_steps = 1 + -(
-            -2 * sum(map(len, prompts)) // rows
-        )  # the first prompts decode while the last are read
-        longest = max(map(len, prompts)) + most * (num_steps + _WARM_UP_STEPS + num_prefill_steps) + 1
-        arguments = {
-            "max_model_len": longest,
-            "max_num_seqs": len(prompts),
-            "enable_prefix_caching": False,
-            "skip_tokenizer_init": True,
-            "strict_drafts": True,
-            "seed": 0,
-            "async_scheduling": False,  # the parts of a step are timed one after the other
-        }
-        self._built, input_processor = build(model, config, arguments)
+    def __init__(self, model: PreTrainedModel, config: dict[str, Any] | None, **options: Any) -> None:
+        fixed = {"enable_prefix_caching": False, "skip_tokenizer_init": True, "seed": 0}
+        self._built, self._input_processor = build(model, config, fixed | options)
+        self._engine = self._built.engine
         self._device = self._built.info.device
-        self._num_requests = len(prompts)
-        self._num_emitted = 0
-        params = SamplingParams(temperature=0.0, max_tokens=None, ignore_eos=True)
-        for index, prompt in enumerate(prompts):
-            given = {"prompt_token_ids": list(prompt)}
-            request = input_processor.prepare(str(index), given, params, is_streaming=False)
-            self._built.engine.add(request)
-        self._step()
-        while self._stats.num_prompt_tokens:
-            self._step()
-        for _ in range(_WARM_UP_STEPS):
-            self._step()
+        self._names = map(str, count())
 
-    @property
-    def num_emitted(self) -> float:
-        """Tokens emitted so far, per request."""
-        return self._num_emitted / self._num_requests
+    def run(self, prompts: Sequence[Sequence[int]], num_steps: int, **params: Any) -> Run:
+        """Read prompts, time steps without instrumentation, then time bare passes.
 
-    def run(self, num_steps: int) -> FreeRun:
-        """Run steps without instrumentation."""
-        times, before = [], self._num_emitted
-        num_drafts = num_accepted = 0
+        Args:
+            prompts: token ids, one request for each.
+            num_steps: timed steps.
+            params: sampling parameters; temperature 0 by default.
+        """
         synchronize(self._device)
-        start = last = perf_counter()
+        started = perf_counter()
+        with_prompts = 0.0
+        running = self._started(prompts, **params)
+        for at in running:
+            with_prompts = at - started
+        emitted = sum(self._step().num_emitted_tokens for _ in range(_WARM_UP_STEPS))
+        times, tokens, drafts, accepted = [], 0, 0, 0
+        synchronize(self._device)
+        began = last = perf_counter()
         for _ in range(num_steps):
-            self._step()
+            stats = self._step()
             now = perf_counter()
             times.append(1e3 * (now - last))
             last = now
-            num_drafts += self._stats.num_drafts
-            num_accepted += self._stats.num_accepted_tokens
+            tokens += stats.num_emitted_tokens
+            drafts += stats.num_drafts
+            accepted += stats.num_accepted_tokens
         synchronize(self._device)
-        wall_s = perf_counter() - start
-        return FreeRun(median(times), wall_s, self._num_emitted - before, num_drafts, num_accepted)
+        seconds = perf_counter() - began
+        forward_ms = self._bare_pass_ms(max(3, num_steps // 4))
+        self.stop()
+        return Run(
+            with_prompts,
+            median(times),
+            forward_ms,
+            tokens / seconds,
+            1.0 + (accepted / drafts if drafts else 0.0),
+            1 + (emitted + tokens / 2) / len(prompts),
+        )
 
-    def profile(self, num_steps: int) -> tuple[Split, float]:
-        """Run steps in pairs, with a device sync at the borders of their parts.
-
-        In the second step of a pair the bare pass runs once more, alone, under the same conditions as in the first.
+    def watched(
+        self, prompts: Sequence[Sequence[int]], num_steps: int, watch: Callable[[Callable[[], object]], None]
+    ) -> None:
+        """Have steps behind prompts watched.
 
         Args:
-            num_steps: number of pairs.
+            prompts: token ids, one request for each.
+            num_steps: steps that `watch` is to run.
+            watch: called once, with a function that runs them and waits for the device.
+        """
+        for _ in self._started(prompts):
+            pass
+        for _ in range(_WARM_UP_STEPS):
+            self._step()
+
+        def steps() -> None:
+            for _ in range(num_steps):
+                self._step()
+            synchronize(self._device)
+
+        watch(steps)
+        self.stop()
+
+    def arrive(
+        self, prompts: Sequence[Sequence[int]], due: Sequence[float], num_tokens: int
+    ) -> list[list[float]]:
+        """Serve requests that arrive over time.
+
+        Args:
+            prompts: token ids, one request for each.
+            due: seconds after which they arrive, in order.
+            num_tokens: tokens that each generates.
 
         Returns:
-            The medians of the parts, and the median of the bare pass in milliseconds.
+            For each request the seconds from its arrival to each step that gave it tokens.
         """
-        probe = ForwardProbe(self._device, every=1)
-        scorer = self._built.scorer
-        splits, times = [], []
-        with Borders(self._built) as borders:
-            for _ in range(num_steps):
-                splits.append(borders.step())
-                self._count()
-                scorer.on_pass = probe
-                borders.step()
-                scorer.on_pass = None
-                self._count()
-                assert probe.last_ms is not None
-                times.append(probe.last_ms)
-        return Split.median_of(splits), median(times)
+        waiting = list(zip(due, prompts, strict=True))
+        arrived: dict[str, float] = {}
+        seen: dict[str, list[float]] = {}
+        started = perf_counter()
+        while waiting or self._engine.has_work:
+            while waiting and waiting[0][0] <= perf_counter() - started:
+                at, prompt = waiting.pop(0)
+                name = self._add(prompt, is_streaming=True, max_tokens=num_tokens)
+                arrived[name], seen[name] = started + at, []
+            if self._engine.has_work:
+                outputs = self._engine.step()
+                now = perf_counter()
+                for output in outputs:
+                    seen[output.request_id].append(now - arrived[output.request_id])
+        return list(seen.values())
+
+    def stop(self) -> None:
+        """Abort all requests."""
+        self._engine.abort(list(self._engine._requests))
+        while self._engine.has_work:
+            self._engine.step()
 
     def close(self) -> None:
         """Drop the engine and its cache."""
-        del self._built
+        self._built.end()
+        del self._built, self._engine, self._input_processor
         gc.collect()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    @property
-    def _stats(self) -> StepStats:
-        stats = self._built.engine.last_step
+    def _add(self, prompt: Sequence[int], *, is_streaming: bool = False, **params: Any) -> str:
+        name = next(self._names)
+        wanted = SamplingParams(**{"temperature": 0.0, "max_tokens": None, "ignore_eos": True} | params)
+        given = {"prompt_token_ids": list(prompt)}
+        self._engine.add(self._input_processor.prepare(name, given, wanted, is_streaming=is_streaming))
+        return name
+
+    def _started(self, prompts: Sequence[Sequence[int]], **params: Any) -> Iterator[float]:
+        """Run the steps with prompts; yields when each ended."""
+        for prompt in prompts:
+            self._add(prompt, **params)
+        while self._step().num_prompt_tokens:
+            yield perf_counter()
+
+    def _step(self) -> StepStats:
+        self._engine.step()
+        stats = self._engine.last_step
         assert stats is not None
         return stats
 
-    def _step(self) -> None:
-        self._built.engine.step()
-        self._count()
-
-    def _count(self) -> None:
-        self._num_emitted += self._stats.num_emitted_tokens
-        assert self._stats.num_requests == self._num_requests or self._stats.num_prompt_tokens, (
-            "one has ended"
-        )
+    def _bare_pass_ms(self, num_steps: int) -> float:
+        probe, times = ForwardProbe(self._device, every=1), []
+        self._built.scorer.on_pass = probe
+        for _ in range(num_steps):
+            self._step()
+            if probe.last_ms is not None:
+                times.append(probe.last_ms)
+        self._built.scorer.on_pass = None
+        return median(times)

@@ -9,6 +9,7 @@ import torch
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
 from specdec_kernels.triton import block_tables, kv_compact, kv_write, paged_attention, rope_kv_write
+from specdec_kernels.triton.paged_attention.config import LaunchConfig
 
 _LAYERS = 4
 """Layers of the compacted cache; all 32 would take long to create and would not change the result."""
@@ -84,8 +85,8 @@ def make_rope_kv_write(sizes: Sizes) -> Problem:
     return Problem(call, moved, tolerance=_rounding(sizes.dtype))
 
 
-def make_paged_attention(sizes: Sizes) -> Problem:
-    """Attention of every request's rows over its context."""
+def make_paged_attention(sizes: Sizes, config: LaunchConfig | None = None) -> Problem:
+    """Attention of every request's rows over its context; `config` is the operation's."""
     shape, size = sizes.shape, sizes.batch_size
     query = sizes.randn(sizes.num_rows, shape.num_heads, sizes.head_dim)
     keys, values = _pages(sizes), _pages(sizes)
@@ -94,7 +95,8 @@ def make_paged_attention(sizes: Sizes) -> Problem:
     lengths = torch.full((size,), sizes.context, device=sizes.device)
 
     def call() -> Sequence[torch.Tensor]:
-        return (paged_attention(query, keys, values, tables, starts, lengths, scale=sizes.head_dim**-0.5),)
+        scale = sizes.head_dim**-0.5
+        return (paged_attention(query, keys, values, tables, starts, lengths, scale=scale, config=config),)
 
     row = shape.num_kv_heads * sizes.head_dim * sizes.dtype.itemsize
     moved = 2 * num_bytes(query) + 2 * size * sizes.context * row + num_bytes(tables, starts, lengths)

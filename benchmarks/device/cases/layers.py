@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
 from specdec_kernels.triton import matmul_invariant, rms_norm, silu_mul
+from specdec_kernels.triton.matmul_invariant.config import LaunchConfig
 
 _EPSILON = 1e-5
 
@@ -48,19 +49,21 @@ def make_silu_mul(sizes: Sizes) -> Problem:
     return Problem(call, moved, torch_call, "F.silu", tolerance=2 * torch.finfo(sizes.dtype).eps)
 
 
-def make_matmul_invariant(sizes: Sizes) -> Problem:
-    """The down projection of the feed-forward block."""
-    shape = sizes.shape
-    x = sizes.randn(sizes.num_rows, shape.intermediate_size)
-    weight = sizes.randn(shape.hidden_size, shape.intermediate_size) * shape.intermediate_size**-0.5
+def make_matmul_invariant(
+    sizes: Sizes, widths: tuple[int, int] | None = None, config: LaunchConfig | None = None
+) -> Problem:
+    """A linear layer, by default the down projection of the feed-forward block; `widths` are those of output and input."""
+    num_out, depth = widths or (sizes.shape.hidden_size, sizes.shape.intermediate_size)
+    x = sizes.randn(sizes.num_rows, depth)
+    weight = sizes.randn(num_out, depth) * depth**-0.5
 
     def call() -> Sequence[torch.Tensor]:
-        return (matmul_invariant(x, weight),)
+        return (matmul_invariant(x, weight, config=config),)
 
     def torch_call() -> Sequence[torch.Tensor]:
         return (F.linear(x, weight),)
 
-    moved = num_bytes(x, weight) + sizes.num_rows * shape.hidden_size * sizes.dtype.itemsize
+    moved = num_bytes(x, weight) + sizes.num_rows * num_out * sizes.dtype.itemsize
     # Sums of thousands of float32 numbers in a different order; on a GPU float32 products may also use fewer bits.
     return Problem(call, moved, torch_call, "F.linear", tolerance=max(1e-5, 2 * torch.finfo(sizes.dtype).eps))
 

@@ -1,8 +1,8 @@
 """specdec-kernels: backends that run models, attention and verification faster than core does with torch.
 
 `cpu`: compiled loops. `layers`: fused torch layers. `cuda`: graphs, paged attention and device verification, made of the
-operations in `triton`. `QuantizedLinear` is a module with weights of 8 or 4 bits, which `cpu` reads as they are stored;
-`AttendedRows` lets a proposer's layers attend to a part of the cache; `can_record` says whether a proposer may record graphs.
+operations in `triton`. `AttendedRows` lets a proposer's layers attend to a part of the cache; `can_record` says whether a
+proposer may record graphs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from specdec.faces import lazily
 
 if TYPE_CHECKING:
     from specdec_kernels.attended_rows import AttendedRows
-    from specdec_kernels.quantized_linear import QuantizedLinear
     from specdec_kernels.recordable import can_record
 
-__all__ = ["AttendedRows", "QuantizedLinear", "can_record"]
+__all__ = ["AttendedRows", "can_record"]
 
 __getattr__ = lazily(__name__)

@@ -10,13 +10,12 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec.interfaces.draws import NoiseKeys
-from specdec_kernels import QuantizedLinear
 from specdec_kernels.cpu.compiled.team import make_team
 from specdec_kernels.cpu.form import CompiledForm
 from specdec_kernels.cpu.linear import QuantizedProduct
 from specdec_kernels.cpu.loops.byte_sums import HAS_BYTE_SUMS, product_rounded
 from specdec_kernels.cpu.loops.quantized import product_quantized
-from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch, Segment
+from specdec_runtime.interfaces import ChainRules, ChainWork, NewRows, PackedBatch, QuantizedLinear, Segment
 from specdec_runtime.runner import ModuleRunner
 
 ALONE = make_team(1)

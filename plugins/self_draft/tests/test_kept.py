@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from specdec.folders import CACHE_VARIABLE
-from specdec_kernels import QuantizedLinear
 from specdec_plugin_self_draft import form, kept
 from specdec_plugin_self_draft.form import _rounded
+from specdec_runtime.interfaces import QuantizedLinear
 
 
 @pytest.fixture

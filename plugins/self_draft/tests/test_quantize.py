@@ -128,3 +128,23 @@ def test_weights_that_are_in_blocks_are_no_cheaper_draft() -> None:
     ):
         quantize(model, SelfDraftConfig.model_validate({"num_speculative_tokens": 4}))
     quantize(model, SelfDraftConfig.model_validate({"num_speculative_tokens": 4, "skip_layers": 1}))
+
+
+class Packed(nn.Module):
+    """A map of another library."""
+
+
+def test_weights_that_another_library_reads_in_few_bits_are_no_cheaper_draft() -> None:
+    config = LlamaConfig(
+        vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+    )
+    four = {"num_speculative_tokens": 4}
+    widened, narrow = LlamaForCausalLM(config), LlamaForCausalLM(config)
+    for name, module in list(narrow.named_modules()):
+        if type(module) is nn.Linear and name != "lm_head":
+            narrow.set_submodule(name, Packed())
+    narrow.hf_quantizer = widened.hf_quantizer = object()
+    with pytest.raises(ConfigError, match="'self' does not pay here"):
+        quantize(narrow, SelfDraftConfig.model_validate(four))
+    quantize(narrow, SelfDraftConfig.model_validate(four | {"skip_layers": 1}))
+    quantize(widened, SelfDraftConfig.model_validate(four))

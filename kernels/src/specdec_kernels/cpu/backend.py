@@ -17,6 +17,7 @@ from specdec_runtime.interfaces import (
     BlockLinear,
     Form,
     ModelBackend,
+    QuantizedLinear,
     Runner,
 )
 
@@ -58,8 +59,12 @@ class CpuBackend(ModelBackend):
 
         return make_form(runner, stage, inner)
 
-    def linear(self, module: nn.Linear | BlockLinear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
+    def linear(
+        self, module: nn.Linear | BlockLinear | QuantizedLinear
+    ) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
         """Return its product for a linear module, or why it has none."""
+        if isinstance(module, QuantizedLinear):
+            return Declined("weights of 8 and 4 bits are read by its compiled passes alone")
         if (declined := _declined(module.weight.device)) is not None:
             return declined
         if not isinstance(module, BlockLinear) and module.weight.dtype not in (torch.float32, torch.bfloat16):

@@ -19,9 +19,8 @@ from specdec_kernels.cpu.loops.lanes import HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
 from specdec_kernels.cpu.loops.quantized import ALIGNMENT, Packed, scales_offset
 from specdec_kernels.layers.linear import JoinedLinear
-from specdec_kernels.quantized_linear import QuantizedLinear
 from specdec_runtime.backends import has_native_bfloat16
-from specdec_runtime.interfaces import BlockLinear
+from specdec_runtime.interfaces import BlockLinear, QuantizedLinear
 from specdec_runtime.interfaces.blocks import TILE
 
 _MAX_NATIVE_ROWS = 8

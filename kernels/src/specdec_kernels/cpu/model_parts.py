@@ -14,8 +14,7 @@ from specdec_kernels.cpu.stack import CompiledStack
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.rotary import RotaryTables
 from specdec_kernels.layers.structure import like_of, model_parts
-from specdec_kernels.quantized_linear import QuantizedLinear
-from specdec_runtime.interfaces import BlockLinear, Runner
+from specdec_runtime.interfaces import BlockLinear, QuantizedLinear, Runner
 
 
 def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTables] | Declined:

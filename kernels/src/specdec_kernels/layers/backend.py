@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, cast
 
+import torch
+from torch import nn
+
 from specdec.interfaces import SPECDEC_API, Declined
 from specdec_kernels.layers.structure import model_parts
-from specdec_runtime.interfaces import DraftHead, Form, ModelBackend, Runner
+from specdec_runtime.interfaces import BlockLinear, DraftHead, Form, ModelBackend, QuantizedLinear, Runner
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,6 +44,16 @@ class LayersBackend(ModelBackend):
         from specdec_kernels.layers.form import LayersForm
 
         return LayersForm(parts, runner)
+
+    def linear(
+        self, module: nn.Linear | BlockLinear | QuantizedLinear
+    ) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
+        """Return torch's product with weights of 8 or 4 bits, or why there is none."""
+        if not isinstance(module, QuantizedLinear):
+            return Declined("its products are for weights of 8 and 4 bits")
+        from specdec_kernels.layers.packed import packed_product
+
+        return packed_product(module)
 
 
 def _has_kernels(runner: Runner) -> bool:

@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from specdec.interfaces import Resolve
-from specdec_kernels import QuantizedLinear
 from specdec_runtime.drafting import DraftingConfig
+from specdec_runtime.interfaces import QuantizedLinear
 
 _DEFAULT_TOKENS = 12
 

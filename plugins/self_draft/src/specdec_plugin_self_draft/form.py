@@ -10,12 +10,13 @@ from torch import nn
 
 from specdec import ConfigError
 from specdec_cli import progress
-from specdec_kernels import AttendedRows, QuantizedLinear
+from specdec_kernels import AttendedRows
 from specdec_plugin_self_draft.config import SelfDraftConfig
 from specdec_plugin_self_draft.kept import kept_file, read, write
 from specdec_plugin_self_draft.quantize import is_found_again, quantized
 from specdec_plugin_self_draft.short_head import Int64s, shorten_head
 from specdec_plugin_self_draft.skipping import least_needed, leave_out
+from specdec_runtime.interfaces import QuantizedLinear
 from specdec_runtime.models import decoder_layers, has_blocks, output_head
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def quantize(model: PreTrainedModel, config: SelfDraftConfig, *, is_kept: bool =
         ConfigError: if a map does not fit the groups.
     """
     head = output_head(model)
-    if has_blocks(model) and not (config.skip_layers or config.attention_window):
+    if (has_blocks(model) or _is_read_in_few_bits(model)) and not (
+        config.skip_layers or config.attention_window
+    ):
         raise ConfigError(
             "speculative_config: 'self' does not pay here: the target's weights have the few bits of its file already, so that "
             "drafts would be as dear; set skip_layers or attention_window, or LLM's weights='widen'"
@@ -79,6 +82,13 @@ def quantize(model: PreTrainedModel, config: SelfDraftConfig, *, is_kept: bool =
     for name, rounded in _rounded(found, wanted, head, config.group_size, is_kept=is_kept).items():
         model.set_submodule(name, rounded)
     return model
+
+
+def _is_read_in_few_bits(model: PreTrainedModel) -> bool:
+    """Return whether modules of another library read a checkpoint's weights of few bits: its layers have no plain maps then."""
+    if getattr(model, "hf_quantizer", None) is None:
+        return False
+    return not any(type(module) is nn.Linear for layer in decoder_layers(model) for module in layer.modules())
 
 
 def _rounded(

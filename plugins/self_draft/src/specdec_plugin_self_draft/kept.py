@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from specdec.folders import cache_folder
-from specdec_kernels import QuantizedLinear
+from specdec_runtime.interfaces import QuantizedLinear
 
 logger = logging.getLogger("specdec")
 

@@ -19,6 +19,7 @@ from specdec_runtime.drafting import (
     equal_vocabulary,
     reduced_vocabulary,
 )
+from specdec_runtime.interfaces import QuantizedLinear
 
 logger = logging.getLogger("specdec")
 
@@ -60,12 +61,15 @@ class SelfDraftProposer(DraftingProposer):
         )
         runner = target.make_target_runner(make_form)
         has_loop = runner.chain is not None and runner.chain.max_new_rows > 0
-        if not has_loop and config.weights != "own":
+        rounded = [linear for linear in runner.module.modules() if isinstance(linear, QuantizedLinear)]
+        widened = [linear for linear in rounded if "forward" not in vars(linear)]
+        if widened and not has_loop:
             logger.warning(
-                "self: torch widens weights of %s in every call here, so that a draft takes longer than the target alone "
-                "would: compiled drafts are for models with a compiled form on the CPU, with specdec-kernels",
-                config.weights,
-            )
+                "self: torch widens %d of %d rounded weights in every call here, so that a draft takes longer than the target "
+                "alone would: compiled drafts are for models with a compiled form on the CPU, products with rounded weights "
+                "for bfloat16, both with specdec-kernels",
+                len(widened), len(rounded),
+            )  # fmt: skip
         is_compiled = info.device.type == "cpu" and has_loop
         has_margin = is_compiled and is_chain_without_q and not config.has_confidence
         return DraftModule(

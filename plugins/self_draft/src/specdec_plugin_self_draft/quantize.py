@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import nn
 
-from specdec_kernels import QuantizedLinear
+from specdec_runtime.interfaces import QuantizedLinear
 
 _ROWS = 4096
 """Rows that are rounded at a time, so that a large output projection needs no float32 copy."""

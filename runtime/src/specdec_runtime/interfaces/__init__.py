@@ -18,6 +18,7 @@ from specdec_runtime.interfaces.forward import ForwardOutput, HostRows, PackedBa
 from specdec_runtime.interfaces.head import DraftHead, HeadParts
 from specdec_runtime.interfaces.kv_cache import KVCache, LayerShape
 from specdec_runtime.interfaces.layer_states import DraftStates
+from specdec_runtime.interfaces.quantized import QuantizedLinear
 from specdec_runtime.interfaces.runner import Runner, Wanted
 from specdec_runtime.interfaces.steps import StepLoop, Steps
 
@@ -45,6 +46,7 @@ __all__ = [
     "NewRows",
     "PackedBatch",
     "PassLimits",
+    "QuantizedLinear",
     "Runner",
     "Segment",
     "StepLoop",

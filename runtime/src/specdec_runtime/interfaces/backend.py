@@ -15,6 +15,7 @@ from specdec.interfaces import Backend, Declined, PassMemory
 from specdec_runtime.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec_runtime.interfaces.blocks import BlockLinear
 from specdec_runtime.interfaces.form import Form
+from specdec_runtime.interfaces.quantized import QuantizedLinear
 from specdec_runtime.interfaces.runner import Runner
 from specdec_runtime.interfaces.steps import StepLoop, Steps
 
@@ -48,8 +49,13 @@ class ModelBackend(Backend):
         """
         return Declined("it has no form of models")
 
-    def linear(self, module: nn.Linear | BlockLinear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
-        """Return a faster forward `[..., in] -> [..., out]` of a frozen linear module."""
+    def linear(
+        self, module: nn.Linear | BlockLinear | QuantizedLinear
+    ) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
+        """Return a faster forward `[..., in] -> [..., out]` of a frozen linear module.
+
+        That of a `QuantizedLinear` is for rows in bfloat16, and used for as many as it is faster for, by measurement.
+        """
         return Declined("it has no products")
 
     def steps(self, steps: Steps, given: torch.Tensor, memory: PassMemory) -> StepLoop | Declined:

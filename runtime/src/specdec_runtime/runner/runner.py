@@ -15,7 +15,7 @@ from specdec.backends import grouped_warnings
 from specdec.errors import ModelError
 from specdec.interfaces import NoiseKeys, PassMemory
 from specdec_runtime.backends.forms import choose_forms, is_fast, keep_working, numbers_of
-from specdec_runtime.backends.linears import slow_down, speed_up_blocks, speed_up_linears
+from specdec_runtime.backends.linears import slow_down, speed_up_blocks, speed_up_linears, speed_up_quantized
 from specdec_runtime.interfaces.attention import AttentionFactory
 from specdec_runtime.interfaces.chain import Chain, ChainRules, Chains, ChainWork, ContextRows, NewRows
 from specdec_runtime.interfaces.form import Form, PassLimits
@@ -270,6 +270,9 @@ class ModuleRunner:
             self.forms.append(forms)
         if is_fused and (isinstance(self.module, DraftHead) or not any(map(is_fast, self.forms))):
             speed_up_linears(self.module)
+        # Recorded passes are of the own forward there; compiled ones read rounded weights by themselves.
+        if is_fused and (self.device.type != "cpu" or not any(map(is_fast, self.forms))):
+            speed_up_quantized(self.module, self.dtype)
         # Unlike the probes', as passes of several requests have.
         rows = torch.arange(len(batch.token_ids), device=self.device)
         batch = replace(batch, positions=rows, slots=rows, longest=None)

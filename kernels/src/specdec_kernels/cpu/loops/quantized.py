@@ -30,7 +30,7 @@ from specdec_kernels.cpu.loops.lanes import (
 from specdec_kernels.cpu.loops.loops import by_count, loop, next_count
 from specdec_kernels.cpu.loops.pointer import array_at
 from specdec_kernels.cpu.loops.tile import TILE_WEIGHTS, totals
-from specdec_kernels.quantized_linear import QuantizedLinear
+from specdec_runtime.interfaces import QuantizedLinear
 
 Floats = npt.NDArray[np.float32]
 Packed = npt.NDArray[np.int8] | npt.NDArray[np.uint8]

@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.lanes import FLOAT, FLOATS, INDEX, LANES, declared, lanes, load_floats, splat
-from specdec_kernels.quantized_linear import QuantizedLinear
+from specdec_runtime.interfaces import QuantizedLinear
 
 Floats = npt.NDArray[np.float32]
 BLOCK = QuantizedLinear.BLOCK

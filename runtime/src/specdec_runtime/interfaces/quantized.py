@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -44,8 +45,13 @@ class QuantizedLinear(nn.Module):
         """Return `W [N, K]`."""
         if self.bits == 8:
             return self.packed.to(dtype) * self.scales.to(dtype)
-        halves = self.packed.view(self.out_features, -1, 1, self.BLOCK // 2)
-        numbers = torch.cat((halves & 15, halves >> 4), 2).to(dtype)
-        groups = numbers.view(self.out_features, -1, self.group_size)
+        (numbers,) = self.numbers(self.out_features)
+        groups = numbers.to(dtype).view(self.out_features, -1, self.group_size)
         least, scales = self.scales.to(dtype).unbind(-1)
         return (groups * scales[..., None] + least[..., None]).view(self.out_features, self.in_features)
+
+    def numbers(self, num_rows: int) -> Iterator[torch.Tensor]:
+        """Yield the numbers of 4 bits, `[n, K]` uint8, so many rows at a time."""
+        for part in self.packed.split(num_rows):
+            halves = part.view(len(part), -1, 1, self.BLOCK // 2)
+            yield torch.cat((halves & 15, halves >> 4), 2).view(len(part), -1)
