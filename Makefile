@@ -101,8 +101,11 @@ test-oldest: ## the same with the oldest supported transformers, pydantic, numpy
 test-full: dev ## all tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"
 
+# Only files that have such tests are read.
+INTERPRETED = kernels $(shell grep -rl --include="test_*.py" mark.interpreter core plugins runtime)
+
 test-interpreter: dev ## Triton kernels on the CPU
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(WORKERS) -m "interpreter and not full" core kernels plugins runtime
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(WORKERS) -m "interpreter and not full" $(INTERPRETED)
 
 gpu: ## one visit of twelve minutes to a GPU, in parts that can be resumed, installing nothing: make gpu OUT=FOLDER WHEELS=FOLDER
 	$(PYTHON) benchmarks/visit.py --out $(or $(OUT),build/gpu) $(addprefix --wheels ,$(WHEELS)) $(if $(QUICK),--quick)

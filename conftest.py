@@ -27,7 +27,7 @@ adapts_by_default = build.adapts_by_default
 # Tests count drafts, so k stays k unless a test sets `adaptive`, or asks for the fixture `defaults_of_users`.
 build.adapts_by_default = lambda sampler: False
 
-pytest_plugins = ["speccheck.levels", "speccheck.model_files", "speccheck.site"]
+pytest_plugins = ["speccheck.interpreter", "speccheck.levels", "speccheck.model_files", "speccheck.site"]
 
 SKIPPED = {
     "gpu": (not torch.cuda.is_available(), "there is no GPU"),

@@ -19,8 +19,6 @@ from specdec_zoo import path as zoo_path
 
 pytestmark = pytest.mark.wheels
 
-PLUGINS = [package for package in packages() if package.entry_points("specdec.proposers")]
-
 
 def named(package: Package) -> str:
     return package.name
@@ -69,6 +67,14 @@ def environment(tmp_path: Path) -> Environment:
     return Environment(tmp_path)
 
 
+ASK = """
+import specdec
+from specdec import registry
+try:
+    print(registry.proposer({method!r}).name)
+except specdec.PluginError as error:
+    print(error)
+"""
 IMPORTS = """
 import importlib, pkgutil
 package, missing = importlib.import_module({name!r}), set()
@@ -102,11 +108,21 @@ def bare(folder: Path, built: dict[str, Path], *wanted: Package) -> Environment:
 
 
 @pytest.mark.parametrize("package", packages(), ids=named)
-def test_modules_import_with_what_is_declared(
+def test_modules_import_with_what_is_declared_and_methods_come_and_go(
     package: Package, built: dict[str, Path], tmp_path: Path
 ) -> None:
     environment = bare(tmp_path, built, package)
-    missing = environment.run(IMPORTS.format(name=package.source.name))
+    imports = IMPORTS.format(name=package.source.name)
+    if methods := [*package.entry_points("specdec.proposers")]:
+        assert sorted(environment.methods()) == sorted(methods)
+        found, _, missing = environment.run(ASK.format(method=methods[0]) + imports).partition("\n")
+        assert found == methods[0]
+        environment.pip("uninstall", "--yes", package.name)
+        assert environment.methods() == []
+        refusal = environment.run(ASK.format(method=methods[0]))
+        assert f"pip install {package.name}" in refusal
+    else:
+        missing = environment.run(imports)
     assert missing == OPTIONAL.get(package.name, "")
 
 
@@ -243,22 +259,6 @@ def test_ngram_in_another_engine_needs_neither_runtime_nor_kernels(
     environment = bare(tmp_path, built, *wanted)
     drafts, found = environment.run(HOSTED).splitlines()
     assert (drafts, found) == ("((3, 4, 5),)", "[]")
-
-
-@pytest.mark.parametrize("plugin", PLUGINS, ids=named)
-def test_a_plugin_comes_and_goes(plugin: Package, environment: Environment, built: dict[str, Path]) -> None:
-    method, *others = plugin.entry_points("specdec.proposers")
-    ask = f"from specdec import registry; print(registry.proposer({method!r}).name)"
-    environment.install(*(built[package.name] for package in plugin.siblings()))
-    environment.pip("check")
-    assert sorted(environment.methods()) == sorted([method, *others])
-    assert environment.run(ask) == method
-    environment.pip("uninstall", "--yes", plugin.name)
-    assert environment.methods() == []
-    refusal = environment.run(
-        f"import specdec\ntry:\n    {ask.replace('; ', chr(10) + '    ')}\nexcept specdec.PluginError as e:\n    print(e)"
-    )
-    assert f"pip install {plugin.name}" in refusal
 
 
 def test_the_server_comes_and_goes(environment: Environment, built: dict[str, Path]) -> None:

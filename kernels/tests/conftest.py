@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -48,14 +47,6 @@ def kernel_device(request: pytest.FixtureRequest, poison: None) -> Iterator[torc
     """A device with the kernels, for what the reference does not promise: bits."""
     with use_backend(Backend.TRITON):
         yield torch.device(request.param)
-
-
-@pytest.fixture(autouse=True)
-def _interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        from kernelcheck import interpret_as_a_gpu
-
-        interpret_as_a_gpu(monkeypatch)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
@@ -38,13 +39,18 @@ class ConfigModel(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _has_the_kind(cls, value: object, info: ValidationInfo) -> object:
-        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation, within=not isinstance(value, bool))
+        kinds = _kinds_of(cls, str(info.field_name), within=not isinstance(value, bool))
         if isinstance(value, Path) and str in kinds:
             return str(value)
         is_number = (int in kinds or float in kinds) and bool not in kinds and Any not in kinds
         if is_number and _has_truth_value(value):
             raise ValueError("input should be a number, and true or false is none")
         return value
+
+
+@cache
+def _kinds_of(model: type[ConfigModel], field: str, *, within: bool) -> list[object]:
+    return _kinds(model.model_fields[field].annotation, within=within)
 
 
 def _kinds(annotation: object, *, within: bool) -> list[object]:

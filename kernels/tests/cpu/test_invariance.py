@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.recorder import RecordingBackend, use_backends
 from transformers import (
     AutoModelForCausalLM,
@@ -204,7 +203,6 @@ def test_without_it_rows_do_depend_on_their_company() -> None:
 @pytest.mark.interpreter
 @pytest.mark.parametrize(("name", "dtype"), [("llama", torch.float32), ("window", torch.float32)])
 def test_the_kernels_keep_the_bits_of_a_row(name, dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    multiply_as_a_gpu(monkeypatch)
     use_backends(monkeypatch, RecordingBackend(None), LayersBackend())
     check(make_runner(name, dtype), 7, num_others=2)
 

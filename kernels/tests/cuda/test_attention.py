@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
-from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.models import tiny
 from speccheck.recorder import use_backends
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig
@@ -32,9 +33,8 @@ TREE = [-1, 0, 0, -1, 2, 3]
 
 
 @pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def kernels() -> Iterator[None]:
     """The kernels in the interpreter; what `torch.empty` returns is poisoned."""
-    multiply_as_a_gpu(monkeypatch)
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)

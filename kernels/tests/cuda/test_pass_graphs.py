@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from speccheck.engines import greedy, make_llm, scripted, tokens_of
-from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.models import tiny
 from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
 
@@ -335,7 +334,6 @@ def generate(speculation, num_tokens=12, **options) -> tuple[list[list[int]], LL
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 @pytest.mark.parametrize("is_fused", [False, True], ids=["own", "fused"])
 def test_generations_through_recorded_passes(shape, is_fused, monkeypatch) -> None:
-    multiply_as_a_gpu(monkeypatch)
     layers = [LayersBackend()] if is_fused else []
     options = {"deterministic": is_fused} | {"attention_backend": "triton", "device": "cpu"}
     use_backends(monkeypatch, RecordingBackend(None), *layers)

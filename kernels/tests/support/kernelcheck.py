@@ -1,4 +1,4 @@
-"""What the tests of kernels share: poison, keys, the bound on errors, and an interpreter that computes as a GPU does."""
+"""What the tests of kernels share: poison, keys and the bound on errors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-import numpy as np
-import pytest
 import torch
 
 from specdec_kernels.triton import NoiseKeys
@@ -51,32 +49,6 @@ def keys_for(size: int, seed: int = 0) -> NoiseKeys:
     """Keys of requests that have little in common."""
     requests = torch.arange(size)
     return NoiseKeys(requests * 104729 + seed, requests + 9, requests % 3)
-
-
-def interpret_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the interpreter multiply and round as a GPU does.
-
-    Its own product reads bfloat16 as integers, and its BLAS sums edge rows of a tile in another order; its own cast to
-    bfloat16 cuts off, which a sum that is compared exactly shows.
-    """
-    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
-
-    def widened(data: Any) -> Any:
-        is_bfloat16 = data.dtype == np.uint16
-        return (data.astype(np.uint32) << 16).view(np.float32) if is_bfloat16 else data.astype(np.float32)
-
-    def create_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
-        product = np.einsum("mk,kn->mn", widened(a.data), widened(b.data))
-        return TensorHandle(product + d.data, d.dtype.scalar)
-
-    def create_fp_trunc(self, src, dst_type):
-        if src.data.dtype != np.float32 or dst_type.scalar.name != "bf16":
-            return self.cast_impl(src, dst_type)
-        rounded = torch.from_numpy(src.data.copy()).bfloat16().view(torch.int16)
-        return TensorHandle(rounded.numpy().view(np.uint16), dst_type.scalar)
-
-    monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
-    monkeypatch.setattr(InterpreterBuilder, "create_fp_trunc", create_fp_trunc)
 
 
 def from_python(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.models import tiny
 from speccheck.recorder import RecordingBackend, Rerun, told, use_backends
 
@@ -16,7 +15,6 @@ TEMPERATURES = (0.9, 0.0)
 @pytest.mark.interpreter
 @pytest.mark.parametrize("method", ["greedy", "coupled", "probabilistic"])
 def test_drafts_of_recorded_loops(method, make_draft, monkeypatch) -> None:
-    multiply_as_a_gpu(monkeypatch)
     target = tiny("llama")
     draft = make_draft(target.config.vocab_size)
     verification = "probabilistic" if method == "probabilistic" else "strict"

@@ -13,7 +13,6 @@ from eagle_check.session import config_of
 from eagle_check.shape import Shape
 from eagle_check.targets import make_head
 from head_check.target import VOCAB, target_model
-from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.recorder import RecordingBackend, Rerun, told, use_backends
 
 from specdec import LLM, SamplingParams
@@ -42,7 +41,6 @@ def make_llm(folder: str, keys: dict[str, Any]) -> tuple[LLM, HeadProposer]:
 def test_drafts_of_recorded_passes(
     tmp_path: Path, kind: str, num_prompts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    multiply_as_a_gpu(monkeypatch)
     path, _ = make_head(tmp_path, SHAPE, Layout(aux_ids=(1, 3, 6)))
     file = Path(path) / "config.json"
     file.write_text(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import sysconfig
 import venv
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import pip
 import wheels
 from packages import ROOT, Package
 from packaging.requirements import Requirement
@@ -90,15 +90,14 @@ class Environment:
         return self._run("-m", "pytest", *arguments, folder=folder)
 
     def pip(self, *arguments: str | Path) -> None:
-        """Run this test's pip on the environment."""
-        command = [sys.executable, "-m", "pip", "--python", self.python, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        """Run this test's pip on the environment: as `pip --python` does, which is another process before this one."""
+        done = self._run(Path(pip.__file__).with_name("__pip-runner__.py"), *arguments, folder=None)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def install(self, *wheel: Path) -> None:
-        self.pip("install", "--no-index", "--no-deps", *wheel)
+        self.pip("install", "--no-index", "--no-deps", "--no-compile", *wheel)
 
-    def _run(self, *arguments: str, folder: Path | None) -> subprocess.CompletedProcess[str]:
+    def _run(self, *arguments: str | Path, folder: Path | None) -> subprocess.CompletedProcess[str]:
         command = [self.python, "-I", *arguments]
         return subprocess.run(
             command, capture_output=True, text=True, check=False, cwd=folder, env=self._variables

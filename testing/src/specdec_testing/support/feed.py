@@ -20,6 +20,8 @@ from specdec_testing.support.rows import Row, rows_of
 from specdec_testing.support.target import CheckTarget
 from specdec_testing.support.verdicts import broken, described
 
+_PARAMS = SamplingParams(max_tokens=None)
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -93,7 +95,7 @@ class Feed:
         temperature: float = 1.0,
     ) -> None:
         """Add a request; nothing is delivered yet."""
-        params = SamplingParams(temperature=temperature, seed=seed, max_tokens=None)
+        params = _PARAMS.model_copy(update={"temperature": temperature, "seed": seed})
         self.requests[name] = Request(list(text), num_prompt_tokens, params, seed)
 
     def call(self, asks: Mapping[str, Ask]) -> dict[str, Row]:

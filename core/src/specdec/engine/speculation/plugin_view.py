@@ -8,6 +8,7 @@ from collections.abc import Sequence as Ids
 from copy import copy
 from functools import partial
 from operator import index as as_int
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,9 +91,14 @@ class _Lookahead:
                 return None
 
 
+_UNSHARED = (NoneType, bool, int, float, str)
+"""Types of values that cannot change."""
+
+
 def separate(params: SamplingParams) -> SamplingParams:
     """Return a copy of sampling parameters that shares no list, mapping or model with them."""
-    return params.model_copy(update={name: _separate(value) for name, value in params})
+    held = {name: _separate(value) for name, value in vars(params).items() if type(value) not in _UNSHARED}
+    return params.model_copy(update=held)
 
 
 def _separate(value: Any) -> Any:
