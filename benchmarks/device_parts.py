@@ -72,6 +72,7 @@ class Visit:
 
     def engine(self, config: Row | None = None, **options: Any) -> SteadyEngine:
         """Return the engine of a configuration, the last part's if it is the same."""
+        _ = self.bandwidth  # measured while there is room
         key = json.dumps([config, options])
         if self._engine is None or self._engine[0] != key:
             self.close()

@@ -54,3 +54,12 @@ def test_what_is_missing_comes_from_wheels(tmp_path: Path, monkeypatch: pytest.M
     assert (
         subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "7\n"
     )
+
+
+def test_a_machine_without_packages_is_told_what_it_lacks(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", "benchmarks/visit.py", "--missing", "--out", str(tmp_path)]
+    ended = subprocess.run(command, cwd=uninstalled.ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    needed, tools = ended.stdout.split("; for the tests: ")
+    assert {"pydantic", "numba", "torch", "transformers"} <= set(needed.removeprefix("missing: ").split())
+    assert "pytest" in tools.split()
