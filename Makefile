@@ -101,8 +101,8 @@ test-oldest: ## the same with the oldest supported transformers, pydantic, numpy
 test-full: dev ## all tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"
 
-# Only files that have such tests are read.
-INTERPRETED = kernels $(shell grep -rl --include="test_*.py" mark.interpreter core plugins runtime)
+# Only files that have such tests are read, and those outside kernels/, which take longest, begin first.
+INTERPRETED = $(shell grep -rl --include="test_*.py" mark.interpreter core plugins runtime) kernels
 
 test-interpreter: dev ## Triton kernels on the CPU
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(WORKERS) -m "interpreter and not full" $(INTERPRETED)

@@ -70,10 +70,16 @@ LONGEST = (
 functions compiled where nothing has been compiled before."""
 
 
-def pytest_collection_finish() -> None:
-    """Have no collection walk modules and tests: what tests leave behind, such as engines, is then collected soon."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Have no collection walk modules and tests, now or later: what tests leave behind, as engines, is then collected soon."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
