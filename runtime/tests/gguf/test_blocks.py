@@ -136,18 +136,18 @@ def test_marks_that_are_left_make_the_model_be_read_again(tmp_path, monkeypatch,
 def test_columns_in_another_order_are_no_rows_of_the_file(tmp_path, monkeypatch, caplog) -> None:
     def and_roll(*given):
         model = load(*given)
-        weight = model.model.layers[1].mlp.up_proj.weight
-        weight.data = torch.cat([weight[:, :16], weight[:, 16:].roll(1, 1)], 1)
+        weight = model.model.layers[1].mlp.down_proj.weight
+        weight.data = torch.cat([weight[:, :16], weight[:, 16:].roll(16, 1)], 1)
         return model
 
     file = Path(tiny(tmp_path))
     monkeypatch.setattr(convert, "_load", and_roll)
     with caplog.at_level(logging.WARNING):
         convert.convert(file, "float32", tmp_path, keeps_blocks=True)
-    assert "read none like those of model.layers.1.mlp.up_proj" in caplog.text
-    kept = load_file(tmp_path / "model.safetensors")["model.layers.1.mlp.up_proj.weight"]
-    read = load(file, "float32", str(tmp_path)).model.layers[1].mlp.up_proj.weight
-    assert torch.equal(kept, torch.cat([read[:, :16], read[:, 16:].roll(1, 1)], 1))
+    assert "read none like those of model.layers.1.mlp.down_proj" in caplog.text
+    kept = load_file(tmp_path / "model.safetensors")["model.layers.1.mlp.down_proj.weight"]
+    read = load(file, "float32", str(tmp_path)).model.layers[1].mlp.down_proj.weight
+    assert torch.equal(kept, torch.cat([read[:, :16], read[:, 16:].roll(16, 1)], 1))
 
 
 def test_files_without_blocks_are_loaded_as_they_were(tmp_path, caplog) -> None:
